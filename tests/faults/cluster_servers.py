@@ -77,7 +77,8 @@ class RedisCluster(Redis):
         "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
 
     def start(self):
-        self.members = [self.start_node(number) for number in range(2 * SHARDS)]
+        # What a replica is told would get lost on its way, too.
+        self.members = [self.start_node(number) for number in range(SHARDS if self.loses else 2 * SHARDS)]
         self.port = None
         self.uri = "redis+cluster://%s?" % ",".join("127.0.0.1:%d" % node.port for node in self.members)
         for number, master in enumerate(self.members[:SHARDS]):
@@ -95,11 +96,27 @@ class RedisCluster(Redis):
 
     def start_node(self, number):
         node = Node(os.path.join(self.folder, str(number)), self.clock)
-        node.bus = free_port()
-        node.environment = dict(self.environment, DLOCK_SERVER_OPTIONS="%s --cluster-port %d" % (self.options, node.bus))
         os.makedirs(node.folder)
-        node.start()
-        return node
+        for last in (False, False, True):
+            # Another process may take that port first.
+            node.bus = free_port()
+            options = "%s --cluster-port %d" % (self.options, node.bus)
+            node.environment = dict(self.environment, DLOCK_SERVER_OPTIONS=options)
+            try:
+                node.start()
+                return node
+            except subprocess.CalledProcessError:
+                if last:
+                    raise
+
+    def announce(self, proxies):
+        for node in self.members:
+            node.cli("CONFIG", "SET", "cluster-announce-port", proxies[node.port])
+        await_true(lambda: all(self.knows(node, port) for node in self.members for port in proxies.values()))
+
+    @staticmethod
+    def knows(node, port):
+        return "127.0.0.1:%d@" % port in node.cli("CLUSTER", "NODES")
 
     def stop(self):
         for node in self.members:

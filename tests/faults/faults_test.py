@@ -1,13 +1,13 @@
-"""faults_test.py TARGET [--orphans | --kills] [--fast] [--seconds S] [--seed N] [--slow MS]: processes contend for a few
-locks on a server while processes, wires, clocks and the server itself are hurt, drawn from a seed. Prints a table; fails
-when the history of grants breaks a rule, when a process answers what no fault explains, when anybody is not served in
-the end, or when anything is left on the server.
+"""faults_test.py TARGET [--orphans | --kills | --only FAULT] [--fast] [--seconds S] [--seed N] [--slow MS]: processes
+contend for a few locks on a server while processes, wires, clocks and the server itself are hurt, drawn from a seed.
+Prints a table; fails when the history of grants breaks a rule, when a process answers what no fault explains, when
+anybody is not served in the end, or when anything is left on the server.
 
 TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens; with
---kills processes with a guardian are killed, one after the other, and nothing else happens. --fast is for many grants:
-they are held for no time, mostly, and faults are rarer. --slow prints each recovery that took longer, and keeps the
-history. DLOCK_TEST_BIN has the programs; DLOCK_TEST_DIR, where it is set, gets the table, too, for table.py, in
-faults/TARGET.tsv.
+--kills processes with a guardian are killed, one after the other, and nothing else happens; with --only those faults of
+the server alone whose names begin so. --fast is for many grants: they are held for no time, mostly, and faults are
+rarer. --slow prints each recovery that took longer, and keeps the history. DLOCK_TEST_BIN has the programs;
+DLOCK_TEST_DIR, where it is set, gets the table, too, for table.py, in faults/TARGET.tsv.
 """
 import argparse
 import collections
@@ -26,6 +26,7 @@ import cluster_servers
 import mysql_servers
 import nemesis
 import redis_servers
+import relay
 import servers
 import standstill
 from servers import LEASE_S, now_ns
@@ -56,6 +57,7 @@ KILLING = [("guardian=on", False)] * 4
 LOSING, LOST = [("connections=1", True)] * 4, "wire: answers lost time and again"
 SNATCH = 2  # of so many answers one is lost then
 CALM = 20  # times as much rest between two faults, with --fast
+CALM_ALONE = 2  # the same with --only
 NO_LINGER = ("memcached", "memcached-sasl", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session", "quorum",
              "quorum-5")
 
@@ -73,8 +75,7 @@ class Worker:
         more, self.far = run.kinds[self.number]
         if run.target in NO_LINGER:
             more = more.split("linger")[0].rstrip("&")
-        port = run.relay_port if self.far and run.server.port else run.server.port
-        uri = run.server.uri.format(port=port) + "lease=%ds&timeout=1s&" % LEASE_S + more
+        uri = run.uri(self.far) + "lease=%ds&timeout=1s&" % LEASE_S + more
         self.who = run.next_who()
         words = [run.program("dlock-faults-worker"), uri.rstrip("&"), run.history, str(self.who), str(run.seed),
                  str(run.threads), run.pace, str(run.n_names), str(LEASE_S * 1000)] + run.module()
@@ -82,17 +83,17 @@ class Worker:
                                         env=dict(os.environ, **(run.clock.environment if run.steps_workers else {})))
 
     def holds(self):
-        """Whether it holds a lock alone, as the end of the history says."""
+        """Whether it holds the steady lock, as the end of the history says."""
         with open(self.run.history, "rb") as file:
             file.seek(max(0, os.path.getsize(self.run.history) - 8192))
             held = set()
             for words in map(bytes.split, file.read().splitlines()[1:]):
                 if len(words) > 2 and words[1] == b"%d" % self.who:
-                    (held.add if words[0] == b"held" and words[7:8] == [b"x"] else held.discard)(words[2])
+                    (held.add if words[0] == b"held" and words[6] == self.run.steady.encode() else held.discard)(words[2])
         return bool(held)
 
     def kill(self):
-        """While it holds something, if that can be met with. Returns when."""
+        """While it holds the steady lock, if that can be met with. Returns when."""
         end = time.monotonic() + 0.5
         while not self.holds() and time.monotonic() < end:
             pass
@@ -120,13 +121,22 @@ class Run:
         self.target, self.seed, self.slow_ms = options.target, options.seed, options.slow
         self.pace, self.calm = ("run", CALM) if options.fast or options.orphans else ("walk", 1)
         self.random = random.Random(self.seed)
+        self.only = options.only
+        self.mode = "--orphans" * options.orphans + "--kills" * options.kills + "--only '%s'" % self.only * bool(self.only)
+        if self.only:
+            self.calm = CALM_ALONE
         self.kinds = LOSING if options.orphans else KILLING if options.kills else KINDS
         self.n_names, self.threads = CROWD if options.orphans and options.fast else (NAMES, THREADS)
+        # One thread of each process takes it all the time, and none keeps it: the next grant of it shows when somebody is
+        # served again. The others may be waited for as long as their holders please.
+        self.steady = "lock%d" % self.n_names
         self.folder, self.bin = folder, os.environ.get("DLOCK_TEST_BIN", "build/bin")
         self.clock = servers.Clock(self.program("libdlock-faults-clock.so"), folder)
         # A program with a sanitizer wants to be loaded before everything else.
         self.steps_workers = self.target == "file" and not os.environ.get("DLOCK_FAULTS_SANITIZED")
         self.server = SERVERS[self.target](folder, self.clock)
+        self.server.loses = self.kinds == LOSING
+        self.relays = {}  # by the port of the server behind it
         self.who, self.problems, self.rounds = 0, [], 0
         self.counts = collections.Counter()  # what dlock-history counts
         self.seconds = 0
@@ -140,10 +150,13 @@ class Run:
         return os.path.abspath(os.path.join(self.bin, name))
 
     def module(self):
-        """The backend's, if the worker has to count by it."""
-        name = self.server.uri.split(":")[0].replace("+", "_")
-        path = os.path.join(self.bin, "..", "lib", "dlock", "dlock-%s.so" % name)
-        return [os.path.abspath(path)] if self.kinds == LOSING and os.path.exists(path) else []
+        """The backend's that sends acquires, if the worker has to count by it."""
+        if self.kinds != LOSING:
+            return []
+        scheme = self.server.uri.split(":")[0].replace("quorum", "redis")
+        paths = [os.path.join(self.bin, "..", "lib", "dlock", "dlock-%s.so" % name)
+                 for name in (scheme.replace("+", "_"), scheme.split("+")[0])]
+        return [os.path.abspath(next(path for path in paths if os.path.exists(path)))]
 
     def next_who(self):
         self.who += 1
@@ -158,8 +171,24 @@ class Run:
             file.write(line.encode() + b"\n")
 
     def relay(self, word):
-        self.relay_process.stdin.write(word.encode() + b"\n")
-        self.relay_process.stdin.flush()
+        for proxy in self.relays.values():
+            proxy.tell(word)
+
+    def start_relays(self):
+        """Members of a group are behind proxies only where answers are lost: all else happens to themselves."""
+        ports = [self.server.port] if self.server.port else []
+        if self.kinds == LOSING:
+            ports = ports or [member.port for member in self.server.members]
+        for port in ports:
+            self.relays[port] = relay.Relay(self.program("dlock-relay"), port)
+        if self.kinds == LOSING:
+            self.server.announce({port: proxy.port for port, proxy in self.relays.items()})
+
+    def uri(self, far):
+        uri = self.server.uri.format(port=self.server.port)
+        for port, proxy in self.relays.items() if far else ():
+            uri = uri.replace("127.0.0.1:%d" % port, "127.0.0.1:%d" % proxy.port)
+        return uri
 
     def sleep(self, seconds):
         time.sleep(seconds)
@@ -262,8 +291,7 @@ class Run:
 
     def lost(self):
         """How many connections have lost answers since that was asked last."""
-        self.relay("lost")
-        before, self.lost_before = self.lost_before, int(self.relay_process.stdout.readline())
+        before, self.lost_before = self.lost_before, sum(proxy.lost() for proxy in self.relays.values())
         return self.lost_before - before
 
     # ---- rounds
@@ -283,6 +311,8 @@ class Run:
             self.recoveries[LOST] += [None] * self.lost()
         elif self.kinds == KILLING:
             self.kill_guarded(end)
+        elif self.only:
+            self.hurt_server(end)
         else:
             self.hurt(end)
         for worker in self.workers:
@@ -309,18 +339,19 @@ class Run:
             time.sleep(0.1)
 
     def names(self):
-        return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(self.n_names)]
+        return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(self.n_names)] + [self.steady]
 
     def dlock(self, *words, uri=None):
         """What the command says; words: its subcommand and arguments."""
-        uri = (uri or self.server.uri.format(port=self.server.port)).rstrip("?&")
+        uri = (uri or self.uri(False)).rstrip("?&")
         done = subprocess.run([self.program("dlock"), words[0], "-b", uri, *words[1:]], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
         return done.returncode, done.stdout.decode().splitlines()
 
     def judge(self):
         queries = [query for name, at, query in self.queries]
-        done = subprocess.run([self.program("dlock-history"), self.history] + queries, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([self.program("dlock-history"), self.history, self.steady] + queries, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
         lines = done.stdout.decode().splitlines()
         if done.returncode not in (0, 1):
             self.complain("no verdict: %s" % lines)
@@ -375,12 +406,10 @@ class Run:
         if self.server.disk and not self.server.disk.there:
             print("%s: no full disk is tried, since there are no mounts of its own" % self.target)
             self.faults = [fault for fault in self.faults if fault.name != nemesis.DISK.name]
-        self.relay_process, self.lost_before = None, 0
+        self.faults = [fault for fault in self.faults if fault.name.startswith(self.only)]
+        self.lost_before = 0
         try:
-            if self.server.port:
-                self.relay_process = subprocess.Popen([self.program("dlock-relay"), str(self.server.port)],
-                                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-                self.relay_port = int(self.relay_process.stdout.readline())
+            self.start_relays()
             begun = time.monotonic()
             end = begun + seconds
             while time.monotonic() < end - 1 and not self.problems:
@@ -388,9 +417,8 @@ class Run:
             self.seconds = time.monotonic() - begun
             self.judge_guardians()
         finally:
-            if self.relay_process:
-                self.relay_process.stdin.close()
-                self.relay_process.wait()
+            for proxy in self.relays.values():
+                proxy.end()
             self.server.stop()
 
     # ---- what came of it
@@ -415,7 +443,7 @@ def report(run, logs):
     words = re.findall("^SUMMARY: .*|^worker [0-9]+: .*", ends["complaints"], re.MULTILINE)
     print("-- %s FAILED:" % run.target)
     print("\n".join(line[:WIDTH] for line in run.problems[:BRIEFLY] + words[:BRIEFLY]))
-    again = "tests/faults/faults_test.py %s%s --seed %d" % (run.target, " --orphans" * (run.kinds == LOSING), run.seed)
+    again = "tests/faults/faults_test.py %s %s --seed %d" % (run.target, run.mode, run.seed)
     print("history, logs: %s\nagain: %s" % (run.folder, again))
 
 
@@ -426,6 +454,7 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--orphans", action="store_true")
     parser.add_argument("--kills", action="store_true")
+    parser.add_argument("--only", default="")
     parser.add_argument("--fast", action="store_true", default="DLOCK_FAULTS_FAST" in os.environ)
     parser.add_argument("--slow", type=float, default=math.inf)
     options = parser.parse_args()

@@ -113,6 +113,18 @@ class RedisSentinel(RedisPair):
             sentinel.stop()
         super().stop()
 
+    def announce(self, proxies):
+        """The Sentinels' own questions are lost there, too, and what a replica is told would be: there is none, and no
+        failover."""
+        self.replica.tell("REPLICAOF NO ONE")
+        port = proxies[self.master.port]
+        for sentinel in self.sentinels:
+            for command in ("REMOVE mymaster", "MONITOR mymaster 127.0.0.1 %d 2" % port,
+                            "SET mymaster down-after-milliseconds 600000"):
+                if not ask(sentinel.port, "SENTINEL %s\r\n" % command).startswith("+OK"):
+                    raise ValueError("SENTINEL " + command)
+        await_true(lambda: self.says("status=ok,address=127.0.0.1:%d,slaves=0,sentinels=3" % port))
+
     def says(self, words):
         """Whether that is what all Sentinels say."""
         return all(words in sentinel.master() for sentinel in self.sentinels)

@@ -108,6 +108,7 @@ class Server:
     disk = None
     # A grant is over when its connection is, and its holder learns of that at the next renewal only.
     ends_unheard = False
+    loses = False  # nothing happens to it but that answers are lost
 
     def __init__(self, folder, clock):
         self.folder, self.clock = folder, clock
@@ -163,6 +164,9 @@ class Server:
 
     def answers(self):
         raise NotImplementedError
+
+    def announce(self, proxies):
+        """Clients are to find it behind these: ports of proxies, by those of servers. Their URI says so already."""
 
     def held(self, run):
         """Lines about what anybody holds, or who cannot tell."""
@@ -223,6 +227,8 @@ class Redis(Server):
             line.tell(command)
 
     def queued(self):
+        if not self.port:
+            return [key for member in self.members for key in member.queued()]
         script = "return table.concat(redis.call('KEYS', '*:dlock:[qw]*'), ' ')"
         keys = ask(self.port, 'EVAL "%s" 0\r\n' % script).splitlines()
         return [] if keys[:1] == ["$0"] else keys or ["no answer"]

@@ -1,10 +1,10 @@
-/* dlock-history FILE [QUERY…]: reads a history (tests/support/history.h), and prints every break of a rule, then
+/* dlock-history FILE [NAME QUERY…]: reads a history (tests/support/history.h), and prints every break of a rule, then
  * "grants N contended N served N" (history_count), then for each name the line that a history after this one begins
  * with, "earlier …", then a line for each query:
  *
- *     TIME/WHO/WHO…    how many ms later one of these processes was granted something that it asked for; "-": never
- *     WHO:TIME         how many ms later all names that this process held exclusively at the time had been granted
- *                      again; "-": it held none, or one never was
+ *     TIME/WHO/WHO…    how many ms later one of these processes was granted NAME; "-": never
+ *     WHO:TIME         how many ms later NAME, which this process held exclusively at the time, was granted again; "-": it
+ *                      did not hold it, or that never was
  *
  * Exits with 0, 1 (a rule is broken) or 2 (no history). */
 #include "support/history.h"
@@ -69,10 +69,12 @@ static int64_t next_of_name(const struct index *names, const char *name, int64_t
     return i < names->n && strcmp(names->at[i]->name, name) == 0 ? names->at[i]->from : -1;
 }
 
-/* When this process was granted anything next; -1: never. */
-static int64_t next_of_process(const struct index *processes, int who, int64_t time) {
+/* When this process was granted the name next; -1: never. */
+static int64_t next_of_process(const struct index *processes, int who, const char *name, int64_t time) {
     size_t i = place_of(processes, &(struct history_hold){.who = who, .from = time});
-    return i < processes->n && processes->at[i]->who == who ? processes->at[i]->from : -1;
+    for (; i < processes->n && processes->at[i]->who == who; i++)
+        if (strcmp(processes->at[i]->name, name) == 0) return processes->at[i]->from;
+    return -1;
 }
 
 static void print_ms(int64_t ns) {
@@ -82,36 +84,34 @@ static void print_ms(int64_t ns) {
         printf("%lld\n", (long long)(ns / 1000000));
 }
 
-static void answer_held(const struct index *processes, const struct index *names, int who, int64_t time) {
-    int64_t latest = -1;
-    bool never = false;
+static void answer_held(const struct index *processes, const struct index *names, int who, const char *name,
+                        int64_t time) {
+    int64_t next = -1;
     size_t i = place_of(processes, &(struct history_hold){.who = who, .from = INT64_MIN});
     for (; i < processes->n && processes->at[i]->who == who && processes->at[i]->from < time; i++) {
         const struct history_hold *hold = processes->at[i];
-        if (hold->mode != 'x' || hold->until < time) continue;
-        int64_t next = next_of_name(names, hold->name, time);
-        if (next < 0) never = true;
-        if (next > latest) latest = next;
+        if (hold->mode == 'x' && hold->until >= time && strcmp(hold->name, name) == 0)
+            next = next_of_name(names, name, time);
     }
-    print_ms(never || latest < 0 ? -1 : latest - time);
+    print_ms(next < 0 ? -1 : next - time);
 }
 
-static void answer_any(const struct index *processes, int64_t time, const char *list) {
+static void answer_any(const struct index *processes, const char *name, int64_t time, const char *list) {
     int64_t first = -1;
     for (char *end; *list; list = end) {
-        int64_t next = next_of_process(processes, (int)strtol(list + 1, &end, 10), time);
+        int64_t next = next_of_process(processes, (int)strtol(list + 1, &end, 10), name, time);
         if (next >= 0 && (first < 0 || next < first)) first = next;
     }
     print_ms(first < 0 ? -1 : first - time);
 }
 
-static void answer(const struct index *processes, const struct index *names, const char *query) {
+static void answer(const struct index *processes, const struct index *names, const char *name, const char *query) {
     char *rest;
     int64_t number = strtoll(query, &rest, 10);
     if (*rest == ':')
-        answer_held(processes, names, (int)number, strtoll(rest + 1, NULL, 10));
+        answer_held(processes, names, (int)number, name, strtoll(rest + 1, NULL, 10));
     else
-        answer_any(processes, number, rest);
+        answer_any(processes, name, number, rest);
 }
 
 /* The last hold of a name has its greatest fence. */
@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
     struct history history;
     FILE *file = argc > 1 ? fopen(argv[1], "r") : NULL;
     if (!file) {
-        fprintf(stderr, "dlock-history FILE [QUERY…]\n");
+        fprintf(stderr, "dlock-history FILE [NAME QUERY…]\n");
         return 2;
     }
     size_t bad = history_read(file, &history);
@@ -141,7 +141,7 @@ int main(int argc, char **argv) {
     printf("grants %zu contended %zu served %zu\n", counts.grants, counts.contended, counts.served);
     print_last_fences(&history);
     struct index processes = index_of(&history, by_who), names = index_of(&history, by_name);
-    for (int i = 2; i < argc; i++) answer(&processes, &names, argv[i]);
+    for (int i = 3; i < argc; i++) answer(&processes, &names, argv[2], argv[i]);
     free(processes.at);
     free(names.at);
     history_free(&history);

@@ -1,6 +1,8 @@
 /* dlock-faults-worker URI HISTORY WHO SEED THREADS PACE NAMES LEASE_MS [MODULE]: one process of the fault suite. Its
  * threads take NAMES locks in every way that the library has, hold them for a while and give them back, and note each
- * grant in the history (tests/support/history.h) before they go on. PACE is one of `paces`. After SIGTERM each takes
+ * grant in the history (tests/support/history.h) before they go on. PACE is one of `paces`. One more thread takes one more
+ * lock, with the number NAMES, in the simplest way and never for longer than BRIEFLY_US, so that whoever waits for it for
+ * long waits for something else than its holder. After SIGTERM each takes
  * every lock once more, which has to succeed. With the MODULE of the URI's backend it prints in the end how many acquires
  * were not answered. Exits with 0; with 1 after an answer that no fault explains, or a lock that was never granted
  * again. */
@@ -27,6 +29,8 @@ enum {
     LAST_WAIT_MS = 60000,
     THREADS_MAX = 64,
     LOOK_MS = 100,
+    STEADY_WAIT_MS = 10000,
+    STEADY_PAUSE_US = 3000,
     LUCK = 100000,
     BRIEFLY_US = 2000,
     LONG_US = 40000
@@ -323,6 +327,16 @@ static void use(struct thread *thread) {
     }
 }
 
+static void steady(struct thread *thread) {
+    struct hold hold;
+    hold_init(&hold, 'x', names, 0, DLOCK_OWNER_THREAD);
+    if (take(&hold, STEADY_WAIT_MS) == 0) {
+        sleep_us((int64_t)pick(thread, BRIEFLY_US));
+        give_back(&hold);
+    }
+    hold_end(&hold);
+}
+
 /* ---- the process ------------------------------------------------------------------------------------------------- */
 
 /* No fault is left: whoever waits is served. */
@@ -354,6 +368,15 @@ static void *run(void *arg) {
     return NULL;
 }
 
+static void *run_steady(void *arg) {
+    struct thread *thread = arg;
+    while (!stopping) {
+        steady(thread);
+        sleep_us((int64_t)pick(thread, 2 * STEADY_PAUSE_US));
+    }
+    return NULL;
+}
+
 static void stop(int signal) {
     (void)signal;
     atomic_store(&stopping, true);
@@ -378,7 +401,7 @@ static void open_client(const char *uri) {
 }
 
 int main(int argc, char **argv) {
-    static struct thread threads[THREADS_MAX];
+    static struct thread threads[THREADS_MAX + 1];
     if (argc != 9 && argc != 10) {
         fprintf(stderr, "dlock-faults-worker URI HISTORY WHO SEED THREADS PACE NAMES LEASE_MS [MODULE]\n");
         return 64;
@@ -395,12 +418,12 @@ int main(int argc, char **argv) {
     if (history < 0 || !pace || n < 1 || n > THREADS_MAX || names < 1 || names > THREADS_MAX) return 64;
     if (argc == 10 && !unheard_begin(argv[9])) return 64;
     open_client(argv[1]);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i <= n; i++) {
         threads[i].random = strtoull(argv[4], NULL, 10) * 1000003 + (uint64_t)(who * THREADS_MAX + i + 1) * 7919;
         for (int j = 0; j < 10; j++) pick(&threads[i], 2);
-        if (pthread_create(&threads[i].id, NULL, run, &threads[i]) != 0) return 64;
+        if (pthread_create(&threads[i].id, NULL, i < n ? run : run_steady, &threads[i]) != 0) return 64;
     }
-    for (int i = 0; i < n; i++) pthread_join(threads[i].id, NULL);
+    for (int i = 0; i <= n; i++) pthread_join(threads[i].id, NULL);
     dlock_close(client);
     if (argc == 10) printf("%zu\n", unheard_count());
     return atomic_load(&wrong);
