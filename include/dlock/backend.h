@@ -1,39 +1,40 @@
-/* dlock's plugin ABI: everything a lock server's backend is.
+/* dlock's plugin ABI: all that defines the backend of a lock server.
  *
  * SPDX-License-Identifier: MIT
  *
  * A backend is one constant `struct dlock_backend dlock_backend_<name>`, defined with DLOCK_BACKEND(name). The same
- * source links into an application (and is announced with dlock_register) or becomes a module `dlock-<name>.so` that
- * the library loads for the scheme <name>. It includes this header and its own client library, and imports nothing from
- * libdlock: the helpers below are static inline.
+ * source can be linked into an application (which announces it with dlock_register) or become a module
+ * `dlock-<name>.so` that the library loads for the scheme <name>. It includes this header and its own client library,
+ * and imports nothing from libdlock: the helpers below are static inline.
  *
- * What the core does for you: owners and re-entry, waiting, deadlines, renewal, retries, pooling, resolving host names,
- * callbacks, fork. What a backend does: one request at a time on one connection, within the time it is given.
+ * What the core does for a backend: owners and re-entry, waiting, deadlines, renewal, retries, pooling, resolving host
+ * names, callbacks, fork. What a backend does: one request at a time on one connection, within the time it is given.
  *
- * The rules, for every operation:
+ * Rules for every operation:
  *   - A connection is `conn_size` bytes, allocated and zeroed by the core. One thread uses it at a time, so a backend
- *     needs no locks, unless it says THREADSAFE. A half-built connection must be fit for `disconnect` and `abandon`.
+ *     needs no locks, unless it says THREADSAFE. `disconnect` and `abandon` must work on a half-built connection, too.
  *   - Return within timeout_ms (always > 0), whatever the server does: poll() with that deadline, never a blocking
  *     call. Never resolve a name: hosts come with numeric addresses.
- *   - The RETURN VALUE speaks of the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
+ *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
  *     in time), EPROTO (an answer that makes no sense), EAUTH. On anything but 0 the core disconnects and opens a new
  *     connection, and treats every claim of the call as "outcome unknown", whatever its result says.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
- *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that wants an explanation. Never put a password into
+ *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
  *     it.
  *   - Every operation is idempotent by token, and may arrive more than once.
  *   - SESSION: only the connection that a grant was made on renews and releases it. Unless THREADSAFE too, a connection
- *     carries one claim from acquire to release, with as many connections as there are claims, and a batch has one
- *     claim; a renewal that was not answered in time may keep its connection by EUNAVAILABLE as the claim's result.
+ *     carries one claim from acquire to release, there are as many connections as claims, and a batch has one claim;
+ *     for a renewal that was not answered in time the backend may keep the connection, by EUNAVAILABLE as the claim's
+ *     result.
  *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no state outside the
- *     connection (where a client library has some: safe for threads and for fork, and say how).
- *   - Connections are opened again at any time: fix a relative path the first time you see it, the process may chdir().
+ *     connection (where a client library has some: make it safe for threads and for fork, and say how).
+ *   - Connections are opened again at any time: make a relative path absolute the first time you see it, since the
+ *     process may chdir().
  *   - `each` callbacks may use other clients of the same backend: call them with no lock and no transaction held. The
  *     core sets the `size` of what they get.
  *   - The server's answers are hostile input: check lengths, types and ranges; answer EPROTO.
  *
- * The struct is append-only; each appended member raises DLOCK_ABI.
- */
+ * The struct is append-only; each appended member raises DLOCK_ABI. */
 #ifndef DLOCK_BACKEND_H
 #define DLOCK_BACKEND_H
 
@@ -47,18 +48,19 @@
 extern "C" {
 #endif
 
-/* The version of everything in this file. A plugin built against a newer one than the library's is refused
+/* The version of everything in this file. A plugin that was built against a newer version than the library's is refused
  * (DLOCK_EABI). */
 #define DLOCK_ABI 4
 
-/* ---- what the core hands over ------------------------------------------------------------------------------------ */
+/* ---- what the core passes to a backend --------------------------------------------------------------------------- */
 
-/* One server address. A name that resolves to several addresses stands once per address, one after the other. */
+/* One server address. A name that resolves to several addresses occurs once per address, one after the other. */
 struct dlock_host {
-    const char *host;    /* as in the URI, without brackets */
-    const char *address; /* numeric, IPv4 or IPv6, without brackets; NULL for LOCAL
-                          * backends. A host that begins with '/', the folder of a Unix socket, is its own address */
-    int port;            /* 0 when the URI has none */
+    const char *host; /* as in the URI, without brackets */
+    /* Numeric, IPv4 or IPv6, without brackets; NULL for LOCAL backends. A host that begins with '/', the folder of a
+     * Unix socket, is its own address. */
+    const char *address;
+    int port; /* 0 when the URI has none */
 };
 
 /* One key of the URI. */
@@ -67,18 +69,18 @@ struct dlock_param {
     const char *value; /* "" when the URI has none */
 };
 
-/* The keys that the core takes out of every URI: no backend's own key is called so. */
+/* The keys that the core takes out of every URI. A backend's own keys must have other names. */
 #define DLOCK_URI_KEYS(X) \
     X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file)
 
 /* The connection string, split and percent-decoded. Absent parts are NULL. Common keys (lease, timeout, connections,
  * prefix, linger, quarantine, guardian, password_file) are not among the params. Valid during the call only: with
- * password_file the password is the file's, read for this one connection, and wiped afterwards; `accepts`
- * sees a stand-in. */
+ * password_file the password is read from the file for this one connection and wiped afterwards; `accepts` gets a
+ * stand-in for it. */
 struct dlock_uri {
     const char *scheme;               /* lower case */
     const char *user;                 /* before the hosts, without the '@' */
-    const char *password;             /* of the URI, or of the file that it names */
+    const char *password;             /* from the URI, or from the file that it names */
     const char *path;                 /* with its leading '/', where it has one; "locks" for "file:locks" */
     const struct dlock_host *hosts;   /* in the order of the URI */
     size_t n_hosts;                   /* how many */
@@ -91,91 +93,96 @@ struct dlock_peer;
 
 /* A server that a backend uses through another backend: see dlock_peer.open_member. Since ABI 4. */
 struct dlock_member {
-    const struct dlock_backend *backend; /* a whole one, however old the module: what it does not have is 0 */
-    void *opened;                        /* the core's */
-    const char *where;                   /* for people: its hosts as in the URI, or its path */
-    /* Looks up the hosts, and has the backend connect. `conn` is conn_size zeroed bytes of the caller's, to be given to
-     * the backend's operations from then on, to `disconnect` also when this fails. Never blocks beyond timeout_ms. Any
-     * thread. Results: as the backend's connect. */
+    const struct dlock_backend *backend; /* complete, however old its module: absent members are 0 */
+    void *opened;                        /* private to the core */
+    const char *where;                   /* a text for messages: its hosts as in the URI, or its path */
+    /* Looks up the hosts and has the backend connect. `conn` is conn_size zeroed bytes, allocated by the caller. From
+     * then on the caller passes it to the backend's operations, and to `disconnect` even if this fails. Never blocks
+     * beyond timeout_ms. Any thread. Results: as the backend's connect. */
     int (*connect)(const struct dlock_member *member, void *conn, int timeout_ms, struct dlock_error *err);
-    /* Once no connection of it is left. Does not block. */
+    /* Ends the member, once none of its connections is left. Does not block. */
     void (*close)(struct dlock_member *member);
 };
 
-/* The core's side of a connection. Lives as long as the connection. */
+/* The core's side of a connection. Valid as long as the connection. */
 struct dlock_peer {
-    uint32_t abi;          /* the library's DLOCK_ABI */
-    const char *client;    /* 24 hex characters that name this client; its tokens begin with them and a '.' */
-    int64_t quarantine_ms; /* VOLATILE backends: grant nothing (ENOTREADY) while the server is up for less than this; 0:
-                            * off */
-    void (*log)(const struct dlock_peer *peer, int level, const char *message); /* any thread; never NULL */
-    /* since ABI 4: opens a server that the connection uses through another backend, as one of a quorum. Loads that
-     * backend's module, connects nothing and does not block otherwise. What *out gets is the caller's to close, and may
-     * outlive the connection. The member's quarantine is this peer's where its URI gives none. Results: 0, EINVAL (the
-     * URI; passwords stand in a file, and keys that are about the client as a whole are not a member's), ENOBACKEND,
-     * EABI, ENOTSUP, ENOMEM. */
+    uint32_t abi;       /* the library's DLOCK_ABI */
+    const char *client; /* 24 hex characters that name this client; its tokens begin with them and a '.' */
+    /* VOLATILE backends: grant nothing (ENOTREADY) while the server has been up for less than this; 0: off. */
+    int64_t quarantine_ms;
+    void (*log)(const struct dlock_peer *peer, int level, const char *message); /* from any thread; never NULL */
+    /* Since ABI 4. Opens a server that the connection uses through another backend, such as a member of a quorum. Loads
+     * that backend's module, does not connect, and does not block otherwise. The caller closes *out, which may outlive
+     * the connection. A URI without `quarantine` gets this peer's. Results: 0, EINVAL (the URI: a password must be in a
+     * file, and keys that concern the client as a whole are not allowed), ENOBACKEND, EABI, ENOTSUP, ENOMEM. */
     int (*open_member)(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
                        struct dlock_error *err);
 };
 
 /* dlock_claim.flags */
 enum dlock_claim_flag {
-    DLOCK_CLAIM_QUEUE = 1,  /* acquire: if busy, keep this token in the server's queue (once) and wake us. Only sent
-                             * where QUEUE or PENDING is offered, and once a connection of this client listens. Without
-                             * it a losing acquire leaves nothing on the server but marks that soon end by themselves,
-                             * and a single one leaves none */
-    DLOCK_CLAIM_LINGER = 2, /* acquire: this client may keep the grant for a while after its owner is done with it. Send
-                             * it WANTED for every acquire of another client that this grant makes EBUSY. Only sent
-                             * where WANTED is offered, and once a connection of this client listens */
-    DLOCK_CLAIM_DEAD = 4,   /* release: the process that made this claim is dead. SESSION: free it by name and token,
-                             * whatever connection it lives in; ENOTSUP where that is not possible, 0 where the death
-                             * of its process has freed it anyway */
-    DLOCK_CLAIM_AWAITED = 8 /* acquire, PENDING, with QUEUE: a thread waits for this claim and nobody waits for that
-                             * thread. A request that is not answered at once may be awaited for about 10 ms before it
-                             * is left pending, since who sent it hears the answer sooner than who is told of it */
+    /* Acquire: if busy, keep this token in the server's queue (once) and send a wake-up when it is granted. Only sent
+     * where QUEUE or PENDING is offered, and once a connection of this client listens. Without this flag an acquire
+     * that is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves
+     * none. */
+    DLOCK_CLAIM_QUEUE = 1,
+    /* Acquire: this client may keep the grant for a while after its owner has released it. Send it WANTED for every
+     * acquire of another client that this grant makes EBUSY. Only sent where WANTED is offered, and once a connection
+     * of this client listens. */
+    DLOCK_CLAIM_LINGER = 2,
+    /* Release: the process that made this claim is dead. SESSION: free it by name and token, whatever connection it
+     * lives in; ENOTSUP where that is not possible, 0 where the death of its process has freed it anyway. */
+    DLOCK_CLAIM_DEAD = 4,
+    /* Acquire, PENDING, with QUEUE: a thread waits for this claim and for no other. A request that is not answered at
+     * once may be awaited for about 10 ms before it is left pending, since the thread that sent it gets the answer
+     * sooner than one that has to be woken. */
+    DLOCK_CLAIM_AWAITED = 8
 };
 
 /* dlock_claim.hints, since ABI 3 */
 enum dlock_claim_hint {
-    DLOCK_HINT_UNHEARD = 1 /* acquire, EBUSY, with QUEUE: no connection of this client listens at this server, which
-                            * could therefore tell it nothing. The core connects its listener anew */
+    /* Acquire, EBUSY, with QUEUE: no connection of this client listens at this server, so the server could not wake it.
+     * The core connects its listener anew. */
+    DLOCK_HINT_UNHEARD = 1
 };
 
 /* One acquisition. Owned by the core, valid during the call only. */
 struct dlock_claim {
     /* in */
-    const char *name;  /* with the prefix; at most 255 bytes; neither NUL nor control characters; otherwise anything */
-    const char *token; /* this acquisition's, see DLOCK_TOKEN_MAX */
+    const char *name;     /* with the prefix; at most 255 bytes; any bytes except NUL and control characters */
+    const char *token;    /* of this acquisition, see DLOCK_TOKEN_MAX */
     enum dlock_mode mode; /* how it is to be held */
     uint32_t limit;       /* permits; 0 otherwise */
     uint32_t flags;       /* DLOCK_CLAIM_… */
-    int64_t lease_ms;     /* how long the server is asked to keep it from now */
+    int64_t lease_ms;     /* how long the server shall keep it from now on */
     /* out */
     int result;        /* 0 or a code; preset to DLOCK_EPROTO */
     uint64_t fence;    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name */
-    int64_t server_us; /* the server's clock when it worked on this claim; 0 when it does not say */
-    int64_t kept_ms; /* preset to lease_ms: how long the server keeps the grant unrenewed; DLOCK_FOREVER: as long as its
-                      * connection lives */
-    int64_t retry_ms; /* EBUSY, ENOTREADY: the core asks again after this time, and not before unless a wake comes; -1
-                       * (preset): it polls, 1 to 50 ms apart; DLOCK_FOREVER: a wake will come. Without WAKE leave -1
-                       * unless nothing can change earlier: nobody would notice a release. With a place in the server's
-                       * queue: as dlock_queue_retry_ms() says, and the core adds 1 % and 10 ms at most. A release with
-                       * WAKE and without QUEUE: 0 when it had nobody to wake; then this client's own waiters need not
-                       * stand back for others */
-    /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, given to every
-     * operation on the claim, carried to another process by export. Never a pointer. */
+    int64_t server_us; /* the server's clock when it handled this claim; 0 if unknown */
+    /* Preset to lease_ms: how long the server keeps the grant without a renewal; DLOCK_FOREVER: as long as its
+     * connection lives. */
+    int64_t kept_ms;
+    /* EBUSY, ENOTREADY: the core asks again after this time, and not before unless a wake-up comes; -1 (preset): it
+     * polls, every 1 to 50 ms; DLOCK_FOREVER: a wake-up will come. Without WAKE leave -1 unless nothing can change
+     * earlier: nobody would notice a release. With a place in the server's queue: as dlock_queue_retry_ms() says, and
+     * the core adds at most 1 % and 10 ms. Release, with WAKE and without QUEUE: 0 when the server had nobody to wake;
+     * this client's own waiters then need not back off for others. */
+    int64_t retry_ms;
+    /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, passed to every
+     * operation on the claim, and taken along to another process by an export. Never a pointer. */
     uint64_t state[4];
     /* out, since ABI 3 */
-    uint32_t hints;   /* preset to 0: DLOCK_HINT_… */
-    int64_t ready_ms; /* ENOTREADY: for how long the server grants nothing; -1 (preset): nobody knows. Where retry_ms is
-                       * left at -1 the core asks again after this time */
-    /* in, since ABI 4: renew of EXCLUSIVE, where FLOOR is offered: if the token has the grant, then in the same step
-     * what is stored as the name's last fence becomes this, if that is less. 0: none. A server that cannot count on from
+    uint32_t hints; /* preset to 0: DLOCK_HINT_… */
+    /* ENOTREADY: how long the server still grants nothing; -1 (preset): unknown. If retry_ms is left at -1 the core
+     * asks again after this time. */
+    int64_t ready_ms;
+    /* in, since ABI 4: renew of EXCLUSIVE, where FLOOR is offered. If the token has the grant, the server raises the
+     * name's last fence to this value in the same step, if it is less. 0: none. A server that cannot count on from
      * there answers EINVAL. A backend that offers FLOOR keeps nothing in `state`. */
     uint64_t floor;
 };
 
-/* What a server says unasked. */
+/* The kinds of messages that a server sends unasked. */
 enum dlock_wake_kind {
     DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should ask again now */
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: fence, server_us and kept_ms are filled as by acquire */
@@ -184,9 +191,10 @@ enum dlock_wake_kind {
     DLOCK_WAKE_HEARD = 5    /* since ABI 3: the server's answer to `probe` */
 };
 
-/* One message from a listening connection. Strings live until the next wake or disconnect of that connection. */
+/* One message from a listening connection. Its strings are valid until the next wake or disconnect of that
+ * connection. */
 struct dlock_wake {
-    enum dlock_wake_kind kind; /* what follows is said where the kind is explained */
+    enum dlock_wake_kind kind; /* tells which of the following members are set */
     const char *name;          /* as in the claim */
     const char *token;         /* as in the claim */
     uint64_t fence;            /* GRANTED */
@@ -194,95 +202,101 @@ struct dlock_wake {
     int64_t kept_ms;           /* GRANTED */
 };
 
-/* An operation on n claims (n >= 1), sorted by name (strcmp). No name stands twice, except in renew with SHARED and
- * PERMIT: one entry for each grant of this client; and in release: one entry for each token. A simple backend loops, a
- * fast one sends all and then reads all: n claims should cost one round trip. */
+/* An operation on n claims (n >= 1), sorted by name (strcmp). No name occurs twice, except in renew with SHARED and
+ * PERMIT (one entry for each grant of this client) and in release (one entry for each token). A simple backend loops; a
+ * fast one sends all requests and then reads all answers: n claims should cost one round trip. */
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 
-/* ---- what a backend is ------------------------------------------------------------------------------------------- */
+/* ---- what defines a backend -------------------------------------------------------------------------------------- */
 
 struct dlock_backend {
     uint32_t abi;               /* DLOCK_ABI */
     uint32_t size;              /* sizeof(struct dlock_backend) */
-    const char *name;           /* [a-z0-9_]+, the same word as in the symbol and in the module's file name */
+    const char *name;           /* [a-z0-9_]+, the same as in the symbol and in the module's file name */
     const char *const *schemes; /* NULL-terminated; [a-z0-9+.-]+; at least one */
-    const char *const *keys; /* URI keys it takes, NULL-terminated; a trailing '*' in an entry means "may stand several
-                              * times"; the entry "*" takes any key. NULL: none. Other keys are EINVAL before connect */
-    uint32_t caps;           /* DLOCK_CAP_… */
-    size_t conn_size;        /* bytes of one connection */
+    /* The URI keys that it takes, NULL-terminated; a trailing '*' means that the key may occur several times; the entry
+     * "*" takes any key. NULL: none. Other keys are EINVAL before connect. */
+    const char *const *keys;
+    uint32_t caps;    /* DLOCK_CAP_… */
+    size_t conn_size; /* size of a connection */
 
-    /* Connects, authenticates and checks that the server can do what `caps` promises. `conn` is zeroed; `peer` lives as
-     * long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for what makes no sense;
+    /* Connects, authenticates and checks that the server can do what `caps` promises. `conn` is zeroed; `peer` is valid
+     * as long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for what makes no sense;
      * final), ENOTSUP (final), ENOMEM. */
     int (*connect)(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                    struct dlock_error *err);
 
-    /* Frees everything in the connection; also after a failed connect. Must not wait for the server; closes by reset
-     * (SO_LINGER 0) when a request is unanswered, so that a late duplicate cannot arrive. THREADSAFE: no other call is
-     * in progress. Never fails. */
+    /* Frees everything in the connection; also called after a failed connect. Must not wait for the server. Closes by
+     * reset (SO_LINGER 0) when a request is unanswered, so that it cannot arrive late. THREADSAFE: no other call is in
+     * progress. Never fails. */
     void (*disconnect)(void *conn);
 
     /* Asks for a grant. EXCLUSIVE is granted when nobody holds the name, SHARED when nobody holds it exclusively,
      * PERMIT while fewer than `limit` permits are held; and, where there is a queue, only to the first in it: a reader
-     * that comes after a queued writer waits behind it. Every grant has a fence of its own. A lease that ends tells
-     * nobody: the next question about the name, whoever asks it, hands the name to the first waiter that lives, as a
-     * release would. When a hand-over has ended unconfirmed, waiters that have not asked for DLOCK_HAND_OVER_MS do not
-     * live: however many of them stand in a row, they cost one hand-over in all. Results per claim: 0
-     * (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms says when to ask
-     * again: not later than the answer may change); ENOTREADY (nobody is known to have it, and the server grants
-     * nothing to anybody for ready_ms, because it was started lately: otherwise as EBUSY, the place in the queue
-     * included); EINVAL (final: what the server cannot take; a name in use as permits asked as a lock, or the other way
-     * round, or permits with another limit than those that are held: say so in `err`); ENOTSUP (the mode); THREADSAFE
-     * backends also EUNAVAILABLE (outcome unknown; ask again). */
+     * that comes after a queued writer waits behind it. Every grant has a fence of its own.
+     *
+     * The end of a lease is reported to nobody: the next question about the name, from any client, hands the name to
+     * the first waiter that lives, as a release would. After a hand-over that was not confirmed in time, waiters that
+     * have not asked for DLOCK_HAND_OVER_MS count as dead: any number of them in a row costs one hand-over in all.
+     *
+     * Results per claim: 0 (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms
+     * says when to ask again: not later than the answer may change); ENOTREADY (nobody is known to hold it, and the
+     * server grants nothing to anybody for ready_ms, because it was started lately: otherwise as EBUSY, the place in
+     * the queue included); EINVAL (final: what the server cannot take; a name in use as permits asked for as a lock, or
+     * the other way round, or permits with another limit than those that are held: say so in `err`); ENOTSUP (the
+     * mode); THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
     dlock_batch *acquire;
 
     /* Sets the lease anew to lease_ms from now, if the token still has the grant. With mode SHARED on an exclusive
-     * grant: an atomic downgrade, fence kept; readers that are first in the queue get theirs too. Never creates
-     * anything. Results: 0 (kept_ms, server_us), ELOST. */
+     * grant: an atomic downgrade that keeps the fence; readers that are first in the queue are granted, too. Never
+     * creates anything. Results: 0 (kept_ms, server_us), ELOST. */
     dlock_batch *renew;
 
-    /* Ends the grant if the token has it and hands it to the next waiter where there is a queue (readers that stand
-     * together at its head all get theirs); or takes the token out of the queue. With mode SHARED the grant may still
-     * be an exclusive one: the answer to its downgrade was lost. Results: 0 (it had a grant), ELOST (it had none; it is
-     * out of the queue, if it was in it: the core knows whether that is an error). */
+    /* Ends the grant if the token has it, and hands it to the next waiter where there is a queue (all readers that are
+     * together at its head are granted); or takes the token out of the queue. With mode SHARED the grant may still be
+     * an exclusive one, if the answer to its downgrade was lost. Results: 0 (it had a grant), ELOST (it had none, and
+     * is out of the queue if it was in it: the core knows whether that is an error). */
     dlock_batch *release;
 
     /* ---- optional from here: NULL = not supported ---- */
 
     /* In a forked child: close(2) every descriptor of the connection and nothing else; no message, no free, no lock.
      * Where the client library hides them, leave it NULL if an inherited copy does no harm. A child may open a
-     * connection of its own to the same server: nothing inherited may confuse that one. Another thread may have been
-     * in the middle of `connect` or `disconnect`: these forget a descriptor before they close it, since its number may
-     * be another file's right after. */
+     * connection of its own to the same server: nothing inherited may confuse that one. Another thread may have been in
+     * the middle of `connect` or `disconnect`: these must forget a descriptor before they close it, since its number
+     * may belong to another file right after. */
     void (*abandon)(void *conn);
 
-    /* Makes this connection the one that gets this client's wake-ups, and stores a descriptor that polls readable when
-     * one may be there. Returns once the server has confirmed. The core then calls only `wake` and `disconnect` on it
-     * (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
-     * PENDING: called after every connect, and before a disconnect, and only to get the descriptor, which is -1 once the
-     * connection, or a client library, has closed it. An acquire with QUEUE that finds the name taken leaves a blocking request with the server and answers EBUSY; until `wake` brings its answer the core
-     * calls only `wake`, `disconnect`, and `release`, which gives the request up and sees to it that nothing is held.
-     * While its claim is granted, or waits, the core calls `wake` when the descriptor polls readable. */
+    /* Makes this connection the listener, which gets this client's wake-ups, and stores a descriptor that polls
+     * readable when there may be one. Returns once the server has confirmed. From then on the core calls only `wake`,
+     * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
+     *
+     * PENDING: called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
+     * connection, or a client library, has closed it. An acquire with QUEUE that finds the name taken leaves a blocking
+     * request with the server and answers EBUSY; until `wake` brings its answer the core calls only `wake`,
+     * `disconnect`, and `release`, which gives the request up and ensures that nothing is held. While its claim is
+     * granted, or waits, the core calls `wake` when the descriptor polls readable. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 
     /* Reads one wake-up without blocking: 1 = `out` is filled, 0 = none left; EUNAVAILABLE, EPROTO: the connection is
-     * dead. PENDING: it speaks of this connection's claim, name and token may be NULL; to a blocking request anything
-     * but GRANTED means that it has ended without a grant, and that the claim has no place any more. */
+     * dead. PENDING: the wake-up is about this connection's claim, and name and token may be NULL; as the answer to a
+     * blocking request anything but GRANTED means that it has ended without a grant, and that the claim has lost its
+     * place. */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
-    /* After these, and check, the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is just
-     * passed on. Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire).
+    /* From here on, `check` included, the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is
+     * just passed on. Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire).
      * Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
     int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 
-    /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" on the first
-     * page and the backend's own afterwards. Stops early, with 0, when `each` returns non-zero. Results: 1 = there are
-     * more pages, 0 = that was the last, EUNAVAILABLE, EAUTH, EPROTO. */
+    /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" for the first
+     * page, then what the backend wrote into it. Stops early, with 0, when `each` returns non-zero. Results: 1 = there
+     * are more pages, 0 = that was the last, EUNAVAILABLE, EAUTH, EPROTO. */
     int (*list)(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err);
 
-    /* Takes every grant of `name` from whoever has it and hands it to the next waiter. The fence must not go back.
+    /* Ends every grant of `name`, whoever has it, and hands the name to the next waiter. The fence must not go back.
      * Results: 0, ELOST (nobody has it), EUNAVAILABLE, EAUTH, EPROTO. */
     int (*break_lock)(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
@@ -293,38 +307,39 @@ struct dlock_backend {
      * Stops early, with 0, when `each` returns non-zero. Results: as inspect. */
     int (*check)(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 
-    /* The script that an administrator runs on the server before the first use, as text; NULL: none. */
+    /* The script that an administrator has to run on the server before the first use, as text; NULL: none. */
     const char *schema;
 
     /* LOCAL, and SESSION without THREADSAFE: stores the descriptors that grants of this connection live in, at most
-     * `max`, and returns how many there are. A process with copies of them keeps those grants alive, after the one that
-     * made them, until it closes them; `release` ends them whatever copies there are. Any thread. */
+     * `max`, and returns how many there are. A process with copies of them keeps those grants alive after the process
+     * that made them, until it closes them; `release` ends the grants whatever copies there are. Any thread. */
     size_t (*descriptors)(void *conn, int *fds, size_t max);
 
-    /* Whether the URI makes sense for this backend, asked once, before any name is looked up: hosts are as in the URI,
-     * addresses NULL. Does not block. Results: 0, EINVAL, ENOTSUP. */
+    /* Judges whether the URI makes sense for this backend. Called once, before any name is looked up: hosts are as in
+     * the URI, addresses NULL. Does not block. Results: 0, EINVAL, ENOTSUP. */
     int (*accepts)(const struct dlock_uri *uri, struct dlock_error *err);
 
-    /* Another backend, constant too and of the same name, that serves this URI in place of this one: with other
-     * operations and capabilities. NULL: this one serves it. Asked before anything else about the URI, whose keys may
-     * still be wrong; the other one's `accepts` judges them, and its own `variant` is not asked. Does not block. */
+    /* Returns another constant backend of the same name that serves this URI in place of this one, with other
+     * operations and capabilities; NULL: this one serves it. Called before anything else is done with the URI, whose
+     * keys may still be wrong; the other backend's `accepts` judges them, and its own `variant` is not called. Does not
+     * block. */
     const struct dlock_backend *(*variant)(const struct dlock_uri *uri);
 
-    /* SESSION without THREADSAFE: this connection has carried no claim for a third of its last one's lease, and may go
-     * on like that. What a release need not undo at once, since the next claim would do it again, is undone here.
-     * Results: 0, or as connect, and the connection is closed. */
+    /* SESSION without THREADSAFE: this connection has carried no claim for a third of its last claim's lease, and may
+     * stay idle. Undo here what a release need not undo at once because the next claim would do it again. Results: 0,
+     * or as connect, and the connection is closed. */
     int (*rest)(void *conn, int timeout_ms, struct dlock_error *err);
 
     /* ---- since ABI 3 ---- */
 
     /* WAKE without THREADSAFE: asks the server for a sign of life over a listening connection, without blocking. The
-     * answer is a wake of kind HEARD. While somebody waits the core asks so a few times in a lease, and takes a
-     * connection that brings nothing for dead, whatever TCP or a proxy in between makes of it. Not called again before
-     * the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the connection is dead. */
+     * answer is a wake-up of kind HEARD. While a waiter relies on wake-ups the core calls this a few times per lease,
+     * and takes a connection that brings nothing for dead, although TCP or a proxy keeps it open. Not called again
+     * before the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the connection is dead. */
     int (*probe)(void *conn, struct dlock_error *err);
 };
 
-/* Declares and begins the definition of a backend:  DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …
+/* Declares and begins the definition of a backend: DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …
  * }; */
 #ifdef __cplusplus
 #define DLOCK_BACKEND(name)                                                  \
@@ -338,7 +353,7 @@ struct dlock_backend {
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
-/* Makes one line of a text that a server may have written: its control characters could do anything to a terminal. */
+/* Replaces control characters by '?': in a text that a server may have written they could do anything to a terminal. */
 static inline void dlock_one_line(char *text) {
     for (; *text; text++)
         if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
@@ -359,7 +374,7 @@ static inline int dlock_fail(struct dlock_error *err, int code, const char *form
     return code;
 }
 
-/* For an answer that no server of this kind gives, and for none at all: appends the question whether it is one, as in
+/* Appends the question whether this is the right kind of server, after an answer that no such server gives, or none:
  * dlock_doubt(err, "Redis"). `err` may be NULL. */
 static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
     if (!err) return;
@@ -367,14 +382,14 @@ static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
     snprintf(err->message + used, sizeof err->message - used, "; is this a %s server?", kind);
 }
 
-/* QUEUE: the longest time for the receiver of a hand-over to confirm it, by a renewal or by asking again; its lease, if
+/* QUEUE: how long the receiver of a hand-over may take to confirm it, by a renewal or by asking again; its lease, if
  * that is shorter. */
 #define DLOCK_HAND_OVER_MS 3000
 
-/* dlock_claim.retry_ms of a waiter in the server's queue. `place` is 0 for the first; the first of the leases in its
- * way ends in `left_ms` (-1: nobody knows); it asked for `lease_ms` itself. All in the queue ask when that lease has
- * ended, each a little later than the one before it, so that the first who lives notices, and few others ask in vain.
- * And they ask before a hand-over could have come and gone without their knowledge, which shows that they live, too. */
+/* Returns dlock_claim.retry_ms for a waiter in the server's queue: `place` is 0 for the first; the first of the leases
+ * that block it ends in `left_ms` (-1: unknown); `lease_ms` is the waiter's own. All waiters ask when that lease has
+ * ended, each a little later than the one before it, so that the first that lives notices the end, and few others ask
+ * in vain. They also ask before a hand-over could have come and gone unnoticed, which shows that they live. */
 static inline int64_t dlock_queue_retry_ms(int64_t place, int64_t left_ms, int64_t lease_ms) {
     int64_t most = place == 0 && lease_ms < DLOCK_HAND_OVER_MS ? lease_ms : DLOCK_HAND_OVER_MS;
     most -= most / 4;
@@ -382,18 +397,18 @@ static inline int64_t dlock_queue_retry_ms(int64_t place, int64_t left_ms, int64
     return left_ms + 1 + place * 5 < most ? left_ms + 1 + place * 5 : most;
 }
 
-/* The first value of a URI key, or NULL. */
+/* Returns the first value of a URI key, or NULL. */
 static inline const char *dlock_uri_get(const struct dlock_uri *uri, const char *key) {
     for (size_t i = 0; i < uri->n_params; i++)
         if (strcmp(uri->params[i].key, key) == 0) return uri->params[i].value;
     return NULL;
 }
 
-/* Longest word that is compared with others. */
+/* Words of at least this length are not compared. */
 #define DLOCK_GUESS_MAX 40
 
-/* How many letters have to be put in, left out, changed or exchanged with their neighbours to make `b` of `a`, whatever
- * their case. A '*' at the end of `b` does not count. DLOCK_GUESS_MAX: one of them is too long. */
+/* Returns how many letters have to be inserted, deleted, changed or exchanged with their neighbours to turn `a` into
+ * `b`, regardless of case. A '*' at the end of `b` does not count. DLOCK_GUESS_MAX: one of them is too long. */
 static inline size_t dlock_edit_distance(const char *a, const char *b) {
     size_t rows[3][DLOCK_GUESS_MAX + 1], n = strlen(a), m = strlen(b);
     size_t *before = rows[0], *last = rows[1], *row = rows[2], *spare;
@@ -418,8 +433,9 @@ static inline size_t dlock_edit_distance(const char *a, const char *b) {
     return row[m];
 }
 
-/* For an unknown word: writes "; did you mean "WORD"?" into `out` and returns true when exactly one of `words`, NULL at
- * the end, is near it: a third of its letters may be wrong, and one always. Otherwise `out` is "": show all of them. */
+/* Guesses what an unknown word was meant to be. If exactly one of `words` (NULL-terminated) is near it (a third of its
+ * letters may be wrong, and one always), writes "; did you mean "WORD"?" into `out` and returns true. Otherwise `out`
+ * is "": show all of them. */
 static inline bool dlock_guess(char *out, size_t size, const char *word, const char *const *words) {
     const char *nearest = NULL;
     size_t least = DLOCK_GUESS_MAX;
@@ -437,9 +453,9 @@ static inline bool dlock_guess(char *out, size_t size, const char *word, const c
     return true;
 }
 
-/* For the backend of a server that has hosts: refuses a path without a '/' in front, since the "//" before the hosts
- * has been forgotten. The path is repeated only where it looks like a host, with a port and a path of its own or
- * without: it may have a password in it. 0 or EINVAL. */
+/* For the backend of a server that has hosts: refuses a path without a leading '/', since the "//" before the hosts has
+ * been forgotten. The path is quoted only if it looks like a host, with or without a port and a path: else it may have
+ * a password in it. Returns 0 or EINVAL. */
 static inline int dlock_check_slashes(const struct dlock_uri *uri, struct dlock_error *err) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
     const char *path = uri->path;
@@ -457,9 +473,10 @@ static inline int dlock_check_slashes(const struct dlock_uri *uri, struct dlock_
     return dlock_fail(err, DLOCK_EINVAL, "URI: \"//\" is missing before the hosts: write %s://HOST", uri->scheme);
 }
 
-/* The milliseconds of a duration as every URI key takes it: "500ms", "10s", "2m", "1h", a bare number is seconds;
- * rounded to the nearest, but what is not zero does not become zero. -1: it is none; INT64_MAX: it is longer than 292
- * years, so that a clock in nanoseconds and a duration could not be added. Whole numbers only: 0.3s is 300 everywhere. */
+/* Returns the milliseconds of a duration in the form that every URI key takes: "500ms", "10s", "2m", "1h"; a bare
+ * number is seconds. Rounded to the nearest, but what is not zero does not become zero. -1: not a duration; INT64_MAX:
+ * longer than 292 years, so that it could not be added to a clock in nanoseconds. Computes with integers only, so that
+ * 0.3s is 300 on every machine. */
 static inline int64_t dlock_duration_ms(const char *text) {
     static const struct {
         const char *unit;
@@ -467,7 +484,7 @@ static inline int64_t dlock_duration_ms(const char *text) {
     } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
     const int64_t longest_ms = INT64_MAX / 1000000;
     int64_t whole = 0, fraction = 0, scale = 1;
-    bool more = false; /* … than twelve digits behind the point, which make no difference to an hour */
+    bool more = false; /* more than twelve digits after the point; these make no difference even to an hour */
     const char *at = text;
     for (; *at >= '0' && *at <= '9'; at++)
         if (whole <= longest_ms) whole = whole * 10 + (*at - '0');
@@ -491,14 +508,14 @@ static inline int64_t dlock_duration_ms(const char *text) {
     return -1;
 }
 
-/* The state that a `check` operation reports with, by dlock_find(). */
+/* The state with which a `check` operation calls dlock_find(). */
 struct dlock_report {
-    dlock_each_finding each; /* gets what is found */
-    void *arg;               /* … with this */
-    bool ended;              /* `each` has said so: nothing more is passed on */
+    dlock_each_finding each; /* gets the findings */
+    void *arg;               /* … with this argument */
+    bool ended;              /* `each` has ended the walk: nothing more is passed on */
 };
 
-/* Reports one finding: fine when `advice` is NULL, else weak. */
+/* Reports one finding: DLOCK_FINE if `advice` is NULL, else DLOCK_WEAK. */
 DLOCK_PRINTF(3, 4)
 static inline void dlock_find(struct dlock_report *report, const char *advice, const char *format, ...) {
     char what[512];
@@ -512,7 +529,7 @@ static inline void dlock_find(struct dlock_report *report, const char *advice, c
     report->ended = report->each(&finding, report->arg) != 0;
 }
 
-/* Writes a duration as people read it: "250ms", "42s", "9m32s", "2h5m". Returns `out`. */
+/* Writes a duration for people: "250ms", "42s", "9m32s", "2h5m". Returns `out`. */
 static inline const char *dlock_duration_text(char out[32], int64_t ms) {
     const long long values[] = {(long long)(ms / 3600000), (long long)(ms / 60000 % 60), (long long)(ms / 1000 % 60)};
     size_t used = 0;
@@ -522,7 +539,7 @@ static inline const char *dlock_duration_text(char out[32], int64_t ms) {
     return out;
 }
 
-/* Writes how long a server goes on to answer ENOTREADY: "grants nothing for another 9m32s"; left_ms as ready_ms.
+/* Writes how long a server will go on to answer ENOTREADY: "grants nothing for another 9m32s"; left_ms is as ready_ms.
  * Returns `out`. */
 static inline const char *dlock_not_ready_text(char out[64], int64_t left_ms) {
     char text[32];
@@ -534,24 +551,24 @@ static inline const char *dlock_not_ready_text(char out[64], int64_t left_ms) {
     return out;
 }
 
-/* Reports that it grants nothing yet. */
+/* Reports that the server grants nothing yet. */
 static inline void dlock_find_not_ready(struct dlock_report *report, int64_t left_ms) {
     char text[64];
     dlock_find(report, "wait: a server that was started lately may have forgotten who holds its locks",
                "%s: its quarantine after a restart", dlock_not_ready_text(text, left_ms));
 }
 
-/* FNV-1a of `n` bytes, going on from `from`. */
+/* FNV-1a hash of `n` bytes, continued from `from`; begin with DLOCK_HASH_SEED. */
 #define DLOCK_HASH_SEED UINT64_C(14695981039346656037)
 static inline uint64_t dlock_hash(const char *bytes, size_t n, uint64_t from) {
     for (size_t i = 0; i < n; i++) from = (from ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
     return from;
 }
 
-/* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded; bytes above 0x7f
- * too when `ascii` is set. What does not fit into `size` - 1 bytes is cut and ends in '~' and the 16 hex digits of the
- * FNV-1a hash of the whole name, so that distinct long names stay distinct: keep the full name in the value. `size` is
- * at least 64. */
+/* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded, and bytes above
+ * 0x7f, too, if `ascii` is set. A result that does not fit into `size` - 1 bytes is cut and ends in '~' and the 16 hex
+ * digits of the FNV-1a hash of the whole name, so that distinct long names stay distinct: store the full name in the
+ * value. `size` is at least 64. */
 static inline void dlock_encode_name(char *out, size_t size, const char *name, const char *special, bool ascii) {
     static const char hex[] = "0123456789ABCDEF";
     size_t used = 0, cut = 0;

@@ -1,10 +1,9 @@
-/* For backends that talk to their server through a socket of their own: deadlines, connecting, hanging up.
+/* For backends that talk to their server through a socket of their own: deadlines, connecting, closing.
  *
  * SPDX-License-Identifier: MIT
  *
- * Optional, Linux (compile with _GNU_SOURCE), static inline like the helpers of <dlock/backend.h>. Nothing here blocks
- * past its deadline, raises SIGPIPE or looks up a name; descriptors are close-on-exec and non-blocking.
- */
+ * Optional, for Linux (compile with _GNU_SOURCE), static inline like the helpers of <dlock/backend.h>. Nothing here
+ * blocks beyond its deadline, raises SIGPIPE or looks up a name; descriptors are close-on-exec and non-blocking. */
 #ifndef DLOCK_BACKEND_SOCKET_H
 #define DLOCK_BACKEND_SOCKET_H
 
@@ -24,18 +23,19 @@
 extern "C" {
 #endif
 
-/* The local clock in µs; it goes on during suspend, so that a deadline means the same as the core's. */
+/* The time in µs by CLOCK_BOOTTIME, the core's clock, which goes on during suspend. */
 static inline int64_t dlock_now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
+/* The time `timeout_ms` from now, by dlock_now_us(). */
 static inline int64_t dlock_deadline_us(int timeout_ms) {
     return dlock_now_us() + (int64_t)timeout_ms * 1000;
 }
 
-/* poll() for one descriptor: what it returned in revents, or 0 when the deadline has passed. */
+/* poll() for one descriptor, repeated after signals. Returns revents, or 0 once the deadline has passed. */
 static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
     struct pollfd poll_fd;
     poll_fd.fd = fd;
@@ -51,14 +51,15 @@ static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
     }
 }
 
-/* An address of a server, as connect(2) takes it. */
+/* An address of a server, in the form that connect(2) takes. */
 union dlock_socket_address {
-    struct sockaddr any;             /* of whatever family */
+    struct sockaddr any;             /* of any family */
     struct sockaddr_un local;        /* of a Unix socket */
-    struct sockaddr_storage storage; /* room for each */
+    struct sockaddr_storage storage; /* large enough for each */
 };
 
-/* The address of a Unix socket (`path` is not NULL), or a numeric one; 0: neither. */
+/* Writes the address of the Unix socket `path`, or if that is NULL the numeric `address` with `port`. Returns its
+ * length, or 0 if it is no such address. */
 static inline socklen_t dlock_socket_address(const char *path, const char *address, int port,
                                              union dlock_socket_address *out) {
     struct addrinfo hints, *found;
@@ -81,7 +82,7 @@ static inline socklen_t dlock_socket_address(const char *path, const char *addre
     return length;
 }
 
-/* No delay, and a dead peer is noticed within half a minute. */
+/* Sets options of a TCP socket: no delay, and keepalive probes that notice a dead peer within half a minute. */
 static inline void dlock_tune_tcp(int fd) {
     const int on = 1, idle_s = 15, interval_s = 5, probes = 3;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -91,7 +92,7 @@ static inline void dlock_tune_tcp(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
 }
 
-/* Waits for a non-blocking connect(). 0 or an errno. */
+/* Connects a non-blocking socket and waits until that is done. Returns 0 or an errno. */
 static inline int dlock_finish_connect(int fd, const union dlock_socket_address *to, socklen_t length,
                                        int64_t deadline_us) {
     int error = 0;
@@ -102,9 +103,9 @@ static inline int dlock_finish_connect(int fd, const union dlock_socket_address 
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 ? error : errno;
 }
 
-/* Connects to the Unix socket `path`, or when that is NULL to `address` and `port`, and stores the descriptor in *fd. 0
- * or an errno; EDESTADDRREQ: not an address. While it connects, *dialing is the descriptor plus 1, for `abandon` in a
- * child that is forked meanwhile; 0 afterwards. */
+/* Connects to the Unix socket `path`, or if that is NULL to `address` and `port`, and stores the descriptor in *fd.
+ * Returns 0 or an errno; EDESTADDRREQ: not an address. While it connects, *dialing is the descriptor plus 1, for
+ * `abandon` in a child that is forked meanwhile; afterwards 0. */
 static inline int dlock_dial(const char *path, const char *address, int port, int64_t deadline_us, int *dialing,
                              int *fd) {
     union dlock_socket_address to;
@@ -125,8 +126,9 @@ static inline int dlock_dial(const char *path, const char *address, int port, in
     return 0;
 }
 
-/* Ends the connection whoever else has a copy of the descriptor (a child forked at the wrong moment): by reset, so that
- * what is unanswered cannot arrive late, or in peace. close() is still to be called. */
+/* Ends the connection even if another process has a copy of the descriptor (a child that was forked at the wrong
+ * moment). With `reset` by a TCP reset, so that no unanswered request can arrive late; else in the regular way. The
+ * caller still has to close() the descriptor. */
 static inline void dlock_hang_up(int fd, bool reset) {
     struct linger at_once;
     struct sockaddr none; /* Linux resets a TCP connection that is "connected" to nothing */

@@ -40,7 +40,7 @@ extern "C" {
 #define DLOCK_VERSION "0.1.0"
 
 #if defined(__GNUC__)
-/* What a library shows to others, and what the compiler checks as a format of printf. */
+/* How a library marks the functions that it exports, and functions whose arguments the compiler checks as printf's. */
 #define DLOCK_EXPORT __attribute__((visibility("default")))
 #define DLOCK_PRINTF(fmt_at, args_at) __attribute__((__format__(__printf__, fmt_at, args_at)))
 #else
@@ -51,9 +51,10 @@ extern "C" {
 /* As a timeout: wait for ever. As a duration the library reports: it does not end by itself. */
 #define DLOCK_FOREVER INT64_MAX
 
-/* Longest lock name, in bytes; a name has at least 1 and neither NUL nor control characters (below 0x20, and 0x7f). */
+/* Longest lock name, in bytes. A name has at least one byte, and neither NUL nor control characters (below 0x20, and
+ * 0x7f). */
 #define DLOCK_NAME_MAX 200
-/* Most permits of a name: dlock_options.limit. The same for every backend. */
+/* Most permits of a name (dlock_options.limit), with every backend. */
 #define DLOCK_LIMIT_MAX 2147483647
 /* Shortest and longest lease, in milliseconds. */
 #define DLOCK_LEASE_MIN_MS 100
@@ -66,7 +67,7 @@ extern "C" {
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 /* Every error code: X(name, number, text, what the caller should do). The enum, dlock_strerror() and the documentation
- * all come from this list. Numbers never change. */
+ * are all made from this list. Numbers never change. */
 #define DLOCK_ERRORS(X)                                                                                          \
     X(OK, 0, "success", "nothing")                                                                               \
     X(EBUSY, -1, "somebody else holds the lock", "try later, or acquire with a timeout")                         \
@@ -96,53 +97,56 @@ enum dlock_code {
 #undef DLOCK_X
 };
 
-/* Tells what went wrong. `code` is the function's return value; `message` is one line for a person, without a newline,
- * and never contains a password. The struct never grows, so it may stand on any stack. */
+/* Describes an error. `code` is the function's return value; `message` is one line for a person, without a newline, and
+ * never contains a password. The struct never grows, so it may stand on any stack. */
 struct dlock_error {
     int code;          /* DLOCK_E… */
     char message[508]; /* what is wrong and what to do */
 };
 
-/* A short, static, English text for `code` ("unknown error" for others). Never NULL. Never blocks. */
+/* Returns a short, static, English text for `code` ("unknown error" for others). Never NULL. Never blocks. */
 DLOCK_EXPORT const char *dlock_strerror(int code);
 
-/* The library's version, as DLOCK_VERSION was when it was built. Static. Never blocks. */
+/* Returns the library's version: DLOCK_VERSION when it was built. Static. Never blocks. */
 DLOCK_EXPORT const char *dlock_version(void);
 
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
 
-/* How many hold a name at the same time. */
+/* How many owners may hold a name at the same time. */
 enum dlock_mode {
     DLOCK_EXCLUSIVE = 0, /* one holder */
-    DLOCK_SHARED = 1, /* many readers, or one exclusive holder. An owner that holds it exclusively re-enters, and is a
-                       * reader when it has released all that it acquired exclusively; one that holds it shared cannot
-                       * have it exclusively (EDEADLK) */
-    DLOCK_PERMIT = 2  /* up to dlock_options.limit holders; everybody gives the same limit (EINVAL). Not re-entrant: a
-                       * thread that acquires again has two, and gives the younger one back first */
+    /* Many readers, or one exclusive holder. An owner that holds the name exclusively may re-enter it shared, and
+     * remains a reader after the release of all that it acquired exclusively. An owner that holds it shared cannot
+     * acquire it exclusively (EDEADLK). */
+    DLOCK_SHARED = 1,
+    /* Up to dlock_options.limit holders; all of them have to give the same limit (else EINVAL). Not re-entrant: a
+     * thread that acquires again has two permits, and gives back the younger one first. */
+    DLOCK_PERMIT = 2
 };
 
-/* Whose a grant is: who may acquire it again, and release it. */
+/* Who owns a grant, and so may acquire it again and release it. */
 enum dlock_owner {
-    DLOCK_OWNER_THREAD = 0, /* the calling thread owns, across handles of one name in one client; re-entry counts */
-    DLOCK_OWNER_HANDLE = 1  /* the handle owns: any thread may release, one acquisition at a time (event loops) */
+    DLOCK_OWNER_THREAD = 0, /* the calling thread, across all handles of a name in one client; re-entry is counted */
+    DLOCK_OWNER_HANDLE = 1  /* the handle: any thread may release it; one acquisition at a time (for event loops) */
 };
 
 /* dlock_options.flags */
 enum dlock_flag {
-    DLOCK_FIXED_LEASE = 1, /* never renew: the grant ends with its lease, unless dlock_extend() sets that anew */
-    DLOCK_NO_REENTRY = 2   /* acquiring again by the same owner is DLOCK_EDEADLK */
+    DLOCK_FIXED_LEASE = 1, /* the grant is not renewed: it ends with its lease, unless dlock_extend() sets that anew */
+    DLOCK_NO_REENTRY = 2   /* the owner may not acquire again (DLOCK_EDEADLK) */
 };
 
 /* dlock_client_options.flags */
 enum dlock_client_flag {
-    DLOCK_CLIENT_LAZY = 1,       /* dlock_open does not connect; the first operation does */
-    DLOCK_CLIENT_MANUAL = 2,     /* callbacks run only inside dlock_client_dispatch */
-    DLOCK_CLIENT_GUARDIAN = 4,   /* as `guardian=on` in the URI; `guardian=off` there wins */
-    DLOCK_CLIENT_SPARE_GROUP = 8 /* the guardian kills the group of dlock_client_guard() only when this process is gone,
-                                  * not when a grant ends: the group is told in another way, or may go on */
+    DLOCK_CLIENT_LAZY = 1,     /* dlock_open does not connect; the first operation does */
+    DLOCK_CLIENT_MANUAL = 2,   /* callbacks run only inside dlock_client_dispatch() */
+    DLOCK_CLIENT_GUARDIAN = 4, /* as `guardian=on` in the URI; `guardian=off` there takes precedence */
+    /* The guardian kills the group of dlock_client_guard() only when this process is gone, and not when a grant ends:
+     * for a program that ends the group itself then, or lets it go on. */
+    DLOCK_CLIENT_SPARE_GROUP = 8
 };
 
-/* How bad it is what dlock_client_options.log is told. */
+/* How serious a line is that dlock_client_options.log gets. */
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
 
 /* The capabilities of a backend: X(name, bit, word, what it means). */
@@ -172,7 +176,7 @@ enum dlock_cap {
 #undef DLOCK_X
 };
 
-/* A client of one server, and a handle for one name: what they are is the library's. */
+/* A client of one server, and a handle for one name. Their contents are private to the library. */
 typedef struct dlock_client dlock_client;
 typedef struct dlock_lock dlock_lock;
 
@@ -180,116 +184,122 @@ typedef struct dlock_lock dlock_lock;
 struct dlock_info {
     size_t size;          /* sizeof(struct dlock_info) in the library that fills it */
     const char *name;     /* without the client's `prefix` */
-    const char *token;    /* whatever names the holder there; "" when the server does not say */
+    const char *token;    /* the holder's name at the server; "" when the server does not say */
     enum dlock_mode mode; /* how it is held */
-    uint32_t waiters;     /* how many are queued; 0 where the server keeps no queue */
+    uint32_t waiters;     /* how many wait in the server's queue; 0 where it keeps none */
     uint32_t limit;       /* permits: how many there are; 1 otherwise */
     uint64_t fence;       /* 0 when unknown */
-    int64_t remaining_ms; /* of the lease; -1 unknown, DLOCK_FOREVER when it ends with its holder */
+    int64_t remaining_ms; /* time left of the lease; -1: unknown; DLOCK_FOREVER: it ends with its holder */
 };
 
-/* A backend as this process sees it. Everything is static for the life of the process. */
+/* A backend as this process sees it. Everything in it is valid for the life of the process. */
 struct dlock_backend_info {
     const char *name;           /* "redis" */
     const char *const *schemes; /* NULL-terminated; NULL where the module could not be loaded */
     uint32_t caps;              /* DLOCK_CAP_… bits */
     const char *path;           /* the module's file; NULL when built in or registered */
     const char *error;          /* why the module could not be loaded; NULL when it was */
-    const char *schema;         /* what an administrator has to run on the server first; NULL: nothing */
+    const char *schema;         /* script that an administrator has to run on the server first; NULL: none */
 };
 
-/* What dlock_check() thinks of a setting. */
+/* How dlock_check() judges a setting. */
 enum dlock_health {
     DLOCK_FINE = 0, /* as it should be */
-    DLOCK_WEAK = 1  /* the lock works, and promises less than it could */
+    DLOCK_WEAK = 1  /* locks work, but promise less than they could */
 };
 
-/* One thing that dlock_check() looked at. Valid, with its strings, only inside the callback that gets it. */
+/* One result of dlock_check(). Valid, with its strings, only inside the callback that gets it. */
 struct dlock_finding {
     size_t size;              /* sizeof(struct dlock_finding) in the library that fills it */
-    enum dlock_health health; /* what it does to the lock */
+    enum dlock_health health; /* the judgement */
     const char *what;         /* one line: the setting and its value */
     const char *advice;       /* one line: what it weakens and what to set instead; NULL when fine */
 };
 
-/* Tells the application that something ended: `err` is NULL on success. Runs on the client's worker thread. It may call
- * the library, but must not block for long, and must not close the client. `err` is valid only inside the call. */
+/* Tells the application that something ended; `err` is NULL on success, and valid only inside the call. Runs in the
+ * client's worker thread. It may call the library, but must not block for long, and must not close the client. */
 typedef void (*dlock_callback)(dlock_lock *lock, const struct dlock_error *err, void *arg);
 
-/* Gets one holder of a walk; returns 0 to go on and anything else to end the walk (which then succeeds). It runs in the
- * calling thread and must not call the library with the same client. */
+/* Gets one holder of a walk. Returns 0 to go on; anything else ends the walk, which then succeeds. Runs in the calling
+ * thread and must not call the library with the same client. */
 typedef int (*dlock_each)(const struct dlock_info *info, void *arg);
 
-/* Gets one finding of dlock_check(); returns 0 to go on and anything else to end the walk (which then succeeds). It
- * must not call the library with the same client. */
+/* Gets one finding of dlock_check(). Returns 0 to go on; anything else ends the walk, which then succeeds. It must not
+ * call the library with the same client. */
 typedef int (*dlock_each_finding)(const struct dlock_finding *finding, void *arg);
 
-/* Gets one backend of dlock_backends(); returns 0 to go on and anything else to end the walk. */
+/* Gets one backend of dlock_backends(). Returns 0 to go on; anything else ends the walk. */
 typedef int (*dlock_each_backend)(const struct dlock_backend_info *info, void *arg);
 
-/* What dlock_open() takes beside the URI. */
+/* The options of dlock_open(). */
 struct dlock_client_options {
     size_t size;    /* sizeof(struct dlock_client_options) */
     uint32_t flags; /* DLOCK_CLIENT_… */
     void (*log)(int level, const char *message,
-                void *arg); /* any thread, one line, must not call the library; NULL: none */
-    void *log_arg;          /* what `log` gets as its last argument */
+                void *arg); /* one line for the log, in any thread; must not call the library; NULL: none */
+    void *log_arg;          /* the last argument of `log` */
 };
-/* Its members as they are when nothing else is said. */
+/* The default values of the members. */
 #define DLOCK_CLIENT_OPTIONS_INIT \
     { sizeof(struct dlock_client_options), 0, NULL, NULL }
 
-/* How a name is to be held. */
+/* How a name is to be held: the options of dlock_new(). */
 struct dlock_options {
-    size_t size;          /* sizeof(struct dlock_options); non-zero bytes past the size the library knows are EINVAL */
-    enum dlock_mode mode; /* default DLOCK_EXCLUSIVE */
+    size_t size;            /* sizeof(struct dlock_options); bytes that the library does not know must be 0 */
+    enum dlock_mode mode;   /* default DLOCK_EXCLUSIVE */
     enum dlock_owner owner; /* default DLOCK_OWNER_THREAD */
-    uint32_t limit;         /* permits: how many may hold at once, 1 to DLOCK_LIMIT_MAX; 0 otherwise */
+    uint32_t limit;         /* permits: how many there are, 1 to DLOCK_LIMIT_MAX; other modes: 0 */
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    int64_t lease_ms;       /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to _MAX_MS, and not
-                             * longer than a quarantine */
-    dlock_callback on_lost; /* once per lost grant, before anyone else can be granted it, except where the server took
-                             * it away (dlock_break) or forgot it: then at the next renewal. The library lets go
-                             * of a lost grant once it has returned, or has itself released the handle: do that first
-                             * to take the lock anew in there. Not called for a loss that a release is the first to
-                             * find, which then answers ELOST. err->code is DLOCK_ELOST */
-    void *on_lost_arg;      /* what `on_lost` gets as its last argument */
+    /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to DLOCK_LEASE_MAX_MS, and not longer than a
+     * quarantine */
+    int64_t lease_ms;
+    /* Called once per lost grant, with err->code DLOCK_ELOST, before anybody else can be granted the lock; but only at
+     * the next renewal where the server took the grant away (dlock_break) or forgot it. The library does not release
+     * the lost grant at the server before on_lost has returned, or has released the handle itself: do that first to
+     * acquire the lock anew inside on_lost. Not called for a loss that a release is the first to notice: that release
+     * returns ELOST. */
+    dlock_callback on_lost;
+    void *on_lost_arg; /* the last argument of `on_lost` */
 };
-/* Its members as they are when nothing else is said. */
+/* The default values of the members. */
 #define DLOCK_OPTIONS_INIT \
     { sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, 0, NULL, NULL }
 
-/* The buckets of dlock_stats.wait_counts. */
+/* The number of buckets in dlock_stats.wait_counts. */
 #define DLOCK_WAIT_BUCKETS 24
-/* The longest wait that falls into bucket i, which is none of the last (that has all longer ones): 0.1 ms doubled i
- * times, up to 7 minutes. In seconds, 0.0001, 0.0002, 0.0004 …, the numbers have few digits: they can be the bounds of a
- * Prometheus histogram, whose buckets are the sums of all up to here. */
+/* The longest wait that bucket i counts, except the last one, which counts all longer waits: 0.1 ms doubled i times, up
+ * to 7 minutes. In seconds these bounds have few digits (0.0001, 0.0002, 0.0004 …), as suits a Prometheus histogram,
+ * each of whose buckets is the sum of all up to it. */
 #define DLOCK_WAIT_BOUND_US(i) (INT64_C(100) << (i))
 
-/* What a client has done since dlock_open(). All numbers but `waiting` only grow. */
+/* What a client has done since dlock_open(). All numbers except `waiting` only grow. */
 struct dlock_stats {
-    size_t size;               /* sizeof(struct dlock_stats), set by the caller */
-    uint64_t grants;           /* acquisitions that an owner was told of: by any function that acquires, each lock of
-                                * dlock_acquire_all, dlock_import. Re-entries are none */
-    uint64_t local_grants;     /* … of these, those for which the server was asked for no new grant: another thread or
-                                * handle of this client handed it over, it lingered here, or it was imported */
-    uint64_t reentries;        /* acquisitions by an owner that held the name already */
-    uint64_t losses;           /* grants that ended before their release, each once, whether on_lost or the release told
-                                * of it. One that nobody had been told of, or that only lingered, is none; nor is what a
-                                * closed client gives back */
-    uint64_t renewals;         /* grants that the server has confirmed anew, each one of a request about many: in the
-                                * background, by dlock_extend and dlock_downgrade, and before some hand-overs */
-    uint64_t renewal_failures; /* … whose renewal was refused, or not answered in time. It is tried again */
-    uint64_t reconnects;       /* connections opened in place of one that broke, or was closed since it kept silent */
-    uint64_t waiting;          /* waits in progress, now */
-    uint64_t waits;            /* waits that have ended, by a grant or without. An acquire with a timeout is one if its
-                                * first question did not settle it: somebody else held the name or stood in line, here or
-                                * at the server, that granted nothing yet, or was away. A try (timeout 0) is none, nor is
-                                * a lock that comes with the first request of a dlock_acquire_all */
-    uint64_t wait_us;          /* how long these took together, each from the call that acquires to its end */
-    uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* how many took so long: see DLOCK_WAIT_BOUND_US. Their sum is `waits` */
+    size_t size; /* sizeof(struct dlock_stats), set by the caller */
+    /* Acquisitions of which an owner was told: by any function that acquires (each lock of dlock_acquire_all counts),
+     * and by dlock_import. Re-entries do not count. */
+    uint64_t grants;
+    /* … those among them for which the server was not asked for a new grant: handed over by another thread or handle of
+     * this client, taken while they lingered, or imported. */
+    uint64_t local_grants;
+    uint64_t reentries; /* acquisitions by an owner that already held the name */
+    /* Grants that ended before their release. Each counts once, whether on_lost or the release reported it. A grant
+     * that nobody had been told of, or that only lingered, does not count, nor does what a closed client gives back. */
+    uint64_t losses;
+    /* Grants that the server confirmed anew, each one counted also where one request renews many: in the background, by
+     * dlock_extend and dlock_downgrade, and before some hand-overs. */
+    uint64_t renewals;
+    uint64_t renewal_failures; /* grants whose renewal was refused, or not answered in time; it is tried again */
+    uint64_t reconnects;       /* connections opened in place of one that broke, or was closed because it was silent */
+    uint64_t waiting;          /* waits in progress now */
+    /* Waits that have ended, with a grant or without. An acquire with a timeout is a wait if its first question did not
+     * settle it: somebody else held the name or stood in line, here or at the server, or the server granted nothing yet
+     * or was unreachable. A try (timeout 0) is no wait, nor is a lock granted by the first request of
+     * dlock_acquire_all. */
+    uint64_t waits;
+    uint64_t wait_us;                         /* the sum of these waits, each from the call that acquires to its end */
+    uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* how many took so long: see DLOCK_WAIT_BOUND_US */
 };
-/* What dlock_client_stats() fills. */
+/* The initial value for dlock_client_stats(). */
 #define DLOCK_STATS_INIT                                            \
     {                                                               \
         sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { \
@@ -299,72 +309,74 @@ struct dlock_stats {
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
-/* Opens a client of the server that `uri` names and stores it in *client; end it with dlock_close().
- * `options` may be NULL. Connects once, so that a wrong address or password shows here, unless DLOCK_CLIENT_LAZY is
- * set; later outages are ridden out until each call's own deadline. Blocks up to the URI's `timeout`. Errors: EINVAL
- * (the URI, a key of it or a flag that nobody knows; the message names the part), ENOBACKEND, EABI, EAUTH,
- * EUNAVAILABLE, EPROTO, ENOTSUP (what the URI asks for, or the server as it is set up, is not supported), ENOMEM. */
+/* Opens a client of the server that `uri` names and stores it in *client; end it with dlock_close(). `options` may be
+ * NULL. Connects once, unless DLOCK_CLIENT_LAZY is set, so that a wrong address or password shows here; during later
+ * outages each call tries until its own deadline. Blocks up to the URI's `timeout`. Errors: EINVAL (the URI, one of its
+ * keys or a flag is unknown or invalid; the message names it), ENOBACKEND, EABI, EAUTH, EUNAVAILABLE, EPROTO, ENOTSUP
+ * (what the URI asks for, or the server as it is set up, is not supported), ENOMEM. */
 DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **client,
                             struct dlock_error *err);
 
 /* Closes the client: waits in progress end with ECANCELED, held locks are released, callbacks stop, and every later
- * call on its locks answers ECANCELED. Blocks up to the URI's `timeout`, plus the time a running callback takes. Lock
- * handles stay valid and are freed by their owner, before or after. Call it once, not from a callback. NULL is allowed.
+ * call on its locks answers ECANCELED. Blocks up to the URI's `timeout`, plus the time that a running callback takes.
+ * Lock handles stay valid: their owner frees them, before or after. Call it once, not from a callback. NULL is allowed.
  * In a forked child it returns at once and leaves the parent's memory alone. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
-/* MANUAL clients: a descriptor that polls readable when dlock_client_dispatch() has something to do. It belongs to the
- * client. Never blocks. Errors: ENOTSUP (not a MANUAL client), EFORKED. */
+/* For MANUAL clients: returns a descriptor that polls readable when dlock_client_dispatch() has something to do. It
+ * belongs to the client. Never blocks. Errors: ENOTSUP (not a MANUAL client), EFORKED. */
 DLOCK_EXPORT int dlock_client_fd(dlock_client *client);
 
-/* MANUAL clients: runs the callbacks that are due, in the calling thread, and returns how many ran. Does not block
- * beyond what they do. Errors: ENOTSUP (not a MANUAL client), EFORKED. */
+/* For MANUAL clients: runs the callbacks that are due, in the calling thread, and returns how many ran. Blocks only as
+ * long as they do. Errors: ENOTSUP (not a MANUAL client), EFORKED. */
 DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
 
-/* For a client with a guardian (the URI's `guardian=on`): the work that its grants protect is done by the process group
- * `group`; 0: no longer. The guardian then kills that group (SIGKILL) when this process is gone, and releases only once
- * nothing of it runs; and, unless the client has DLOCK_CLIENT_SPARE_GROUP, it kills it before the first grant ends when
- * nobody here renews it, because this process is stopped or hangs. Processes that have left the group go their own way.
- * Where the kernel keeps the locks (file:), this is about the grants that are held at the time of the call. Set it
- * before the group begins to work, take it back before its number may be another's: before its first process is waited
- * for. Blocks while a guardian is started. Errors: ELOST (taken back, and the guardian has killed it before, since this
- * process lives but did not renew in time), ENOTSUP (no guardian; a backend whose grants it cannot keep), EINVAL (a
- * group that includes this process), ENOMEM, EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
+/* For a client with a guardian (the URI's `guardian=on`): says that the process group `group` does the work that the
+ * client's grants protect; 0: no group does any more. When this process is gone, the guardian then kills that group
+ * (SIGKILL), and releases the grants only once nothing of it runs. Unless the client has DLOCK_CLIENT_SPARE_GROUP, the
+ * guardian also kills the group before the first grant ends because this process is stopped or hangs, and so does not
+ * renew it. Processes that have left the group are not killed. Where the kernel keeps the locks (file:), this is about
+ * the grants that are held at the time of the call. Call it before the group begins to work, and with 0 before its
+ * number can be reused: before its first process is waited for. Blocks while a guardian is started. Errors: ELOST (with
+ * 0: the guardian has killed the group before, since this process lives but did not renew in time), ENOTSUP (no
+ * guardian, or a backend whose grants it cannot keep), EINVAL (a group that includes this process), ENOMEM,
+ * EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err);
 
-/* The backend that serves this client. Static; never NULL; never blocks. */
+/* Returns the backend that serves this client. Static; never NULL; never blocks. */
 DLOCK_EXPORT const struct dlock_backend_info *dlock_client_backend(dlock_client *client);
 
-/* For how long the client's server grants nothing after its start (ENOTREADY), which is also the longest lease that it
- * is asked for: the URI's `quarantine` where a restart may forget grants; 0: there is none. Never blocks. */
+/* Returns how long the client's server grants nothing after its start (ENOTREADY), in milliseconds; no longer lease can
+ * be asked for. It is the URI's `quarantine` where a restart may forget grants; 0: there is none. Never blocks. */
 DLOCK_EXPORT int64_t dlock_client_quarantine_ms(dlock_client *client);
 
 /* Writes what the client has done so far into *stats, whose `size` the caller has set: a program that was built with an
- * older header gets the members it knows, and members that the library does not know are 0. Cheap: counting goes on all
- * the time, this copies. Never blocks. Errors: EINVAL (NULL, or no `size`), ECANCELED, EFORKED. */
+ * older header gets the members that it knows, and members that the library does not know become 0. Cheap, since it
+ * only copies. Never blocks. Errors: EINVAL (NULL, or no `size`), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_client_stats(dlock_client *client, struct dlock_stats *stats, struct dlock_error *err);
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */
 
 struct dlock_backend;
 
-/* Adds a backend that is linked into the application (see <dlock/backend.h>); its schemes then win over modules of the
- * same name. The struct is copied, its strings are not. Never blocks. Errors: EABI (what does not fit is named), EINVAL
- * (a mandatory operation or a name is missing, or a scheme is taken), ENOMEM. */
+/* Adds a backend that is linked into the application (see <dlock/backend.h>); its schemes take precedence over modules
+ * of the same name. The struct is copied, its strings are not. Never blocks. Errors: EABI (the message names what does
+ * not fit), EINVAL (a mandatory operation or a name is missing, or a scheme is taken), ENOMEM. */
 DLOCK_EXPORT int dlock_register(const struct dlock_backend *backend, struct dlock_error *err);
 
-/* Walks every backend that is built in, registered, or found as a module in DLOCK_PLUGIN_PATH and beside the library;
- * loads them. A module that cannot be loaded is shown with its `error`. Blocks only on the disk. Errors: ENOMEM. */
+/* Calls `each` for every backend that is built in, registered, or found as a module in DLOCK_PLUGIN_PATH or beside the
+ * library; loads the modules. A module that cannot be loaded is shown with its `error`. Blocks only on the disk.
+ * Errors: ENOMEM. */
 DLOCK_EXPORT int dlock_backends(dlock_each_backend each, void *arg, struct dlock_error *err);
 
-/* Reads a duration as URIs and the command take it ("500ms", "10s", "2m", "1h"; a bare number is seconds, fractions are
- * allowed) into *ms. Never blocks. Errors: EINVAL (empty, negative, unknown unit, or too large). */
+/* Reads a duration, in the form that URIs and the command take ("500ms", "10s", "2m", "1h"; a bare number is seconds,
+ * fractions are allowed), into *ms. Never blocks. Errors: EINVAL (empty, negative, unknown unit, or too large). */
 DLOCK_EXPORT int dlock_parse_duration(const char *text, int64_t *ms, struct dlock_error *err);
 
-/* Writes `uri` into `out`, of `size` bytes, as others may see it: without the password, and without the keys whose
- * values may be secret: "auth", and those with "password", "secret" or "token" in their names. A `password_file` stays.
- * Room for `uri` is enough. Never blocks. Errors: EINVAL (`uri` is none, or `size` is not greater than its length),
- * ENOMEM. */
+/* Writes `uri` into `out`, of `size` bytes, in a form that others may see: without the password, and without the keys
+ * whose values may be secret, which are "auth", and those with "password", "secret" or "token" in their names. A
+ * `password_file` stays. A buffer with room for `uri` is large enough. Never blocks. Errors: EINVAL (`uri` is invalid,
+ * or `size` is not greater than its length), ENOMEM. */
 DLOCK_EXPORT int dlock_uri_without_secrets(const char *uri, char *out, size_t size, struct dlock_error *err);
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
@@ -376,125 +388,128 @@ DLOCK_EXPORT int dlock_new(dlock_client *client, const char *name, const struct 
                            dlock_lock **lock, struct dlock_error *err);
 
 /* Ends a handle: cancels the waits on it, releases what was acquired through it (whoever owns it), and waits for a
- * running callback of it, unless called from that callback. Blocks up to the URI's `timeout` when something is held.
- * Afterwards no callback of it runs. NULL is allowed. No other thread may use the handle any more. */
+ * running callback of it, unless called from that callback. Afterwards no callback of the handle runs. Blocks up to the
+ * URI's `timeout` if something is held. NULL is allowed. No other thread may use the handle any more. */
 DLOCK_EXPORT void dlock_free(dlock_lock *lock);
 
-/* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`).
- * A grant is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner
- * (thread, or handle) may acquire again; each acquisition needs its release. Blocks. Errors: EBUSY (try only),
- * ETIMEDOUT, ENOTREADY (nobody is known to hold it, but the server, started lately, still granted nothing when the try
- * was answered, or at the deadline of a wait, which goes on until then; the message says for how long it will not),
- * ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition
- * without re-entry), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it was
- * acquired), EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, EFORKED. Whatever the error,
- * nothing is left held: if an answer was lost, the library goes on releasing in the background. */
+/* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`). The grant
+ * is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread, or
+ * handle) may acquire again; each acquisition needs a release. Blocks. Errors: EBUSY (a try only), ETIMEDOUT, ENOTREADY
+ * (nobody is known to hold it, but the server, which was started lately, still granted nothing when the try was
+ * answered, or at the deadline of a wait, which goes on until then; the message says how long that will last),
+ * ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition without
+ * re-entry), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it was acquired),
+ * EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, EFORKED. Whatever the error, nothing is
+ * left held: if an answer was lost, the library goes on releasing in the background. */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
-/* Gives one acquisition back; the last one frees the lock for others, and is over at the server when this returns 0,
- * unless another thread of this client waits for it: that one gets the grant, once the server has confirmed it where
- * its last word about it is not quite new. The last exclusive one of an owner that also holds the name shared turns the
- * grant into a shared one, as dlock_downgrade does, with its errors ELOST and EUNAVAILABLE; dlock_release_all and
- * dlock_free do not wait for that. (A grant whose fence cannot grow any more stays exclusive.) Blocks up to the URI's
- * `timeout`; a connection that has kept silent for half of that is taken for dead, and the release sent again over a
- * fresh one, or answered with EUNAVAILABLE where the grant lives in the connection.
- * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before; treat the work
- * done as possibly overlapped; on_lost has been called or is about to be if the library knew already, and is not called
- * if it learns of it here), EUNAVAILABLE (no answer: the caller no longer holds it, the library goes on trying and
- * the lease ends at the latest when it would have), ECANCELED (client closed), EFORKED. */
+/* Gives back one acquisition. The last one frees the lock for others. When it returns 0 the server has ended the grant,
+ * unless another thread of this client waits for the lock: that thread then gets the grant, after a renewal if the
+ * server has not confirmed it recently. If an owner that also holds the name shared gives back its last exclusive
+ * acquisition, the grant becomes shared as by dlock_downgrade, with that function's errors ELOST and EUNAVAILABLE;
+ * dlock_release_all and dlock_free do not wait for that. (A grant whose fence cannot grow any more stays exclusive.)
+ * Blocks up to the URI's `timeout`. A connection that was silent for half of that time is taken for dead, and the
+ * release is sent again over a fresh one, or answered with EUNAVAILABLE where the grant lives in the connection.
+ * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before: treat the work
+ * done as possibly overlapped. If the library knew already, on_lost has been called or is about to be; if it learns of
+ * the loss here, on_lost is not called), EUNAVAILABLE (no answer: the caller no longer holds the lock, the library goes
+ * on trying to release it, and it becomes free at the latest when its lease ends), ECANCELED (client closed),
+ * EFORKED. */
 DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
 
-/* As dlock_acquire, without blocking and without a thread that waits: `done` is called once when it ended, with what
- * dlock_acquire would have said, and never from inside this call. For handles that own (DLOCK_OWNER_HANDLE). Errors at
- * once: EINVAL, ENOTSUP (the handle is owned by threads), EDEADLK (held or being acquired already), ELOST, ECANCELED,
- * EFORKED, ENOMEM; `done` is then not called. dlock_free and dlock_close end the wait, and call `done` before they
- * return; a wait that it begins on the same handle then is refused with ECANCELED. */
+/* As dlock_acquire, without blocking and without a thread that waits: `done` is called once, when the acquire has
+ * ended, with what dlock_acquire would have returned, and never from inside this call. For handles with
+ * DLOCK_OWNER_HANDLE. Errors at once: EINVAL, ENOTSUP (the handle is owned by threads), EDEADLK (held or being acquired
+ * already), ELOST, ECANCELED, EFORKED, ENOMEM; `done` is then not called. dlock_free and dlock_close end the wait, and
+ * call `done` before they return; an acquire of the same handle that `done` then begins is refused with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg);
 
-/* As dlock_release, without blocking: `done` is called once when it ended, and never from inside this call. The handle
- * no longer holds it when this returns. Errors at once: as dlock_acquire_async and EOWNER. */
+/* As dlock_release, without blocking: `done` is called once, when the release has ended, and never from inside this
+ * call. The handle no longer holds the lock when this returns. Errors at once: as dlock_acquire_async and EOWNER. */
 DLOCK_EXPORT int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg);
 
-/* Turns the caller's exclusive grant into a shared one, without a moment in which a waiting writer could slip in. The
- * fence stays the server's and grows in its last byte only. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EOWNER,
- * ELOST, EINVAL (not held exclusively; the grant has changed hands 255 times since the server gave it: release it, and
- * acquire it anew), EUNAVAILABLE (not confirmed: from now on it counts as shared all the same, and
- * is tried until it is), ECANCELED, EFORKED. */
+/* Turns the caller's exclusive grant into a shared one; no waiting writer can be granted the lock in between. Only the
+ * last byte of the fence grows. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EOWNER, ELOST, EINVAL (not held
+ * exclusively; or the grant has changed hands 255 times since the server gave it: release it, and acquire it anew),
+ * EUNAVAILABLE (not confirmed: the grant counts as shared from now on all the same, and the library goes on trying),
+ * ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
 
-/* Sets the lease of the caller's grant anew: it ends lease_ms from now, be that later or earlier than before; 0: for
- * the handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, whose work goes on and is known to. A grant that is
- * renewed keeps its lease: it takes that or 0, and is renewed at once, so that the server has just confirmed it when
- * this returns 0. The fence stays; of several permits of a thread it is the one that dlock_release would give back;
- * every handle and thread that holds the grant sees the new end. The server may keep it for less: dlock_remaining_ms
- * tells. Blocks up to the URI's `timeout`; calls of several threads take turns. Errors: EINVAL (lease_ms is not within
- * the bounds of dlock_options.lease_ms; another lease than its own for a grant that is renewed), EOWNER (not held, or
- * another thread has released it meanwhile), ELOST (it ended first, and is released as always), EUNAVAILABLE (not
- * confirmed: still held until the earlier of both ends, though the server may keep it until the later; call it again),
- * ECANCELED, EFORKED, and what the server answers to a renewal that it refuses: EAUTH, EPROTO, EINVAL. */
+/* Sets the lease of the caller's grant anew: it ends lease_ms from now, whether that is later or earlier than before; 0
+ * stands for the handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, by a program that knows that its work
+ * goes on. A grant that is renewed keeps its lease: it takes that value or 0, and is renewed at once, so that the
+ * server has just confirmed it when this returns 0. The fence does not change. Of several permits of a thread, the one
+ * that dlock_release would give back is extended. Every handle and thread that holds the grant sees the new end. The
+ * server may keep it for less: dlock_remaining_ms tells. Blocks up to the URI's `timeout`; calls of several threads
+ * take turns. Errors: EINVAL (lease_ms is out of the bounds of dlock_options.lease_ms, or is not the own lease of a
+ * grant that is renewed), EOWNER (not held, or another thread has released it meanwhile), ELOST (the grant ended first,
+ * and is to be released as always), EUNAVAILABLE (not confirmed: still held until the earlier of both ends, though the
+ * server may keep it until the later one; call it again), ECANCELED, EFORKED, and what the server answers to a renewal
+ * that it refuses: EAUTH, EPROTO, EINVAL. */
 DLOCK_EXPORT int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err);
 
-/* Ends the waits in progress on this handle with ECANCELED. Is not remembered: a wait that begins later is not ended.
- * Never blocks. Errors: EFORKED. */
+/* Ends the waits in progress on this handle with ECANCELED. Waits that begin later are not affected. Never blocks.
+ * Errors: EFORKED. */
 DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
 
-/* Whether the server granted anything when it was asked for this lock's name last: 0, also when nobody of this client
- * has asked yet; or ENOTREADY, with the message that dlock_acquire would give now: for programs that say why a wait
- * lasts. Never blocks. Errors: ENOTREADY, ECANCELED, EFORKED. */
+/* Tells whether the server granted anything when it was last asked for this lock's name, for programs that say why a
+ * wait lasts: 0 (also if nobody of this client has asked yet), or ENOTREADY with the message that dlock_acquire would
+ * give now. Never blocks. Errors: ENOTREADY, ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_ready(dlock_lock *lock, struct dlock_error *err);
 
-/* True while the caller (the calling thread, or for DLOCK_OWNER_HANDLE the handle) holds the lock and its lease, by the
- * local clock, has not ended. Never blocks; while it is true the call waits for no other thread either, and is cheap
- * enough for the condition of a loop. */
+/* True while the caller (the calling thread, or the handle with DLOCK_OWNER_HANDLE) holds the lock and its lease, by
+ * the local clock, has not ended. Never blocks. While it is true the call does not wait for any other thread either,
+ * and is cheap enough for the condition of a loop. */
 DLOCK_EXPORT bool dlock_held(dlock_lock *lock);
 
-/* How long the caller's grant is valid without a further renewal: 0 when not held or lost, DLOCK_FOREVER where it ends
- * only with this process (file:). Never blocks. */
+/* Returns how long the caller's grant is valid without a further renewal, in milliseconds: 0 when not held or lost,
+ * DLOCK_FOREVER where it ends only with this process (file:). Never blocks. */
 DLOCK_EXPORT int64_t dlock_remaining_ms(dlock_lock *lock);
 
-/* The fence of the caller's grant: greater than that of every earlier grant of the name. Hand it to whatever the lock
- * protects, and let that refuse smaller ones. Still answers after a loss, until the release; 0 when not held. Never
- * blocks. */
+/* Returns the fence of the caller's grant: greater than that of every earlier grant of the name. Hand it to whatever
+ * the lock protects, and let that refuse smaller ones. Still returned after a loss, until the release; 0 when not held.
+ * Never blocks. */
 DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
 
-/* Copies the token of the caller's grant, the word that names the holder on the server, into `token` (at least
- * DLOCK_TOKEN_MAX + 1 bytes). Never blocks. Errors: EOWNER (not held), EINVAL (size), EFORKED. */
+/* Copies the token of the caller's grant, which names the holder at the server, into `token` (at least DLOCK_TOKEN_MAX
+ * + 1 bytes). Never blocks. Errors: EOWNER (not held), EINVAL (size), EFORKED. */
 DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err);
 
-/* Acquires n locks, of one or several clients, all or none, in whatever order they are given, without deadlock: one
- * request per server when nobody is in the way. Permits of one name may stand several times, each time for one more,
- * with one handle of threads or with several handles: a request for each. While some of them are missing, those that
- * are there are kept for at most 2 s, then given back for as long, so that callers that lack each other's permits all
- * get theirs, one after the other and in no order. timeout_ms is for all of them together. Blocks. Errors: as
- * dlock_acquire; EDEADLK also when one lock of a client stands twice (through two clients of one server it waits for
- * itself until the deadline), or permits more often than their limit, or with DLOCK_NO_REENTRY. Whatever the error,
- * none of them is held by this call. dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
+/* Acquires n locks, of one or several clients, all or none, whatever their order in the list, without deadlock: by one
+ * request per server when all are free. timeout_ms is for all of them together. Permits of one name may occur several
+ * times in the list, for one more permit each time, by one handle that is owned by threads or by several handles; each
+ * is a request of its own. While some of these permits are missing, those already granted are kept for at most 2 s,
+ * then given back for as long, so that callers that lack each other's permits all get theirs, one after the other and
+ * in no particular order. Blocks. Errors: as dlock_acquire; EDEADLK also if one lock of a client occurs twice (through
+ * two clients of one server it waits for itself until the deadline), or permits occur more often than their limit, or
+ * with DLOCK_NO_REENTRY. Whatever the error, none of them is held by this call. dlock_cancel, dlock_free or dlock_close
+ * of any of them ends it with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
-/* Releases n locks, all of them whatever happens; the error is the first that occurred. Blocks. Errors: as
+/* Releases n locks, all of them whatever happens; returns the first error that occurred. Blocks. Errors: as
  * dlock_release. */
 DLOCK_EXPORT int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err);
 
-/* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`, at least
- * DLOCK_TICKET_MAX + 1 bytes: printable, without spaces, and as good as the grant itself, so keep it private. This
- * handle then no longer holds it, nobody renews it, and it ends with its lease, set anew here unless it is fixed, if
- * nobody imports it. Blocks up to the URI's `timeout`. Errors: ENOTSUP (grants that die with their connection), EOWNER,
- * ELOST, EINVAL (size; acquired more than once; changed hands 255 times, see dlock_downgrade), EUNAVAILABLE (still
- * held here), ECANCELED, EFORKED. */
+/* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`, of at least
+ * DLOCK_TICKET_MAX + 1 bytes. A ticket is printable, has no spaces, and is as good as the grant itself, so keep it
+ * private. Afterwards this handle no longer holds the grant and nobody renews it: unless it is imported it ends with
+ * its lease, which is set anew here unless it is fixed. Blocks up to the URI's `timeout`. Errors: ENOTSUP (grants that
+ * die with their connection), EOWNER, ELOST, EINVAL (size; acquired more than once; changed hands 255 times, see
+ * dlock_downgrade), EUNAVAILABLE (still held here), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err);
 
 /* Takes over the grant that a ticket names, into a new handle that holds it; end it with dlock_free(). Sets its lease
  * anew, a fixed one too. Mode, limit and lease are the ticket's: leave them zero in `options`, which may be NULL. The
- * fence is greater than the exporter's. A ticket that two processes import is held by both: it is one grant. Blocks up
- * to the URI's `timeout`. Errors: ENOTSUP, EINVAL (ticket, options), ELOST (it has ended), EUNAVAILABLE (not taken
- * over; the ticket is as good as before), ECANCELED, EFORKED, ENOMEM. */
+ * fence is greater than the exporter's. If two processes import one ticket both hold the same grant. Blocks up to the
+ * URI's `timeout`. Errors: ENOTSUP, EINVAL (ticket, options), ELOST (it has ended), EUNAVAILABLE (not taken over; the
+ * ticket is as good as before), ECANCELED, EFORKED, ENOMEM. */
 DLOCK_EXPORT int dlock_import(dlock_client *client, const char *ticket, const struct dlock_options *options,
                               dlock_lock **lock, struct dlock_error *err);
 
 /* ---- looking at locks, for operators ----------------------------------------------------------------------------- */
 
-/* Calls `each` for every holder of `name`; not at all when it is free. What it shows may be over by then: never decide
- * by it whether to do the protected work. Blocks up to the URI's `timeout`. Errors: EINVAL (name), ENOTSUP,
+/* Calls `each` for every holder of `name`; not at all when it is free. What it shows may have changed by then: never
+ * decide by it whether to do the protected work. Blocks up to the URI's `timeout`. Errors: EINVAL (name), ENOTSUP,
  * EUNAVAILABLE, EAUTH, EPROTO, ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void *arg,
                                struct dlock_error *err);
@@ -504,13 +519,12 @@ DLOCK_EXPORT int dlock_inspect(dlock_client *client, const char *name, dlock_eac
 DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *arg,
                             struct dlock_error *err);
 
-/* Takes the lock `name` away from whoever holds it; the next waiter gets it, as soon as the server grants anything
- * (ENOTREADY). Holders learn of it at their next renewal,
- * and may still be working: their fences are smaller. Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds
- * it), and as dlock_inspect. */
+/* Takes the lock `name` away from its holders; the next waiter gets it, as soon as the server grants anything
+ * (ENOTREADY). Its holders learn of it at their next renewal, and may be working until then: their fences are smaller.
+ * Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds it), and as dlock_inspect. */
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);
 
-/* Looks at the server's version and settings and calls `each` for everything that strengthens or weakens locks there.
+/* Examines the server's version and settings and calls `each` for everything that strengthens or weakens locks there.
  * Changes nothing. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EAUTH, EPROTO, ECANCELED, EFORKED,
  * EINVAL. */
 DLOCK_EXPORT int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err);

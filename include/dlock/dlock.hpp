@@ -1,5 +1,6 @@
-/* dlock for C++11 and later: clients and locks that end themselves, and that std::unique_lock, std::lock_guard,
- * std::scoped_lock and std::lock take like any mutex. Header-only, over <dlock/dlock.h>; link libdlock.
+/* dlock for C++11 and later: clients and locks that release their resources by themselves, and that std::unique_lock,
+ * std::lock_guard, std::scoped_lock and std::lock take like any mutex. Header-only, over <dlock/dlock.h>; link
+ * libdlock.
  *
  * SPDX-License-Identifier: MIT
  *
@@ -8,10 +9,9 @@
  *     std::unique_lock<dlock::lock> guard(nightly, std::chrono::seconds(5));
  *     if (guard) run_the_job(nightly.fence());
  *
- * What a call promises, and what may go wrong, stands in dlock.h; here every code but "busy" and "timed out" becomes a
- * dlock::error: a server that grants nothing yet (DLOCK_ENOTREADY) has not told whether somebody else is there. A grant
- * may end before its release: ask held(), give an on_lost, hand fence() to what it protects.
- */
+ * dlock.h says what a call promises and how it may fail. Here every error code except "busy" and "timed out" is thrown
+ * as a dlock::error; so is DLOCK_ENOTREADY, since a server that grants nothing yet has not told whether somebody holds
+ * the lock. A grant may end before its release: ask held(), set an on_lost, pass fence() to what the lock protects. */
 #ifndef DLOCK_DLOCK_HPP
 #define DLOCK_DLOCK_HPP
 
@@ -27,12 +27,12 @@
 
 namespace dlock {
 
-/* What a failed call throws; what() is the library's message. */
+/* The exception that a failed call throws; what() is the library's message. */
 class error : public std::runtime_error {
   public:
-    /* Of what the library answered. */
+    /* From the error of a call of the library. */
     explicit error(const dlock_error &from) : std::runtime_error(from.message), code_(from.code) {}
-    /* DLOCK_EUNAVAILABLE, DLOCK_ELOST, … */
+    /* The error code: DLOCK_EUNAVAILABLE, DLOCK_ELOST, … */
     int code() const noexcept { return code_; }
 
   private:
@@ -43,7 +43,7 @@ namespace detail {
 inline void check(int rc, const dlock_error &err) {
     if (rc != DLOCK_OK) throw error(err);
 }
-/* Rounded up: a wait of 1 us is a wait. At most what the library takes; negative is 0. */
+/* Milliseconds, rounded up, so that a wait of 1 us is a wait; at most what the library takes; 0 for negative times. */
 template <class Rep, class Period> std::int64_t to_ms(const std::chrono::duration<Rep, Period> &time) {
     if (time <= time.zero()) return 0;
     if (time >= std::chrono::hours(24 * 365 * 100)) return std::int64_t(24) * 365 * 100 * 3600 * 1000;
@@ -52,8 +52,8 @@ template <class Rep, class Period> std::int64_t to_ms(const std::chrono::duratio
 }
 } // namespace detail
 
-/* A client of one server. Movable; must outlive no lock: a lock keeps working, with DLOCK_ECANCELED, after its client.
- * Thread-safe as dlock_client is. */
+/* A client of one server. Movable. Need not outlive its locks: afterwards their calls fail with DLOCK_ECANCELED.
+ * Thread-safe, as dlock_client is. */
 class client {
   public:
     /* Connects; blocks up to the URI's `timeout`. Throws dlock::error. */
@@ -63,7 +63,7 @@ class client {
         detail::check(dlock_open(uri.c_str(), nullptr, &opened, &err), err);
         handle_.reset(opened);
     }
-    /* For the functions of dlock.h; stays this object's. */
+    /* The handle for the functions of dlock.h; it stays this object's. */
     dlock_client *get() const noexcept { return handle_.get(); }
 
   private:
@@ -73,22 +73,22 @@ class client {
     std::unique_ptr<dlock_client, closer> handle_;
 };
 
-/* How to hold; see dlock_options. */
+/* How to hold the lock; see dlock_options. */
 struct options {
-    dlock_mode mode = DLOCK_EXCLUSIVE;          /* how many hold it at the same time */
-    dlock_owner owner = DLOCK_OWNER_THREAD;     /* who may release it */
+    dlock_mode mode = DLOCK_EXCLUSIVE;          /* how many may hold it at the same time */
+    dlock_owner owner = DLOCK_OWNER_THREAD;     /* who owns the grant */
     std::uint32_t limit = 0;                    /* permits: how many there are */
     std::uint32_t flags = 0;                    /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    std::chrono::milliseconds lease{0};         /* 0: the URI's */
-    std::function<void(const error &)> on_lost; /* on the client's worker thread; must not throw */
+    std::chrono::milliseconds lease{0};         /* 0: the URI's lease */
+    std::function<void(const error &)> on_lost; /* runs on the client's worker thread; must not throw */
 };
 
-/* A lock of a name: Lockable and TimedLockable, for one thread at a time that owns it (DLOCK_OWNER_THREAD) as a
- * std::recursive_mutex is. Movable while nobody holds it or waits for it. It is called dlock::lock; a class cannot have
- * a member of its own name, so that is an alias. */
+/* A lock for a name. It is Lockable and TimedLockable, and owned by one thread at a time, as a std::recursive_mutex
+ * (with DLOCK_OWNER_THREAD). Movable while nobody holds it or waits for it. Programs call it dlock::lock; the class has
+ * another name since it has a member lock(). */
 class mutex {
   public:
-    /* Talks to no server. Throws dlock::error (DLOCK_EINVAL, DLOCK_ENOTSUP). */
+    /* Makes the lock's handle, without talking to a server. Throws dlock::error (DLOCK_EINVAL, DLOCK_ENOTSUP). */
     mutex(const client &in, const std::string &name, options how = options())
         : on_lost_(new callback(std::move(how.on_lost))) {
         dlock_options raw = DLOCK_OPTIONS_INIT;
@@ -107,51 +107,53 @@ class mutex {
         handle_.reset(made);
     }
 
-    /* Waits for it, for ever. Throws dlock::error. */
+    /* Acquires the lock, waiting for ever. Throws dlock::error. */
     void lock() { acquire(-1); }
-    /* One request. False: somebody else has it. Throws dlock::error. */
+    /* Tries to acquire with one request. False: somebody else holds the lock. Throws dlock::error. */
     bool try_lock() { return acquire(0); }
-    /* False: somebody else had it until then. Throws dlock::error. */
+    /* Acquires the lock, waiting up to `time`. False: somebody else held it until then. Throws dlock::error. */
     template <class Rep, class Period> bool try_lock_for(const std::chrono::duration<Rep, Period> &time) {
         return acquire(detail::to_ms(time));
     }
-    /* As try_lock_for, until a time. */
+    /* As try_lock_for, until a point in time. */
     template <class Clock, class Duration> bool try_lock_until(const std::chrono::time_point<Clock, Duration> &end) {
         return try_lock_for(end - Clock::now());
     }
-    /* Gives it back, and throws nothing, since destructors call it: whether the grant had ended before is what
-     * release() tells. */
+    /* Releases the lock. Throws nothing, since destructors call it: use release() to learn whether the grant had ended
+     * before. */
     void unlock() noexcept { (void)dlock_release(get(), nullptr); }
-    /* As unlock(). Throws dlock::error: with DLOCK_ELOST the work done may have overlapped with somebody else's. */
+    /* Releases the lock. Throws dlock::error: with DLOCK_ELOST the work done may have overlapped with somebody
+     * else's. */
     void release() {
         dlock_error err;
         detail::check(dlock_release(get(), &err), err);
     }
 
-    /* From writer to reader; throws dlock::error. */
+    /* As dlock_downgrade: turns a writer into a reader. Throws dlock::error. */
     void downgrade() {
         dlock_error err;
         detail::check(dlock_downgrade(get(), &err), err);
     }
-    /* Ends that long from now, for a lock with DLOCK_FIXED_LEASE; 0: its own lease, from now on. Throws dlock::error. */
+    /* As dlock_extend, for a lock with DLOCK_FIXED_LEASE: the grant ends `lease` from now; 0: its own lease from now.
+     * Throws dlock::error. */
     void extend(std::chrono::milliseconds lease = std::chrono::milliseconds(0)) {
         dlock_error err;
         detail::check(dlock_extend(get(), lease.count(), &err), err);
     }
-    /* As dlock_held: cheap enough for the condition of a loop. */
+    /* As dlock_held: true while the caller holds the lock; cheap enough for the condition of a loop. */
     bool held() const noexcept { return dlock_held(get()); }
-    /* For whatever the lock protects; 0 when not held. */
+    /* As dlock_fence: the number to pass to what the lock protects; 0 when not held. */
     std::uint64_t fence() const noexcept { return dlock_fence(get()); }
-    /* std::chrono::milliseconds::max() where the grant ends only with this process. */
+    /* As dlock_remaining_ms; std::chrono::milliseconds::max() where the grant ends only with this process. */
     std::chrono::milliseconds remaining() const noexcept {
         const std::int64_t ms = dlock_remaining_ms(get());
         return ms == DLOCK_FOREVER ? std::chrono::milliseconds::max() : std::chrono::milliseconds(ms);
     }
-    /* Ends the waits in progress: they throw DLOCK_ECANCELED. */
+    /* As dlock_cancel: ends the waits in progress, which throw DLOCK_ECANCELED. */
     void cancel() noexcept { (void)dlock_cancel(get()); }
-    /* False: the server, when it was asked last, granted nothing to anybody yet (DLOCK_ENOTREADY). */
+    /* False if the server, when it was last asked for this name, granted nothing to anybody yet (DLOCK_ENOTREADY). */
     bool ready() const noexcept { return dlock_ready(get(), nullptr) != DLOCK_ENOTREADY; }
-    /* For the functions of dlock.h; stays this object's. */
+    /* The handle for the functions of dlock.h; it stays this object's. */
     dlock_lock *get() const noexcept { return handle_.get(); }
 
   private:
@@ -170,10 +172,10 @@ class mutex {
         return true;
     }
 
-    std::unique_ptr<callback> on_lost_; /* the library has its address, until the handle is freed: declared before it */
+    std::unique_ptr<callback> on_lost_; /* declared before handle_: used by the library until the handle is freed */
     std::unique_ptr<dlock_lock, freer> handle_;
 };
-/* What programs write. */
+/* The name that programs use. */
 using lock = mutex;
 
 } // namespace dlock
