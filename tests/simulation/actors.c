@@ -1,4 +1,5 @@
-/* Applications that use every function of dlock.h in random order, and the nemesis: see actors.h. */
+/* Applications that call the functions of dlock.h in random order, and the nemesis, which disturbs them: see
+ * actors.h. */
 #include "actors.h"
 
 #include "checker.h"
@@ -16,7 +17,7 @@ struct app {
     dlock_client *client;
     dlock_lock *shared[NAMES]; /* owned by the handle, for all threads */
     unsigned threads;
-    bool over; /* its threads end */
+    bool over; /* its threads are to end */
     int64_t lease_ms, timeout_ms;
     unsigned actors[THREADS];
 };
@@ -30,7 +31,7 @@ static const struct sim_plan *plan;
 static struct app apps[HOSTS];
 static size_t n_apps;
 static bool ending;                             /* nobody begins anything any more */
-static char board[BOARD][DLOCK_TICKET_MAX + 1]; /* grants on their way from one process to another */
+static char board[BOARD][DLOCK_TICKET_MAX + 1]; /* tickets: grants on their way from one process to another */
 static unsigned board_name[BOARD];
 
 static enum dlock_mode mode_of(unsigned name) {
@@ -69,7 +70,7 @@ static void expect(const char *what, int rc) {
     }
 }
 
-/* As expect(), for calls about a grant: one of a handle may be another thread's by now, which has released it. */
+/* As expect(), for calls about a grant that is owned by a handle: another thread may have released it. */
 static void expect_held(const char *what, const dlock_lock *lock, int rc) {
     if (rc != DLOCK_EOWNER || lock->owner != DLOCK_OWNER_HANDLE) expect(what, rc);
 }
@@ -136,16 +137,16 @@ static void extend(struct app *app, dlock_lock *lock) {
     if (rc != DLOCK_ENOTSUP && rc != DLOCK_EINVAL) expect_held("dlock_extend", lock, rc);
 }
 
-/* dlock_held says what the core knows. */
+/* Checks that dlock_held agrees with what the core believes. */
 static void check_shown(dlock_lock *lock, unsigned hold) {
-    if (plan->breaks) return; /* one that is taken away is held until the next renewal */
+    if (plan->breaks) return; /* after dlock_break the holder believes in its grant until the next renewal */
     bool before = sim_held_until(hold) > sim_now_us(), shown = dlock_held(lock),
          after = sim_held_until(hold) > sim_now_us();
     if (before == after && shown != after)
         sim_fail("dlock_held says %s of a lock that is %s", shown ? "yes" : "no", after ? "held" : "not held");
 }
 
-/* The caller holds the lock. */
+/* Uses the lock, which the caller holds, and releases it. */
 static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mode mode, enum dlock_owner owner,
                  int64_t asked_us) {
     unsigned number = sim_held_begin(lock, name, asked_us), again = 0;
@@ -172,7 +173,8 @@ static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mo
     sim_held_end(number);
     int rc = dlock_release(lock, NULL);
     sim_say("released n%u: %s", name, dlock_strerror(rc));
-    /* By the server, whatever breaks; and what is answered was not executed before, as a copy. */
+    /* Whether a release that says "lost" before the grant's end is a fault: the server keeps the grant, whatever
+     * breaks, and what is answered was not executed before, as a copy. */
     bool kept = !plan->breaks && !plan->restarts && !plan->faults.twice && !(plan->kind->caps & DLOCK_CAP_SESSION);
     if (rc == DLOCK_ELOST && kept && sim_now_us() < until_us)
         sim_fail("n%u: its release says that it was lost, %lld us before its end", name,
@@ -214,7 +216,7 @@ static void several(struct app *app) {
     for (unsigned i = 0; i < n; i++) dlock_free(locks[i]);
 }
 
-/* ---- without a thread ---- */
+/* ---- asynchronous calls ---- */
 
 struct pending {
     bool done;
@@ -261,7 +263,7 @@ static void unattended(struct app *app, unsigned name) {
     dlock_free(lock);
 }
 
-/* ---- free and cancel in the middle ---- */
+/* ---- free and cancel during a wait ---- */
 
 static void *wait_in_vain(void *arg) {
     int rc = dlock_acquire(arg, -1, NULL);
@@ -295,10 +297,10 @@ static void take_ticket(struct app *app) {
     int rc = dlock_import(app->client, ticket, NULL, &lock, &err);
     sim_say("import of n%u: %s", name, rc ? err.message : "done");
     if (rc == DLOCK_EINVAL)
-        return; /* its lease is longer than this client's quarantine, or it has gone round too often */
+        return; /* its lease is longer than this client's quarantine, or it has changed hands too often */
     expect("dlock_import", rc);
     if (rc != 0) return;
-    unsigned held = sim_held_begin(lock, name, SIM_BEGIN_US); /* the exporter has asked for it, whenever that was */
+    unsigned held = sim_held_begin(lock, name, SIM_BEGIN_US); /* asked for by the exporter, at an unknown time */
     nap(30000);
     sim_held_end(held);
     dlock_free(lock);
@@ -370,7 +372,7 @@ static void close_client(struct app *app) {
     dlock_close(app->client);
 }
 
-/* One client's life: its threads end by themselves, or it is closed under their feet. */
+/* The life of one client: its threads end by themselves, or it is closed while they are in calls. */
 static void session(struct app *app, const char *uri) {
     struct dlock_error err;
     int rc = dlock_open(uri, NULL, &app->client, &err);

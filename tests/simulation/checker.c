@@ -1,4 +1,5 @@
-/* The invariants: see checker.h. Reads the core's structures without its mutex: no other thread runs meanwhile. */
+/* The invariants: see checker.h. Reads the core's structures without its mutex, since no other thread runs
+ * meanwhile. */
 #include "checker.h"
 
 #include "fake_server.h"
@@ -17,11 +18,10 @@ enum {
     CLIENTS = 32,
     EXPORTS = 256,
     HISTORY_NAMES = 16,
-    ENDS_US = 80000, /* 1 % of the longest lease for the clocks of each, and some */
-    LOOK_US = 5000,  /* between two looks at what the server keeps */
-    SETTLED_US =
-        1300000, /* after the last fault connections that are dead are known to be: the longest timeout is 1 s */
-    HANDED_US = 3200000, /* a hand-over to a waiter that came late, which its client may not hear of */
+    ENDS_US = 80000,      /* 1 % of the longest lease for each of the clocks, and some more */
+    LOOK_US = 5000,       /* between two looks at what the server keeps */
+    SETTLED_US = 1300000, /* time after the last fault until every dead connection is known to be dead */
+    HANDED_US = 3200000,  /* a hand-over to a waiter that came late, of which its client may not hear */
     GIVE_BACK_US = 200000
 };
 
@@ -30,23 +30,23 @@ struct hold {
     struct sim_host *host;
     dlock_lock *lock;
     unsigned name;
-    size_t record; /* of the history, where it is still open; NO_RECORD: its holder has believed in nothing since */
+    size_t record; /* index in the history while its record is open, or NO_RECORD */
 };
 
 static struct hold holds[HOLDS];
-static size_t holds_end;       /* nothing was used from here on */
-static struct history history; /* of all grants that somebody believed in, in microseconds of the story */
+static size_t holds_end;       /* no element from here on was ever used */
+static struct history history; /* all grants that somebody believed in, in microseconds from the run's begin */
 static size_t records_room;
 static struct {
-    const dlock_client *client; /* NULL: none */
+    const dlock_client *client; /* NULL: unused */
     struct sim_host *host;
 } clients[CLIENTS];
 static struct {
-    uint64_t order;   /* the entry's, that nobody needs any more, */
-    int64_t since_us; /* since then */
+    uint64_t order;   /* of an entry that nobody needs any more */
+    int64_t since_us; /* since when */
 } idle[SERVER_ENTRIES];
 static int64_t calm_us = SIM_NEVER;
-static char exported[EXPORTS][DLOCK_TOKEN_MAX + 1]; /* the last ones */
+static char exported[EXPORTS][DLOCK_TOKEN_MAX + 1]; /* the tokens of the last exports */
 static unsigned n_exported;
 uint64_t sim_grants;
 bool sim_prompt;
@@ -65,7 +65,7 @@ static bool excludes(enum dlock_mode a, enum dlock_mode b) {
     return a == DLOCK_EXCLUSIVE || b == DLOCK_EXCLUSIVE;
 }
 
-/* ---- the history: what everybody believed, and for how long ---- */
+/* ---- the history: what each holder believed, and for how long ---- */
 
 static const char *name_of(unsigned name) {
     static char names[HISTORY_NAMES][16];
@@ -103,7 +103,7 @@ static void record_end(struct hold *hold) {
     hold->record = NO_RECORD;
 }
 
-/* Its owner believes in this now, or in nothing any more. */
+/* Notes that the hold's owner now believes in `acq`; NULL: in nothing any more. */
 static void record_go_on(struct hold *hold, const struct dlock__acquisition *acq) {
     if (hold->record == NO_RECORD) return;
     struct history_hold *record = &history.holds[hold->record];
@@ -125,14 +125,14 @@ unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us) {
     holds[at] = (struct hold){true, sim_host(), lock, name, NO_RECORD};
     const struct dlock__acquisition *acq = believed(&holds[at]);
     sim_grants++;
-    if (acq) record_begin(&holds[at], acq, asked_us); /* else its time was over before its owner could look */
+    if (acq) record_begin(&holds[at], acq, asked_us); /* else it ended before its owner could look */
     return at;
 }
 
 void sim_held_downgraded(unsigned number, int64_t asked_us) {
     struct hold *hold = &holds[number];
     const struct dlock__acquisition *acq = believed(hold);
-    record_go_on(hold, acq); /* no further, unless its fence could not grow any more */
+    record_go_on(hold, acq); /* ends the record, unless the fence could not grow any more */
     if (acq && hold->record == NO_RECORD) record_begin(hold, acq, asked_us);
 }
 
@@ -162,12 +162,12 @@ static void break_of_a_rule(const char *what, void *arg) {
     sim_fail("%s", what);
 }
 
-/* Exclusion by mode and limit, and fences: by the checker of the fault suite. */
+/* Checks exclusion, by mode and limit, and fences, with the checker of the fault suite. */
 static void check_history(void) {
     history_check(&history, break_of_a_rule, NULL);
 }
 
-/* ---- what holders believe, and what the server has ---- */
+/* ---- what holders believe, compared with what the server keeps ---- */
 
 static bool is_of(const struct server_entry *entry, const char *token) {
     size_t length = strlen(token);
@@ -175,7 +175,7 @@ static bool is_of(const struct server_entry *entry, const char *token) {
 }
 
 static void check_against(const struct hold *hold, const struct dlock__acquisition *acq) {
-    int64_t ahead_us = server_now_us() - dlock__now_us(), kept_us = -1; /* here, at the server */
+    int64_t ahead_us = server_now_us() - dlock__now_us(), kept_us = -1; /* kept_us: here; -1: nothing is kept */
     for (size_t i = 0; server_at(i); i++) {
         const struct server_entry *entry = server_at(i);
         if (!entry->used || !entry->held || strcmp(entry->name, acq->name->text) != 0) continue;
@@ -193,7 +193,7 @@ static void check_against(const struct hold *hold, const struct dlock__acquisiti
                  hold->host->name, (long long)(believed_us - kept_us));
 }
 
-/* Its on_lost has run before anybody else has the name. */
+/* Checks that on_lost has run before anybody else has the name. */
 static void check_told(const struct hold *hold) {
     if (!sim_prompt || !hold->used || hold->host->dead || hold->host->stops > 0 || !hold->lock->on_lost) return;
     for (const struct dlock__hold *h = hold->lock->holds; h && !hold->lock->client->closed; h = h->other) {
@@ -211,10 +211,10 @@ static void check_told(const struct hold *hold) {
     }
 }
 
-/* ---- the line ---- */
+/* ---- the order of waiters ---- */
 
-/* What the server keeps of the name leaves room for one more; a holder whose lease is over is in the way until the
- * server has noticed. */
+/* True if the server could grant the name once more. A holder whose lease is over blocks it until the server has
+ * noticed. */
 static bool has_room(const char *name, enum dlock_mode mode, uint32_t limit, int64_t now_us) {
     unsigned n = 0;
     for (size_t i = 0; server_at(i); i++) {
@@ -278,7 +278,7 @@ void sim_check_server_is_back(void) {
     if (calm_us < SIM_NEVER) calm_us = sim_now_us();
 }
 
-/* The client that made it, and has to see to its end; NULL: none that could. */
+/* The client that made the entry and has to release it; NULL: none that could. */
 static const dlock_client *maker(const struct server_entry *entry) {
     for (size_t i = 0; i < CLIENTS; i++) {
         const dlock_client *client = clients[i].client;
@@ -308,7 +308,7 @@ static bool is_exported(const char *token) {
     return false;
 }
 
-/* Stopped clients count with what they have asked for. */
+/* Stopped clients count, with what they have asked for. */
 bool sim_is_awaited(const char *token) {
     for (size_t i = 0; i < CLIENTS; i++)
         for (const struct dlock__acquisition *acq = clients[i].client ? clients[i].client->acquisitions : NULL; acq;
@@ -317,7 +317,7 @@ bool sim_is_awaited(const char *token) {
     return is_exported(token);
 }
 
-/* Nobody needs it: that may last for so long. */
+/* Checks that an entry that nobody needs goes within most_us. */
 static void check_idle(size_t at, const struct server_entry *entry, int64_t most_us) {
     if (idle[at].order != entry->order) {
         idle[at].order = entry->order;
@@ -331,20 +331,20 @@ static void check_entry(size_t at, const struct server_entry *entry, const dlock
     const struct dlock__acquisition *acq = known(client, entry);
     bool orphaned = acq && dlock__acq_orphaned(acq) && acq->untold == 0, stray = sim_server_came_late(entry);
     if (orphaned || (stray && !acq && entry->held)) {
-        /* A release of what may come late is repeated every quarter of a lease; and takes four trips. */
+        /* A release of what may come late is repeated every quarter of a lease, and takes four trips. */
         if (calm_us < SIM_NEVER && sim_now_us() > calm_us + SETTLED_US)
             check_idle(at, entry, entry->lease_ms * 250 + sim_faults.latency_us * INT64_C(16) + GIVE_BACK_US);
         else
             idle[at].order = 0;
     } else if (acq || stray || !entry->held || is_exported(entry->token)) {
-        idle[at].order = 0; /* no lease ends a waiter that came late: its client is told when it is its turn */
-    } else { /* in a session until its connection is closed, with which it ends; else until an export has returned */
+        idle[at].order = 0; /* no lease ends a waiter that came late: its client hears of it when it is granted */
+    } else {                /* in a session: until its connection is closed; else until an export has returned */
         int64_t most_us = dlock__can(client, DLOCK_CAP_SESSION) ? SETTLED_US : 0;
         check_idle(at, entry, dlock__can(client, DLOCK_CAP_QUEUE) ? HANDED_US : most_us);
     }
 }
 
-/* A grant that its client has found to be over goes without a word. */
+/* Checks what the server keeps, except grants about to end: those end without a message. */
 static void check_kept(void) {
     for (size_t i = 0; server_at(i); i++) {
         const struct server_entry *entry = server_at(i);

@@ -1,6 +1,5 @@
-/* What has to be true at any time: looked at whenever the server has worked. And the history of what everybody believed
- * meanwhile, which is checked in the end.
- */
+/* What must be true at any time, checked whenever the server has worked; and the history of what each holder believed
+ * meanwhile, which is checked in the end. */
 #ifndef DLOCK_TESTS_SIMULATION_CHECKER_H
 #define DLOCK_TESTS_SIMULATION_CHECKER_H
 
@@ -10,37 +9,39 @@
 
 #include <stdint.h>
 
-extern uint64_t sim_grants; /* that somebody was told of */
-extern bool sim_prompt;     /* nothing of this run keeps a client from telling a loss in time but being stopped */
+extern uint64_t sim_grants; /* grants that somebody was told of */
+extern bool sim_prompt;     /* nothing but a stop keeps a client of this run from reporting a loss in time */
 
-/* A call that was made at `asked_us` has answered that this handle holds the name: until sim_held_end. Returns a number
- * for that. */
+/* Notes that a call made at `asked_us` has returned, and that this handle holds the name until sim_held_end. Returns
+ * the number of this hold. */
 unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us);
-/* dlock_downgrade has answered that it holds the name in another mode, with another fence. */
+/* Notes that dlock_downgrade has returned: the name is held in another mode, with another fence. */
 void sim_held_downgraded(unsigned hold, int64_t asked_us);
 void sim_held_end(unsigned hold);
-/* Until when the holder may believe in it, if it is not renewed. */
+/* The time until which the holder may believe in it without a renewal. */
 int64_t sim_held_until(unsigned hold);
-/* Whatever its threads held is nobody's any more. */
+/* Ends the holds of a host that died. */
 void sim_held_gone(const struct sim_host *host);
-/* From here on, until it begins to close, the client has to know of everything that the server keeps for it. */
+/* From here on, until it begins to close, the client must know of everything that the server keeps for it. */
 void sim_client_begin(const dlock_client *client);
 void sim_client_end(const dlock_client *client);
-/* Nobody knows the grant of this ticket now, until somebody imports it. */
+/* Notes a grant that no client knows until its ticket is imported. */
 void sim_exported(const char *ticket);
-/* Whether some client has asked for something by this token, and not given that up. */
+/* True if a client has asked for something with this token and has not given it up. */
 bool sim_is_awaited(const char *token);
-/* No faults any more: what nobody needs is given back soon. */
+/* Notes the end of all faults: from now on what nobody needs is given back soon. */
 void sim_calm(void);
-/* What was to be given back has waited for it. */
+/* Notes that the server is back: what was to be given back had to wait for it. */
 void sim_check_server_is_back(void);
-/* No two holders, and nobody believes in a grant that the server has ended, nor forgets what it keeps. */
+/* Checks that no two holders exclude each other, that nobody believes in a grant that the server has ended, and that no
+ * client forgets what the server keeps. */
 void sim_check(void);
-/* After the server has worked: nobody waits who was in the line before somebody who has been served, nor while there is
- * room; nor is anybody told that it is busy then. */
+/* After the server has worked: checks that no waiter was passed over by a later one, that nobody waits while there is
+ * room, and that nobody is told "busy" then. */
 void sim_check_line(void);
 void sim_check_refusal(const struct dlock_claim *claim);
-/* In the end: nothing is left at the server, and the history of all grants obeys the rules (support/history.h). */
+/* In the end: checks that nothing is left at the server, and that the history of all grants obeys the rules
+ * (support/history.h). */
 void sim_check_end(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* core/base/env.h in simulated time, and the functions of the C library that the core calls beside it: the linker puts
- * those with __wrap_ in front of their names in their place (ld --wrap). */
+/* core/base/env.h in simulated time, and the functions of the C library that the core calls directly: the linker
+ * replaces those by the functions named __wrap_… (ld --wrap). */
 #include "scheduler.h"
 
 #include "base/env.h"
@@ -13,7 +13,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* ---- time, chance, threads ---- */
+/* ---- time, random numbers, threads ---- */
 
 int64_t dlock__now_us(void) {
     return sim_local_us(sim_host(), sim_now_us());
@@ -35,7 +35,7 @@ int dlock__random(void *buf, size_t size) {
 
 pid_t __wrap_getpid(void);
 pid_t __wrap_getpid(void) {
-    return 1; /* stands in tokens */
+    return 1; /* appears in tokens */
 }
 
 uint64_t dlock__thread_id(void) {
@@ -73,7 +73,7 @@ int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     return number ? 0 : DLOCK_ENOMEM;
 }
 
-/* ---- mutexes and conditions: a mutex is the number of the thread that has it ---- */
+/* ---- mutexes and conditions: a mutex stores the number of the thread that has it ---- */
 
 enum { MUTEXES = 16 };
 static const void *held[512][MUTEXES];
@@ -87,7 +87,7 @@ static void note(const void *mutex, const void *is) {
     }
 }
 
-/* Those of the program itself; what clients have is allocated. */
+/* True if the thread has a mutex of the program itself; those of clients are allocated. */
 bool sim_holds_shared(unsigned thread);
 bool sim_holds_shared(unsigned thread) {
     extern char __data_start[], _end[];
@@ -208,19 +208,19 @@ int __wrap_pthread_detach(pthread_t thread) {
     return 0;
 }
 
-/* ---- descriptors: a counter each, as of an eventfd; timers are those that have a time ---- */
+/* ---- descriptors: each is a counter, as an eventfd; timers are those with a time ---- */
 
 enum { FIRST_FD = 1 << 20, DESCRIPTORS = 512 };
 static struct descriptor {
     bool used;
     uint64_t count;
-    int64_t at_us; /* SIM_NEVER: no timer that is set */
+    int64_t at_us; /* SIM_NEVER: no timer, or not set */
     bool is_epoll;
     int watched_by;            /* an epoll descriptor, or 0 */
-    struct epoll_event wanted; /* of that one */
+    struct epoll_event wanted; /* by that epoll descriptor */
 } descriptors[DESCRIPTORS];
-static int descriptors_end; /* nothing was used from here on */
-static int changed;         /* its address: who polls waits for it */
+static int descriptors_end; /* no element from here on was ever used */
+static int changed;         /* threads in poll() wait on its address */
 static unsigned descriptors_refused;
 
 static struct descriptor *of(int fd) {
@@ -335,7 +335,7 @@ static bool reports(const struct descriptor *d, int epoll) {
 int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms);
 int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) {
     int n = 0;
-    (void)timeout_ms; /* 0 */
+    (void)timeout_ms; /* always 0 */
     if (sim_chance(descriptors_refused)) {
         errno = EINTR;
         return -1;
@@ -343,7 +343,7 @@ int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeo
     for (int i = 0; i < descriptors_end && n < most; i++) {
         if (!reports(&descriptors[i], epoll)) continue;
         events[n++] = descriptors[i].wanted;
-        descriptors[i].wanted.events = 0; /* once */
+        descriptors[i].wanted.events = 0; /* one-shot */
     }
     return n;
 }
@@ -389,10 +389,10 @@ int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
     }
 }
 
-/* ---- memory: each piece has its host in front of it ---- */
+/* ---- memory: each piece has a header with its host ---- */
 
 struct piece {
-    struct sim_host *host; /* NULL: given out before there was one */
+    struct sim_host *host; /* NULL: allocated before there was one */
     size_t size;
     struct piece *next, **at;
     uint64_t check;
@@ -445,7 +445,7 @@ void *__wrap_calloc(size_t n, size_t size) {
 }
 
 void __wrap_free(void *memory);
-/* The C library's own pieces have nothing of ours in front of them. */
+/* Pieces that the C library allocated itself have no header of ours. */
 __attribute__((no_sanitize("address"))) void __wrap_free(void *memory) {
     if (!memory) return;
     struct piece *piece = (struct piece *)memory - 1;

@@ -6,8 +6,8 @@ enum { KEEPALIVE_US = 5000000 };
 struct conn {
     unsigned link, generation;
     bool connected;
-    char token[DLOCK_TOKEN_MAX + 1]; /* PENDING: whose wake-ups are read */
-    struct wake *last;               /* its strings live until the next one */
+    char token[DLOCK_TOKEN_MAX + 1]; /* PENDING: the token whose wake-ups are read */
+    struct wake *last;               /* its strings are valid until the next one */
 };
 
 struct sim_faults sim_faults;
@@ -24,15 +24,15 @@ static int64_t latency(void) {
     return sim_between(sim_faults.latency_us / 4 + 1, sim_faults.latency_us + 1);
 }
 
-/* When a message that is sent now arrives: in order. */
+/* When a message that is sent now arrives; messages keep their order. */
 static int64_t arrival(int64_t *last_us) {
     int64_t at = sim_now_us() + latency();
     if (at <= *last_us) at = *last_us + 1;
     return *last_us = at;
 }
 
-/* To the client. A packet that is lost holds up what comes behind it until it is sent again, in this connection alone:
- * what is asked in another one meanwhile may be newer than what comes then. */
+/* When a message to the client arrives. A lost packet delays what comes behind it in the same connection until it is
+ * sent again; answers over other connections may then be newer. */
 static int64_t brought(struct link *link) {
     int64_t again_us = sim_chance(sim_faults.stall) ? sim_now_us() + sim_between(100000, 1000000) : 0;
     if (link->brought_us < again_us) link->brought_us = again_us;
@@ -113,7 +113,7 @@ static void arrived(void *arg) {
     sim_at(brought(&sim_links[request->link]), answered, request);
 }
 
-/* How late a request may arrive: one lease is what the core counts on, by its own clock. */
+/* How late a request may arrive: within one lease, which the core allows for, by its own clock. */
 static int64_t latest_us(const struct request *request) {
     int64_t latest = 1500000;
     for (size_t i = 0; i < request->n; i++)
@@ -130,14 +130,14 @@ static struct request *copy_of(const struct request *request) {
     return copy;
 }
 
-/* A copy of what was sent arrives as well, or late, and then often at the last moment. */
+/* Sends a copy, which arrives soon, or late and then often at the last moment. */
 static void post(const struct request *request, bool late) {
     struct request *copy = copy_of(request);
     int64_t latest = latest_us(copy), least = sim_chance(300) ? latest - latest / 20 : 1000;
     sim_at(sim_now_us() + (late ? sim_between(least, latest) : latency()), arrived, copy);
 }
 
-/* One that nobody counts with any more: see strays in server.c. */
+/* Sends a copy that arrives when its client no longer expects it: see strays in server.c. */
 static void post_stray(const struct request *request) {
     if (request->operation != ACQUIRE || kind->caps & DLOCK_CAP_SESSION) return;
     struct request *copy = copy_of(request);
@@ -150,11 +150,11 @@ static void send_request(struct request *request) {
     if (sim_chance(sim_faults.stray)) post_stray(request);
     if (sim_chance(sim_faults.late_request)) {
         post(request, true);
-        if (sim_chance(500)) sim_link_break(link); /* it lies at the server then, which has to come to it */
+        if (sim_chance(500)) sim_link_break(link); /* then it is at the server, which has yet to read it */
         return;
     }
     if (sim_chance(sim_faults.lose_request) || link->silent) return;
-    if (sim_chance(sim_faults.twice)) { /* sent again somewhere on a way that broke: over one connection nothing is */
+    if (sim_chance(sim_faults.twice)) { /* sent again on a path that broke: one connection repeats nothing */
         post(request, false);
         sim_link_break(link);
     }
@@ -176,7 +176,8 @@ static void break_later(void *arg) {
     sim_free(delivery);
 }
 
-/* A blocking request may wait for ever; that its connection is dead, the keepalive of its backend finds out. */
+/* Makes the connection silent. A blocking request may wait for ever, so the backend's keepalive finds out that the
+ * connection is dead. */
 static void fall_silent(const struct conn *conn) {
     sim_links[conn->link].silent = true;
     if (!(kind->caps & DLOCK_CAP_PENDING)) return;
@@ -281,7 +282,7 @@ static void close_later(void *arg) {
     sim_free(delivery);
 }
 
-/* The server hears of it, some time. */
+/* The server hears of the end some time later. */
 static void leave(unsigned link, unsigned generation) {
     struct delivery *delivery = sim_new(sizeof *delivery);
     delivery->link = link;
@@ -304,7 +305,7 @@ static void disconnect(void *at) {
     forget_wakes(link);
     if (link->fd >= 0) sim_close(link->fd);
     link->fd = -1;
-    if (sim_sessions_are_local()) sim_session_end(conn->generation); /* as a file does */
+    if (sim_sessions_are_local()) sim_session_end(conn->generation); /* as with a file */
     if (!link->open) return;
     link->silent = true; /* nothing reaches the client any more */
     leave(conn->link, conn->generation);
@@ -344,7 +345,7 @@ static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
     return 1;
 }
 
-/* As the server has it when its answer is here. */
+/* Shows what the server has when its answer arrives. */
 static int look(struct conn *conn, const char *name, size_t length, dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err) {
     int rc = ping(conn, timeout_ms, err);

@@ -1,5 +1,4 @@
-/* The server of a run and the way to it: what a backend does, by messages that faults meet.
- */
+/* The server of a run and the way to it: a backend whose messages are subject to faults. */
 #ifndef DLOCK_TESTS_SIMULATION_NETWORK_H
 #define DLOCK_TESTS_SIMULATION_NETWORK_H
 
@@ -7,10 +6,10 @@
 
 #include <dlock/backend.h>
 
-/* Of 1,000 messages (connections, …) so many meet this. */
+/* How many of 1,000 messages (connections, …) are subject to each fault. */
 struct sim_faults {
     unsigned lose_request, lose_answer, late_request, twice, stray, reset, silent, refuse, stall;
-    unsigned latency_us; /* one way, at most */
+    unsigned latency_us; /* longest latency in one direction */
 };
 extern struct sim_faults sim_faults;
 
@@ -24,18 +23,18 @@ extern struct sim_host sim_server;
 extern uint64_t sim_requests; /* that the server has worked on */
 
 void sim_network_start(const struct sim_kind *kind);
-/* All connections break; the server is away for so long, and may forget what it knew. */
+/* Breaks all connections; the server is away for this time, and may forget what it knew. */
 void sim_server_restart(int64_t away_us, bool forget);
-/* The connections of a host that died are closed at some time. */
+/* Closes the connections of a host that died, at some time. */
 void sim_host_gone(const struct sim_host *host);
-/* Whether the client that asked for it is connected still, as far as that matters to the grant. */
+/* True if the client that asked for the entry is still connected, where the grant depends on that. */
 struct server_entry;
 bool sim_server_is_connected(const struct server_entry *entry);
-/* What was granted to this token, somebody has taken from it: what its client believes does not count any more. */
+/* True if a grant of this token was taken away by a break: what its client believes does not count any more. */
 bool sim_was_broken(const char *token);
-/* It stands in the queue because of a request that was long given up. */
+/* True if the entry is in the queue because of a request that was given up long before. */
 bool sim_server_came_late(const struct server_entry *entry);
-/* The address of `name` is what all clients of this run open. */
+/* Writes the URI that all clients of this run open. */
 void sim_uri(char *out, size_t size, const char *keys);
 
 #endif

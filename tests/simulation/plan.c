@@ -1,4 +1,4 @@
-/* What a seed draws, and what is left of that when it is cut down to what a fault needs: see actors.h. */
+/* What a seed draws, and how a plan is reduced to what a fault needs: see actors.h. */
 #include "actors.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #define SETTING(member, least) \
     { #member, offsetof(struct sim_plan, member), least, false, 0 }
 
-/* `least` is what a run cannot do without. */
+/* `least` is the smallest value that a run can do with. */
 static struct setting {
     const char *name;
     size_t at;
@@ -47,14 +47,14 @@ static unsigned *place(struct sim_plan *plan, const struct setting *setting) {
     return (unsigned *)(void *)((char *)plan + setting->at);
 }
 
-/* In most runs none of this kind, in some a few, in a few a lot. */
+/* A number of faults of one kind: in most runs none, in some a few, in a few many. */
 static unsigned some(unsigned most) {
     if (!sim_chance(400)) return 0;
     unsigned n = (unsigned)sim_between(1, most) * (sim_chance(250) ? 6 : 1);
     return n < 900 ? n : 900;
 }
 
-/* What comes together now and then. */
+/* Now and then, a combination of faults that occur together. */
 static void draw_weather(struct sim_plan *plan, const struct sim_kind *queue) {
     switch (sim_random() % 10) {
     case 0: /* connections that hardly come up, and break */
@@ -62,17 +62,17 @@ static void draw_weather(struct sim_plan *plan, const struct sim_kind *queue) {
         plan->faults.reset = 200;
         break;
     case 1:
-    case 2: /* far away, answers are lost, and all want the same */
+    case 2: /* far away, answers are lost, and all clients want the same */
         plan->names = (unsigned)sim_between(1, 2);
         plan->faults.latency_us = 60000;
         plan->faults.lose_answer = 40;
         break;
-    case 3: /* requests come late, while clients stand still, or leases of all lengths end */
+    case 3: /* requests come late while clients are stopped or leases of all lengths end */
         plan->faults.late_request = 120;
         plan->stops = 300;
         plan->fixed = 600;
         break;
-    case 4: /* hand-overs lapse before their wake-ups come, and others follow them */
+    case 4: /* hand-overs lapse before their wake-ups arrive, and others follow them */
         plan->kind = queue;
         plan->names = (unsigned)sim_between(1, 2);
         plan->faults.latency_us = 60000;
@@ -112,7 +112,7 @@ static struct sim_plan draw(void) {
                                        some(30), sim_chance(500) ? 500 : (unsigned)sim_between(100, 60000)}};
     draw_weather(&plan, &kinds[0]);
     if (plan.kind->caps & DLOCK_CAP_VOLATILE) plan.restarts = (unsigned)sim_between(20, 400), plan.forgets = 700;
-    if (strcmp(plan.kind->scheme, "simlocal") == 0) { /* as files: never away */
+    if (strcmp(plan.kind->scheme, "simlocal") == 0) { /* like files: never away */
         plan.faults = (struct sim_faults){.latency_us = 500};
         plan.restarts = 0;
     }
@@ -138,7 +138,8 @@ bool sim_set(const char *text) {
     return false;
 }
 
-/* The schedule changes with what is left out: another seed may show it then. */
+/* True if a seed near *seed still fails, which is stored: with something left out the schedule changes, so another seed
+ * may show the fault. */
 static bool still_fails(uint64_t *seed, bool (*fails)(uint64_t seed)) {
     enum { TRIES = 250 };
     for (uint64_t next = *seed; next < *seed + TRIES; next++) {
@@ -155,7 +156,7 @@ uint64_t sim_shrink(uint64_t seed, bool (*fails)(uint64_t seed)) {
         for (unsigned to = before.least;; to = to ? to * 2 : 1) {
             struct sim_plan plan = sim_draw(seed);
             unsigned is = *place(&plan, &settings[i]);
-            if (is <= to || (to > 0 && before.least == 0)) break; /* a kind of fault goes wholly or stays */
+            if (is <= to || (to > 0 && before.least == 0)) break; /* a kind of fault is left out wholly or stays */
             settings[i].set = true;
             settings[i].to = to;
             if (still_fails(&seed, fails)) break;

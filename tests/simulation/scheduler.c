@@ -1,4 +1,4 @@
-/* Fibers, clocks and chance: see scheduler.h. */
+/* Fibers, clocks and random numbers: see scheduler.h. */
 #include "scheduler.h"
 
 #include <setjmp.h>
@@ -25,7 +25,7 @@ enum { FIBERS = 256, EVENTS = 65536, STACK = 256 * 1024, SWITCH_PER_MILLE = 250,
 
 enum fiber_state { READY, WAITING, ENDED };
 
-/* What each choice looks at; the rest, which is large, is apart. */
+/* What each scheduling decision reads; the rest, which is large, is in struct stack. */
 struct fiber {
     enum fiber_state state;
     bool woken;
@@ -37,11 +37,11 @@ struct fiber {
 
 struct stack {
     ucontext_t context;
-    bool begun; /* it goes on at `place`: a change of contexts costs a system call */
+    bool begun; /* continues at `place`, since a change of contexts would cost a system call */
     jmp_buf place;
     void *memory;
-    void *fake_stack;   /* the address sanitizer's, */
-    const void *bottom; /* and what it has to know of the real one */
+    void *fake_stack;   /* the address sanitizer's */
+    const void *bottom; /* the real one, for the address sanitizer */
     size_t size;
     void *(*run)(void *);
     void *arg;
@@ -55,13 +55,13 @@ struct event {
 };
 
 static struct fiber fibers[FIBERS];               /* [0] is main */
-static struct stack stacks[FIBERS];               /* theirs */
-static struct fiber *live[FIBERS] = {&fibers[0]}; /* those that have not ended, as they began */
+static struct stack stacks[FIBERS];               /* of the fibers, by index */
+static struct fiber *live[FIBERS] = {&fibers[0]}; /* those that have not ended, in the order of their begin */
 static size_t live_n = 1;
 static size_t fibers_end = 1;
 static struct fiber *running = &fibers[0];
 static struct stack *left;
-static struct event events[EVENTS]; /* a binary heap from 1 on */
+static struct event events[EVENTS]; /* a binary heap; index 0 is not used */
 static size_t events_n;
 static uint64_t events_order, chance, steps;
 static int64_t now_us = SIM_BEGIN_US;
@@ -69,7 +69,7 @@ static struct sim_host outside = {.name = "-"};
 bool sim_verbose;
 uint64_t sim_seed_now;
 
-/* ---- chance: splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) ---- */
+/* ---- random numbers: splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) ---- */
 
 void sim_seed(uint64_t seed) {
     chance = sim_seed_now = seed;
@@ -105,7 +105,7 @@ int64_t sim_local_us(const struct sim_host *host, int64_t us) {
 
 int64_t sim_global_us(const struct sim_host *host, int64_t local_us) {
     if (local_us > SIM_NEVER / 2) return SIM_NEVER;
-    int64_t us = local_us - host->offset_us; /* plus drift: corrected by what is missing */
+    int64_t us = local_us - host->offset_us; /* the drift is still missing: corrected below */
     if (host->drift_ppm == 0) return us;
     for (int i = 0; i < 4; i++) us += local_us - sim_local_us(host, us);
     while (sim_local_us(host, us) < local_us) us++;
@@ -169,7 +169,8 @@ static void run_events(void) {
     running->host = host;
 }
 
-/* Those that can go on now, of whose waits some are over by their time; and the time of what is next. */
+/* Collects the fibers that can go on now, after ending the waits whose time is over; *next_us is the time of what is
+ * next. */
 static size_t find_ready(struct fiber *ready[FIBERS], int64_t *next_us) {
     size_t n = 0;
     *next_us = events_n > 0 ? events[1].at_us : SIM_NEVER;
@@ -263,7 +264,7 @@ static void begin(void) {
     go_on();
 }
 
-/* Apart, since the compiler takes getcontext for a function that returns twice. */
+/* A function of its own, since the compiler takes getcontext for a function that returns twice. */
 static void prepare(struct stack *stack) {
     getcontext(&stack->context);
     stack->context.uc_stack.ss_sp = stack->memory;

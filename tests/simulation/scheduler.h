@@ -1,7 +1,6 @@
-/* Simulated time, machines and threads. All threads of a run are fibers of one real thread, which change places only
- * where the program calls into the threads library, the clock or the network; which of them goes on there, and when,
- * is drawn from the seed. A run is therefore repeated exactly by its seed.
- */
+/* Simulated time, machines and threads. All threads of a run are fibers of one real thread. They switch only where the
+ * program calls into the threads library, the clock or the network; which one goes on there, and when, is drawn from
+ * the seed. So a seed repeats its run exactly. */
 #ifndef DLOCK_TESTS_SIMULATION_SCHEDULER_H
 #define DLOCK_TESTS_SIMULATION_SCHEDULER_H
 
@@ -10,73 +9,74 @@
 #include <stdint.h>
 
 #define SIM_NEVER INT64_MAX
-#define SIM_BEGIN_US INT64_C(1000000000000) /* when each run begins; the story counts from there */
+#define SIM_BEGIN_US INT64_C(1000000000000) /* when each run begins; the story's times count from there */
 
-/* A simulated process on a host of its own: what runs there sees its clock, and stands still while it is stopped. */
+/* A simulated process on a host of its own: its threads see the host's clock, and stand still while it is stopped. */
 struct sim_host {
     const char *name;
-    int number;                   /* of applications: the one in the name */
+    int number;                   /* for applications, the number in the name */
     int64_t offset_us, drift_ppm; /* of its clock */
-    int64_t stopped_us;           /* since when it is stopped; 0: it runs */
-    unsigned stops;               /* so often it was stopped */
-    bool suspended;               /* stopped as a machine is: waits by CLOCK_MONOTONIC do not go on meanwhile */
+    int64_t stopped_us;           /* when it was stopped; 0: it runs */
+    unsigned stops;               /* how often it was stopped */
+    bool suspended;               /* stopped like a suspended machine: CLOCK_MONOTONIC stands still, too */
     bool dead;
 };
 
-/* ---- chance ---- */
+/* ---- random numbers ---- */
 
 void sim_seed(uint64_t seed);
 uint64_t sim_random(void);
-/* In [low, high]. */
+/* A number in [low, high]. */
 int64_t sim_between(int64_t low, int64_t high);
 bool sim_chance(unsigned per_mille);
 
 /* ---- time ---- */
 
-int64_t sim_now_us(void); /* everybody's, which no host sees */
-/* What the host's clock shows at the time `us`, and when it shows `local_us`. */
+int64_t sim_now_us(void); /* global time, which no host sees */
+/* Convert between global time and the time that the host's clock shows. */
 int64_t sim_local_us(const struct sim_host *host, int64_t us);
 int64_t sim_global_us(const struct sim_host *host, int64_t local_us);
-/* Runs `act` then, on no host. */
+/* Calls `act` at that time, on no host. */
 void sim_at(int64_t us, void (*act)(void *arg), void *arg);
 
 /* ---- hosts and their threads ---- */
 
-struct sim_host *sim_host(void);       /* the running one's */
-void sim_visit(struct sim_host *host); /* the running fiber goes on there */
+struct sim_host *sim_host(void);       /* of the running fiber */
+void sim_visit(struct sim_host *host); /* moves the running fiber to that host */
 void sim_stop(struct sim_host *host, bool suspend);
 void sim_continue(struct sim_host *host);
-/* Its threads never run again. False: one of them has something that all hosts share here, try again later. */
+/* Ends the host: its threads never run again. False: one of them has a mutex that all hosts share in the simulation;
+ * try again later. */
 bool sim_kill(struct sim_host *host);
-/* A thread of that host. Returns its number, from 1 on; 0: there are too many. */
+/* Starts a thread on that host. Returns its number, from 1 on; 0: there are too many. */
 unsigned sim_start(struct sim_host *host, void *(*run)(void *arg), void *arg);
 unsigned sim_self(void);
 void sim_sleep_us(int64_t us);
-/* Another thread may go on in place of the caller. */
+/* Lets another thread run in place of the caller, at random. */
 void sim_pause(void);
 /* Waits for sim_wake(on, …) with one of these bits, or for the time. True: it was woken. */
 bool sim_wait(const void *on, uint32_t bits, int64_t until_us);
 void sim_wake(const void *on, uint32_t bits, unsigned most);
 bool sim_ended(unsigned thread);
-/* Waits for the end of the thread; false: the time came first. */
+/* Waits for the end of the thread. False: the time came first. */
 bool sim_join(unsigned thread, int64_t until_us);
-/* Where each thread stands. */
+/* Prints the state of each thread. */
 void sim_print_threads(void);
 
-/* ---- what can run out ---- */
+/* ---- resources that run out ---- */
 
-/* Of so many allocations (descriptors) one fails; 0: none does. */
+/* Let one of so many allocations (descriptors) fail; 0: none. */
 void sim_allocations_fail(unsigned per_million);
 void sim_descriptors_fail(unsigned per_mille);
-/* Memory of the simulation's own, which is zeroed and never runs out. */
+/* Memory for the simulation itself, which is zeroed and never runs out. */
 void *sim_new(size_t size);
 void sim_free(void *memory);
-/* Bytes that this host has allocated and not freed, in how many pieces. */
+/* Bytes that this host has allocated and not freed, and in how many pieces. */
 size_t sim_allocated(const struct sim_host *host, unsigned *pieces);
 
 /* ---- descriptors ---- */
 
-int sim_descriptor(void); /* as eventfd(); -1 when they are used up */
+int sim_descriptor(void); /* as eventfd(); -1: used up */
 void sim_signal(int fd);
 void sim_drain(int fd);
 void sim_close(int fd);
@@ -86,7 +86,7 @@ void sim_close(int fd);
 extern bool sim_verbose;
 extern uint64_t sim_seed_now;
 __attribute__((format(printf, 1, 2))) void sim_say(const char *format, ...);
-/* The run has shown a fault: tells it and ends the program. */
+/* Reports a fault of the run and ends the program. */
 __attribute__((format(printf, 1, 2), noreturn)) void sim_fail(const char *format, ...);
 
 #endif

@@ -1,4 +1,4 @@
-/* The server's end of simulated connections: tests/unit/fake_server.c behind them. See network.h. */
+/* The server's end of simulated connections, with tests/unit/fake_server.c behind them. See network.h. */
 #include "checker.h"
 #include "fake_server.h"
 #include "wire.h"
@@ -42,8 +42,8 @@ size_t sim_kinds(const struct sim_kind **all) {
 
 /* ---- sessions ---- */
 
-/* Where grants live in connections, they end with those that the client closed. One that broke may come back, as far
- * as the server knows: its grants end with their leases. */
+/* Ends a session: where grants live in connections, they end with a connection that the client closed. One that broke
+ * may come back, as far as the server knows: its grants end with their leases. */
 void sim_session_end(unsigned generation) {
     struct sim_host *host = sim_host();
     if (!(kind->caps & DLOCK_CAP_SESSION)) return;
@@ -60,7 +60,7 @@ static void end_session_of(void *arg) {
 void sim_link_break(struct link *link) {
     if (!link->open) return;
     link->open = link->listening = false;
-    if (link->fd >= 0) sim_signal(link->fd); /* the client's end reads: it is over */
+    if (link->fd >= 0) sim_signal(link->fd); /* makes the client's end readable: it is over */
     if (rules->session) sim_at(sim_now_us() + SESSION_US, end_session_of, (void *)(uintptr_t)link->generation);
 }
 
@@ -95,7 +95,8 @@ static void want(const struct server_entry *entry) {
 
 /* ---- requests ---- */
 
-/* Where grants live in sessions, so do tokens: what is asked in one has nothing to do with what stands in another one. */
+/* Executes the operation. Where grants live in sessions, so do tokens: a request in one session has nothing to do with
+ * entries of another. */
 static void operate(const struct request *request, struct dlock_claim *claim) {
     static void (*const operations[])(const struct server_rules *, unsigned,
                                       struct dlock_claim *) = {server_acquire, server_renew, server_release};
@@ -108,8 +109,8 @@ static void operate(const struct request *request, struct dlock_claim *claim) {
     claim->token = token;
 }
 
-/* ---- strays: waiters by requests that arrive when their clients have long given them up, as those that a stopped
- * server finds in its sockets ---- */
+/* ---- strays: requests that arrive when their clients have given them up long before, such as those that a stopped
+ * server finds in its sockets, and become waiters ---- */
 
 static char strays[STRAYS][DLOCK_TOKEN_MAX + 1];
 static unsigned n_strays;
@@ -120,7 +121,8 @@ bool sim_server_came_late(const struct server_entry *entry) {
     return false;
 }
 
-/* It becomes a waiter, which its client is told of; else it would be a grant that only its lease ends. */
+/* True if the stray becomes a waiter, so that its client will be told; else it would be a grant that only its lease
+ * ends. */
 static bool is_queued(const struct dlock_claim *claim) {
     if (!(claim->flags & DLOCK_CLAIM_QUEUE) || sim_is_awaited(claim->token)) return false;
     if (server_find(claim->name, claim->token)) return false;

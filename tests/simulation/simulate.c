@@ -1,7 +1,8 @@
-/* dlock-simulate: the whole core against a server in memory, on simulated clocks, threads and networks, by seeds.
+/* dlock-simulate: runs the whole core against a server in memory, on simulated clocks, threads and networks, by seeds.
  *
- * Each seed is run in a process of its own and draws everything: which faults there are and how many, who does what,
- * which thread goes on when. So a seed that has shown a fault shows it again: dlock-simulate --seed N -v tells how. */
+ * Each seed is run in a process of its own and draws everything: which faults there are and how many, what each
+ * application does, which thread goes on when. So a seed that has shown a fault shows it again; dlock-simulate --seed N
+ * -v tells how it came about. */
 #include "actors.h"
 #include "checker.h"
 
@@ -18,14 +19,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { JOBS_MAX = 64, LOOP_S = 8 /* of the processor: a loop without an end is a fault */ };
+enum { JOBS_MAX = 64, LOOP_S = 8 /* of processor time: an endless loop is a fault */ };
 
-/* Of what the children have done. */
+/* The sums of what the children have done. */
 static struct totals { _Atomic uint64_t seeds, grants, requests; } * totals;
 
 /* What is to be run. */
 static uint64_t from, count;
-static bool drawn; /* `from` */
+static bool drawn; /* whether `from` was drawn */
 static double seconds;
 static unsigned n_jobs, faults_most = 10;
 static const char *file; /* of seeds, one at the beginning of each line */
@@ -77,7 +78,7 @@ struct job {
     uint64_t seed;
 };
 
-/* Waits for one of them. True: it has shown a fault; the first one's seed is noted. */
+/* Waits for one of the jobs. True: it has shown a fault; its seed is stored. */
 static bool collect(struct job *jobs, uint64_t *first) {
     int status;
     pid_t pid = wait(&status);
@@ -93,7 +94,7 @@ static bool collect(struct job *jobs, uint64_t *first) {
     return false;
 }
 
-/* Those of the file, and then those from `from` on. */
+/* The next seed: those of the file first, then those from `from` on. */
 static bool next_seed(FILE *list, uint64_t at, uint64_t *seed) {
     char line[512];
     while (list && fgets(line, sizeof line, list)) {
@@ -116,7 +117,7 @@ static int run_all(void) {
         return 2;
     }
     for (; faults < faults_most && next_seed(list, at, &seed); at += !list || feof(list)) {
-        if (seconds > 0 && at > 0 && now() - begun > seconds) break; /* not among those of the file */
+        if (seconds > 0 && at > 0 && now() - begun > seconds) break; /* those of the file are run in any case */
         if (count > 0 && at >= count) break;
         if (busy == n_jobs) {
             faults += collect(jobs, &failed);
@@ -159,7 +160,7 @@ static bool read_options(int argc, char **argv) {
     for (int option; (option = getopt_long(argc, argv, "j:v", options, NULL)) != -1;) {
         switch (option) {
         case 's':
-            count = 1; /* and */
+            count = 1; /* and: */
             __attribute__((fallthrough));
         case 'f':
             from = strtoull(optarg, NULL, 0);
@@ -182,7 +183,7 @@ static bool read_options(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-    /* The same addresses each time, since some orders may depend on them. */
+    /* Run with fixed addresses, since some orders may depend on them. */
     int persona = personality(0xffffffff);
     if (!(persona & ADDR_NO_RANDOMIZE) && personality((unsigned long)persona | ADDR_NO_RANDOMIZE) >= 0)
         execv("/proc/self/exe", argv);

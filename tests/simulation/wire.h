@@ -1,5 +1,4 @@
-/* What the two ends of simulated connections share: network.c is the clients' end, server.c the server's.
- */
+/* What the two ends of simulated connections share: network.c is the clients' end, server.c the server's. */
 #ifndef DLOCK_TESTS_SIMULATION_WIRE_H
 #define DLOCK_TESTS_SIMULATION_WIRE_H
 
@@ -8,13 +7,13 @@
 
 enum { SIM_LINKS = 512, WAKES = 256, GENERATIONS = 1 << 20 };
 
-/* As the server has it: it may live longer there than the client's end. */
+/* A connection as the server has it, where it may live longer than at the client's end. */
 struct link {
     bool open, listening, silent;
     struct sim_host *host;
     char client[25];
-    unsigned generation;          /* the client's end is this one's, or gone */
-    int64_t asked_us, brought_us; /* the last message that way arrives then: none overtakes another */
+    unsigned generation;          /* the client's end has the same number, or is gone */
+    int64_t asked_us, brought_us; /* when the last message in each direction arrives: none overtakes another */
     int fd;
     struct wake {
         struct dlock_wake wake;
@@ -25,12 +24,12 @@ struct link {
 
 enum operation { ACQUIRE, RENEW, RELEASE, PING };
 
-/* Kept until the last copy has arrived, and its sender has gone on. */
+/* Kept until the last copy has arrived and its sender has gone on. */
 struct request {
     enum operation operation;
     unsigned link, generation, refs;
     bool answered;
-    bool stray; /* it comes when its client counts with it no more */
+    bool stray; /* arrives when its client no longer expects it */
     size_t n;
     struct item {
         struct dlock_claim claim;
@@ -39,7 +38,7 @@ struct request {
 };
 
 extern struct link sim_links[SIM_LINKS];
-extern size_t sim_links_end; /* nothing was used from here on */
+extern size_t sim_links_end; /* no element from here on was ever used */
 
 static inline bool sim_link_is_open(unsigned link, unsigned generation) {
     return sim_links[link].open && sim_links[link].generation == generation;
@@ -52,20 +51,20 @@ void sim_wake_send(struct link *link, const struct dlock_wake *wake);
 /* ---- server.c ---- */
 
 void sim_server_start(const struct sim_kind *kind);
-/* Nothing that is sent now is answered. */
+/* True while the server is away: nothing that is sent then is answered. */
 bool sim_server_away(void);
-/* Works on a request that has arrived. False: nobody was there. */
+/* Works on a request that has arrived. False: the server was away. */
 bool sim_server_work(struct request *request);
-/* The n-th of what the server knows; without a token if that is no holder. False: that was all. */
+/* The n-th entry of the server, with a token if it is a holder. False: there are no more. */
 bool sim_server_holder(size_t n, struct dlock_info *info);
-/* Where grants live in connections, they end with those that the client closed. */
+/* Ends a session: where grants live in connections, they end with those that the client closed. */
 void sim_session_end(unsigned generation);
-/* Grants end as soon as the process has closed its connection, as those of files do. */
+/* True if grants end as soon as the process has closed its connection, as those of files do. */
 bool sim_sessions_are_local(void);
-/* As the client sees it: it is over. */
+/* Ends the connection, as the client sees it. */
 void sim_link_break(struct link *link);
-/* Takes the name from all that hold it. False: nobody did. */
+/* Takes the name from all its holders. False: there were none. */
 bool sim_server_break(const char *name);
-void sim_server_quarantine(int64_t ms); /* as a client asks for it: the longest counts */
+void sim_server_quarantine(int64_t ms); /* the longest that a client asks for counts */
 
 #endif

@@ -1,4 +1,4 @@
-/* Clients and locks of the public interface. One that cannot be had fails the test. */
+/* Clients and locks made with the public interface. A failure fails the test. */
 #ifndef DLOCK_TESTS_SUPPORT_API_H
 #define DLOCK_TESTS_SUPPORT_API_H
 

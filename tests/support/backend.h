@@ -1,4 +1,4 @@
-/* The backend under test, as a module or linked in: whatever the build made of it. */
+/* The backend under test, loaded as a module or linked in, as the build made it. */
 #ifndef DLOCK_TESTS_SUPPORT_BACKEND_H
 #define DLOCK_TESTS_SUPPORT_BACKEND_H
 
@@ -6,7 +6,7 @@
 
 extern const struct dlock_backend *backend;
 
-/* Finds it. A group's setup, or called by one. */
+/* Loads the backend. To be used as a group's setup, or called by one. */
 int backend_load(void **state);
 
 #endif

@@ -12,7 +12,7 @@ static bool root_is_closed(void) {
     return stat("/", &root) == 0 && !(root.st_mode & S_IXOTH);
 }
 
-/* Of all capabilities: for programs that are executed from here on, too. */
+/* Drops all capabilities except the one to search folders, also for programs that are executed from here on. */
 static bool keep_search_alone(void) {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     const unsigned search = 1u << CAP_DAC_READ_SEARCH;

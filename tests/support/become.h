@@ -1,13 +1,13 @@
-/* Being somebody else than root. */
+/* Dropping root's rights. */
 #ifndef DLOCK_TESTS_SUPPORT_BECOME_H
 #define DLOCK_TESTS_SUPPORT_BECOME_H
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Gives up root for this user and group, in a child process; supplementary groups stay. Where the folder / is closed to
+/* Changes a child process from root to this user and group; supplementary groups stay. Where the folder / is closed to
  * everybody but root, as in a chroot that mktemp made, the process and what it executes may search folders all the
- * same: as support/as_user.sh for scripts. */
+ * same: the equivalent of support/as_user.sh for scripts. False on failure. */
 bool become(uid_t user, gid_t group);
 
 #endif

@@ -13,13 +13,13 @@
 
 enum { BUFFER = 1 << 16 };
 
-/* Whether it can be read or written within 20 ms. */
+/* True if the descriptor can be read or written within 20 ms. */
 static bool is_ready(int fd, short events) {
     struct pollfd poll_fd = {fd, events, 0};
     return poll(&poll_fd, 1, 20) > 0;
 }
 
-/* Returns false when the client is gone or the test over. */
+/* Sends the text. False: the client is gone, or the test is over. */
 static bool say(struct fake *fake, int fd, const char *text, int drip_ms) {
     size_t length = strlen(text);
     while (length && !atomic_load(&fake->stop)) {
@@ -51,7 +51,7 @@ static const char *answer_to(const struct fake *fake, int i) {
     return text;
 }
 
-/* Answers the i-th request of a connection; false: no more of this connection. */
+/* Answers the i-th request of a connection. False: end the connection. */
 static bool answer(struct fake *fake, int fd, int i) {
     int after = i - greetings();
     if (after < 0) return greet(fake, fd, i);
@@ -65,7 +65,7 @@ static bool answer(struct fake *fake, int fd, int i) {
     return !fake->close_after;
 }
 
-/* Answers the whole requests in the buffer, and takes them out. */
+/* Answers the complete requests in the buffer and removes them. */
 static bool answer_all(struct fake *fake, int fd, int *i, char *buffer, size_t *used) {
     bool more = true;
     while (more && *used) {
@@ -104,7 +104,7 @@ static void serve(struct fake *fake, int fd) {
         more = answer_all(fake, fd, &i, buffer, &used);
     }
     if (!more) {
-        /* A good-bye and then a reset: whoever writes after that gets EPIPE. */
+        /* A regular end, then a reset: a client that writes after that gets EPIPE. */
         const struct linger reset = {1, 0};
         shutdown(fd, SHUT_WR);
         sleep_ms(50);

@@ -1,4 +1,4 @@
-/* A group of tests that has one private server. */
+/* A group of tests with one private server. */
 #ifndef DLOCK_TESTS_SUPPORT_GROUP_H
 #define DLOCK_TESTS_SUPPORT_GROUP_H
 

@@ -1,4 +1,4 @@
-/* Claims with tokens of their own, over the connections of link.h. */
+/* Claims with their own tokens, for the connections of link.h. */
 #ifndef DLOCK_TESTS_SUPPORT_HELD_H
 #define DLOCK_TESTS_SUPPORT_HELD_H
 
@@ -13,16 +13,16 @@ struct held {
 
 /* A claim of client `letter`: its token is the client's id, '.', `serial` and "@test:1". */
 void claim_init(struct held *held, const char *name, char letter, int serial);
-/* A claim of the link's client, with the next of its tokens. */
+/* Initializes a claim of the link's client, with the client's next token. */
 void held_new(struct held *held, struct link *link, const char *name);
 
-/* One operation on one claim; the connection must survive it. Returns the claim's result. */
+/* Run one operation on one claim, within TIMEOUT_MS; the connection must survive it. Return the claim's result. */
 int acquire(struct link *link, struct held *held);
 int queue_up(struct link *link, struct held *held); /* acquire with QUEUE */
 int renew(struct link *link, struct held *held);
 int release(struct link *link, struct held *held);
 
-/* The same within timeout_ms; returns what the operation returned, and the claim has its result. */
+/* The same within timeout_ms; returns what the operation returned, and the result is in the claim. */
 int held_run(dlock_batch *operation, struct link *link, struct held *held, uint32_t flags, int timeout_ms,
              struct dlock_error *err);
 

@@ -1,4 +1,4 @@
-/* The rules: every one takes a sweep over the holds of one name, sorted by fence or by time. */
+/* Checks the rules, each in one sweep over the holds of one name, sorted by fence or by time. */
 #include "history.h"
 
 #include <stdlib.h>
@@ -37,14 +37,14 @@ static bool overlap(const struct history_hold *a, const struct history_hold *b) 
     return a->from < b->until && b->from < a->until;
 }
 
-/* A hold of which nobody knows that it lasted at all excludes nobody. */
+/* True if the hold lasted for some time, as far as is known; otherwise it excludes nobody. */
 static bool lasted(const struct history_hold *hold) {
     return hold->from < hold->until;
 }
 
-/* Whoever is excluded by a lower fence comes after its end. */
+/* Checks that a hold that is excluded by one with a lower fence begins after that one's end. */
 static void check_exclusion(struct history_hold *holds, size_t n, struct report *to) {
-    const struct history_hold *last = NULL, *last_exclusive = NULL; /* those that end last */
+    const struct history_hold *last = NULL, *last_exclusive = NULL; /* those whose end is latest */
     for (size_t i = 0; i < n; i++) {
         const struct history_hold *hold = &holds[i], *before = hold->mode == 'x' ? last : last_exclusive;
         if (!lasted(hold)) continue;
@@ -55,9 +55,10 @@ static void check_exclusion(struct history_hold *holds, size_t n, struct report 
     }
 }
 
-/* No two of the same; and what is asked for after another grant was there has a greater one. */
+/* Checks that no fence occurs twice, and that an acquire that was called after another grant was made got a greater
+ * fence. */
 static void check_fences(struct history_hold *holds, size_t n, struct report *to) {
-    const struct history_hold *first = NULL; /* of those with greater fences */
+    const struct history_hold *first = NULL; /* the earliest of those with greater fences */
     for (size_t i = n; i-- > 0;) {
         const struct history_hold *hold = &holds[i];
         if (!hold->fence) report(to, "no fence", hold, hold);

@@ -1,13 +1,13 @@
-/* How many grants were contended for: somebody else whom the grant excludes held the name, or wanted it, between the call
- * that acquired and its grant. Waits that came to nothing are not in the history and do not count, so that these are
- * rather too few. */
+/* Counts the grants that were contended: while the acquire waited, another process that the grant excludes held the
+ * name or waited for it. Waits without a grant are not in the history and do not count, so the result is rather too
+ * low. */
 #include "history.h"
 
 #include <stdlib.h>
 
-enum { ORDINALS = 256 }; /* of hand-overs inside a process, in the low byte of a fence */
+enum { ORDINALS = 256 }; /* of hand-overs inside a process: the low byte of a fence */
 
-/* From when to when each of some holds was wanted or held, both in order. */
+/* The times when some holds began to be wanted, and when they ended, each sorted. */
 struct spans {
     int64_t *begins, *ends;
     size_t n;
@@ -31,7 +31,7 @@ static void spans_of(struct spans *spans, const struct history_hold *holds, size
     qsort(spans->ends, spans->n, sizeof *spans->ends, by_value);
 }
 
-/* How many of these are less than, or as much as, that. */
+/* Returns how many values are at most `most`; they are sorted. */
 static size_t up_to(const int64_t *values, size_t n, int64_t most) {
     size_t first = 0;
     while (first < n) {
@@ -44,7 +44,7 @@ static size_t up_to(const int64_t *values, size_t n, int64_t most) {
     return first;
 }
 
-/* How many of the spans meet the time in which this hold was waited for. */
+/* Returns how many of the spans overlap the time in which this hold was waited for. */
 static size_t meeting(const struct spans *spans, const struct history_hold *hold) {
     return up_to(spans->begins, spans->n, hold->from - 1) - up_to(spans->ends, spans->n, hold->asked);
 }

@@ -1,4 +1,4 @@
-/* From lines to holds: the events of a hold, wherever they stand, say together how long its holder believed in it. */
+/* Makes holds from lines: all events of a hold, in any order, together say how long its holder believed in it. */
 #include "history.h"
 
 #include <search.h>
@@ -18,7 +18,7 @@ struct line {
     const char *rest;
 };
 
-/* What happened to a hold, or to the process: FORGOT and HELD are none of them. */
+/* An event of a hold, or of a process; not FORGOT, HELD or EARLIER. */
 struct event {
     int who, id;
     int64_t time;
@@ -39,7 +39,7 @@ struct reading {
     void *names;
 };
 
-/* Room for one more. */
+/* Appends one zeroed element. */
 static void *add(struct list *list, size_t size) {
     if (list->n == list->room) {
         list->room = list->room ? 2 * list->room : 1024;
@@ -57,7 +57,7 @@ static int by_text(const void *a, const void *b) {
     return strcmp(a, b);
 }
 
-/* The one copy of this name. */
+/* Returns the single copy of this name. */
 static const char *name_of(struct reading *reading, const char *text) {
     char *const *known = tfind(text, &reading->names, by_text);
     if (known) return *known;
@@ -139,7 +139,7 @@ static int by_hold(const void *a, const void *b) {
     return in_order(left->who, left->id, right->who, right->id);
 }
 
-/* The events of a hold in the order of `enum kind`, which is the one in which they count. */
+/* Orders the events of a hold as in `enum kind`, the order in which they take effect. */
 static int by_event(const void *a, const void *b) {
     const struct event *left = a, *right = b;
     int order = in_order(left->who, left->id, right->who, right->id);
@@ -155,7 +155,7 @@ static int64_t least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The end of the hold, of which these are the events. */
+/* Determines the end of a hold from its events. */
 static void fold(struct history_hold *hold, const struct event *events, size_t n) {
     int64_t freed = 0;
     for (size_t i = 0; i < n; i++) {
@@ -167,14 +167,14 @@ static void fold(struct history_hold *hold, const struct event *events, size_t n
     }
 }
 
-/* Each then begins when the first of all that end no earlier does. */
+/* Sorts by end; each fault's beginning becomes the earliest of all faults that end no earlier. */
 static void sort_forgotten(struct list *list) {
     struct forgotten *forgotten = list->at;
     sort(list, sizeof *forgotten, by_end);
     for (size_t i = list->n; i-- > 1;) forgotten[i - 1].from = least(forgotten[i - 1].from, forgotten[i].from);
 }
 
-/* A fault that ended after it was asked for takes it away. */
+/* Shortens a hold that was asked for before the end of a fault. */
 static void forget(const struct list *list, struct history_hold *hold) {
     const struct forgotten *forgotten = list->at;
     size_t first = 0;

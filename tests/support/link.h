@@ -1,4 +1,4 @@
-/* Connections of the backend under test, through its table of operations, without the core. */
+/* Connections of the backend under test, by its table of operations, without the core. */
 #ifndef DLOCK_TESTS_SUPPORT_LINK_H
 #define DLOCK_TESTS_SUPPORT_LINK_H
 
@@ -6,11 +6,11 @@
 
 enum { TIMEOUT_MS = 10000 };
 
-/* A URI whose parts a test may change: that of a server on loopback. */
+/* A URI of a server on loopback, whose parts a test may change. */
 struct uri {
     struct dlock_uri parts;
-    struct dlock_host host[3];   /* all the same; the URI has one */
-    struct dlock_param param[4]; /* the URI has none */
+    struct dlock_host host[3];   /* all equal; the URI uses one */
+    struct dlock_param param[4]; /* the URI uses none */
 };
 void uri_init(struct uri *uri, int port);
 
@@ -19,20 +19,20 @@ struct link {
     void *conn;
     struct dlock_peer peer;
     char client[25];
-    int fd;     /* once it listens */
-    int tokens; /* of claims, so far: see held_new() */
+    int fd;     /* the listener's descriptor */
+    int tokens; /* tokens made so far: see held_new() */
 };
 
-/* Connects as the client whose id is 24 times `letter` (a hex digit). Returns what connect returned; *link is to be
+/* Connects as the client whose id is 24 times `letter` (a hex digit). Returns what connect returned; *link must be
  * ended with link_end() in any case. */
 int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_t quarantine_ms, int timeout_ms,
              struct dlock_error *err);
-/* The same on loopback, without quarantine, and it must work. */
+/* The same on loopback, without quarantine; must succeed. */
 void link_to(struct link *link, int port, char letter);
 void link_listen(struct link *link);
-void link_end(struct link *link); /* once more does nothing */
+void link_end(struct link *link); /* a second call does nothing */
 
-/* Waits for a wake-up of a listening connection, which must be well; false when none comes within ms. */
+/* Waits for a wake-up of a listening connection, which must not fail. False if none comes within `ms`. */
 bool wake_within(struct link *link, struct dlock_wake *wake, int ms);
 
 #endif

@@ -19,7 +19,7 @@
 
 enum { PAIRS = RELAY_PAIRS, SAID = 4096, CHUNK = 16384, DROP = 16, SPARED = 4 };
 
-/* What has come and is to go on at `due_ms`. */
+/* Bytes that have arrived and are to be passed on at `due_ms`. */
 struct chunk {
     struct chunk *next;
     int64_t due_ms;
@@ -29,15 +29,15 @@ struct chunk {
 
 struct pair {
     int fd[2];              /* the client's and the server's; -1: free */
-    struct chunk *first[2]; /* towards each of them */
-    bool ended[2];          /* it says no more */
-    bool mute, spoke;       /* spoke: the client, after the server */
-    bool lost;              /* an answer */
-    int spared;             /* answers */
-    bool seen, doomed;      /* by relay->look; ends instead of the next answer */
+    struct chunk *first[2]; /* to each of them */
+    bool ended[2];          /* this side sends no more */
+    bool mute, spoke;       /* spoke: the client sent the last bytes */
+    bool lost;              /* has lost an answer */
+    int spared;             /* answers that could not be lost yet */
+    bool seen, doomed;      /* seen, doomed: set by relay->look; a doomed pair ends instead of the next answer */
     size_t n_said;
-    char said[SAID]; /* by the client, as far as there is room */
-    char last;       /* that it has said */
+    char said[SAID]; /* by the client, as much as fits */
+    char last;       /* the last byte that the client sent */
 };
 
 struct relay {
@@ -47,7 +47,7 @@ struct relay {
     unsigned short dice[3];
     bool stop, silent, refuse, lose, dribble;
     const char *cut;                                      /* may be NULL */
-    bool held[2];                                         /* towards each side, as `first` of a pair */
+    bool held[2];                                         /* indexed by the receiving side, as `first` of a pair */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": the server is at server_port */
     relay_edit *edit;                                     /* may be NULL */
     relay_look *look;                                     /* may be NULL */
@@ -83,7 +83,7 @@ static int connect_server(const struct relay *relay) {
     return -1;
 }
 
-/* Takes the client on. */
+/* Accepts the client and connects it with the server. */
 static void join(struct relay *relay, int client) {
     struct pair *pair = relay->pairs;
     int one = 1;
@@ -123,12 +123,12 @@ static bool has_said(const struct pair *pair, const char *word) {
     return memmem(pair->said, pair->n_said, word, strlen(word)) != NULL;
 }
 
-/* Takes what one side says, for the other. */
+/* Reads what one side sends, to be passed on to the other. */
 static void take(struct relay *relay, struct pair *pair, int side) {
     struct chunk *chunk = malloc(sizeof *chunk + CHUNK), **last = &pair->first[!side];
     if (!chunk) abort();
     ssize_t got = recv(pair->fd[side], chunk->bytes, CHUNK, MSG_DONTWAIT);
-    if (got < 0 && errno == EAGAIN) { /* the pair is another than the one that was polled for */
+    if (got < 0 && errno == EAGAIN) { /* the slot has a new pair since it was polled */
         free(chunk);
         return;
     }
@@ -176,7 +176,7 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     *last = chunk;
 }
 
-/* Whether what this side says is taken: what is held stays in the kernel, its end included. */
+/* True if this side is read from. What is held stays in the kernel, and so does the end of the stream. */
 static bool heard(const struct relay *relay, const struct pair *pair, int side) {
     return !pair->mute && !pair->ended[side] && !relay->held[!side];
 }
@@ -190,12 +190,12 @@ static void pass(const struct relay *relay, struct pair *pair, size_t side) {
         if (n > 0) chunk->sent += (size_t)n;
         if (relay->dribble) chunk->due_ms = now_ms() + 1;
         if (n > 0 && chunk->sent < chunk->size) continue;
-        pair->first[side] = chunk->next; /* all of it, or the other is gone, which the next recv() tells */
+        pair->first[side] = chunk->next; /* sent, or the other side is gone, as the next recv() shows */
         free(chunk);
     }
 }
 
-/* What to poll for; returns for how long at most. */
+/* Fills in what to poll for. Returns for how long at most. */
 static int prepare(const struct relay *relay, struct pollfd *fds) {
     int64_t due_ms = INT64_MAX;
     for (size_t i = 0; i < PAIRS; i++) {

@@ -19,7 +19,7 @@
 
 enum { WORDS = 40, WORD_SIZE = 128, START_MS = 20000 };
 
-/* `word` with what it stands for, in `space` where that is something else. */
+/* Returns `word`, or in `space` what a placeholder in it stands for. */
 static const char *expand(const struct server *server, const char *word, char space[WORD_SIZE]) {
     static const char port[] = "{port}", folder[] = "{folder}";
     if (strcmp(word, port) == 0)
@@ -47,7 +47,7 @@ static void launch(struct server *server, const char *const *arguments) {
     assert_return_code(server->pid, errno);
     if (server->pid) return;
     if (nobody && !become(nobody->pw_uid, nobody->pw_gid)) _exit(1);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* which a change of user of its own would undo */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a later change of user would undo this */
     if (getppid() != parent) _exit(1);
     dup2(open("/dev/null", O_RDWR), 1);
     dup2(1, 2);
@@ -55,7 +55,7 @@ static void launch(struct server *server, const char *const *arguments) {
     _exit(127);
 }
 
-/* Whether the server answers, at last; false when the process ended (the port may have been taken). */
+/* Waits until the server answers. False: its process has ended (the port may have been taken). */
 static bool answers(struct server *server) {
     for (int64_t until = now_ms() + START_MS; now_ms() < until; sleep_ms(10)) {
         if (waitpid(server->pid, NULL, WNOHANG) == server->pid) return false;
@@ -71,7 +71,7 @@ void server_start_unheard(struct server *server, const char *const *arguments) {
     snprintf(server->folder, sizeof server->folder, "%s/dlock-server.XXXXXX",
              root && strlen(root) < 30 ? root : "/tmp");
     assert_non_null(mkdtemp(server->folder));
-    assert_return_code(chmod(server->folder, 0777), errno); /* its user may be another */
+    assert_return_code(chmod(server->folder, 0777), errno); /* its user may be another one */
     server->port = loopback_unused_port();
     launch(server, arguments);
 }

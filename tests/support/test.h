@@ -1,4 +1,4 @@
-/* cmocka, with all that its header wants before it. */
+/* cmocka, and the headers that its header needs before it. */
 #ifndef DLOCK_TESTS_SUPPORT_TEST_H
 #define DLOCK_TESTS_SUPPORT_TEST_H
 
