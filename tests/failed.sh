@@ -1,10 +1,10 @@
 #!/bin/bash
-# What failed in a run of CTest, from its output in FILE:
+# Shows the failures of a run of CTest, whose output is in FILE:
 #
-#     tests/failed.sh names FILE           the failed tests, one a line, and why each failed
-#     tests/failed.sh output FILE LINES    the end of what each of them printed, LINES lines in all
+#     tests/failed.sh names FILE           the failed tests, one per line, each with its kind of failure
+#     tests/failed.sh output FILE LINES    the end of the output of each failed test, LINES lines in all
 #
-# Prints nothing, and fails, when no test failed in there.
+# Prints nothing, and fails, if no test has failed.
 set -euo pipefail
 if [ $# -lt 2 ]; then
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2

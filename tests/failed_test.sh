@@ -1,12 +1,12 @@
 #!/bin/bash
-# failed.sh on what CTest, and the valgrind step of .ci/run, have printed.
+# Tests failed.sh with output of CTest and of the valgrind step of .ci/run.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-failed.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 failures=0
 
-# expect WHAT WANTED COMMAND…: the command prints WANTED, whose first word is its status.
+# expect WHAT WANTED COMMAND…: expects WANTED, the command's exit status and then its output.
 expect() {
     local what=$1 wanted=$2 said
     shift 2
@@ -17,7 +17,8 @@ expect() {
     failures=$((failures + 1))
 }
 
-# Lines of others in between, a test whose name another one begins with, one that says what a summary says, an apostrophe.
+# Output of several tests mixed, a test whose name is the beginning of another one's, output that looks like a summary,
+# an apostrophe.
 cat >"$folder/two" <<'END'
         Start   1: unit/uri
   1/5 Test   #1: unit/uri ...........   Passed    0.01 sec

@@ -1,7 +1,7 @@
-# Sourced by the scripts that build and test: installs Debian and Ubuntu packages that are missing.
+# Sourced by the scripts that build and test: installs missing Debian and Ubuntu packages.
 #
-#     need_packages PACKAGE[|ALTERNATIVE]…    exits with a message when that cannot be done
-#     need_test_packages BACKEND…             what building and testing these backends takes
+#     need_packages PACKAGE[|ALTERNATIVE]…    exits with a message if they cannot be installed
+#     need_test_packages BACKEND…             installs all packages for building and testing these backends
 
 # True when the package, or one of its alternatives, is installed.
 have_package() {
@@ -12,8 +12,8 @@ have_package() {
     return 1
 }
 
-# Servers must not be started by their installation: the tests start private ones. A subshell, so that what it puts
-# there goes away whatever happens.
+# Installs packages without starting the servers in them, since the tests start private ones. Runs in a subshell, so
+# that its trap removes the policy file in any case.
 install_without_starting() (
     policy=/usr/sbin/policy-rc.d
     if [ ! -e "$policy" ]; then
@@ -64,5 +64,5 @@ need_test_packages() {
     need_packages "${packages[@]}"
 }
 
-# The backends that are built where nobody chooses others.
+# Prints the backends that are built by default.
 default_backends() { sed -n 's/^set(DLOCK_BACKENDS \(.*\) CACHE .*/\1/p' CMakeLists.txt; }

@@ -1,17 +1,18 @@
 #!/bin/bash
-# Builds and tests dlock on Debian or Ubuntu, with nothing prepared: installs what is missing, starts private servers on
-# free loopback ports, runs the tests through CTest and stops the servers again.
+# Builds and tests dlock on a Debian or Ubuntu without preparation: installs missing packages, starts private servers on
+# free loopback ports, runs the tests with CTest and stops the servers again.
 #
 #     tests/run.sh [--preset dev|asan-ubsan|tsan] [--build FOLDER] [--long] [LABEL or PATTERN]
 #
-# LABEL is one of CTest's (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests, as in
-# `tests/run.sh conformance.redis/fifo`. Without one, everything runs. --build tests a folder that is configured already.
-# With the label `faults` tables of what was tried, and of what came of it, are printed; with --long those tests take an
-# hour instead of 10 seconds, at full speed, and those of `simulation` a night instead of a minute. With the label
-# `bench` the servers are also compared with each other; see docs/benchmarks.md.
+# LABEL is one of CTest's labels (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests,
+# as in `tests/run.sh conformance.redis/fifo`. Without one all tests run. --build tests a folder that is configured
+# already. With the label `faults` it also prints tables of the faults that were tried and their results. With --long
+# these tests take an hour instead of 10 seconds, at full speed, and those of `simulation` a night instead of a minute.
+# With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
 #
 #     tests/run.sh mutations   breaks the core in about 30 ways, and fails unless the simulation notices each
-#     tests/run.sh coverage    runs everything with counters in it, and prints which lines of core/ nothing has run
+#     tests/run.sh coverage    runs all tests in a build with counters, and prints the lines of core/ that no test has
+# run
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/packages.sh
@@ -81,8 +82,9 @@ fi
 echo "== build ($build)"
 cmake --build "$build" -- --quiet
 
-# Servers flush to it. A disk that compilers write to as well keeps a flush waiting for half a second now and then, by
-# which locks with short leases are lost: memory it is, where there is enough and programs may be run from it.
+# The servers' data are in memory, if there is enough and programs may be executed there. The servers flush to the disk,
+# and on a disk that compilers write to a flush sometimes takes half a second, by which locks with short leases are
+# lost.
 roomy() { [ "$(df --output=avail "$1" | tail -n 1)" -gt $((4 << 20)) ] && ! findmnt -n -o OPTIONS -T "$1" | grep -q noexec; }
 top=${TMPDIR:-/tmp}
 if [ -z "${TMPDIR:-}" ] && [ "$selection" != bench ] && roomy /dev/shm 2>/dev/null; then top=/dev/shm; fi
@@ -94,7 +96,7 @@ stop_servers() {
     local status=$? server
     trap - EXIT
     trap '' INT TERM HUP
-    wait # for those that start
+    wait # for servers that are still starting
     for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
     wait
     for server in "${servers[@]}"; do
@@ -104,7 +106,7 @@ stop_servers() {
         fi
     done
     if [ "$status" != 0 ]; then
-        echo "== FAILED" # last, and briefly: often only the end of a log is kept
+        echo "== FAILED" # last and briefly, since often only the end of a log is kept
         if [ -e "$folder/ctest.log" ]; then
             tests/failed.sh output "$folder/ctest.log" 40 || true
             tests/failed.sh names "$folder/ctest.log" || true
@@ -118,8 +120,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# Debian's Python has the modules that the tests use, and starts at once: the shims of programs that manage several
-# versions take a fifth of a second of a processor, some 900 times.
+# Use Debian's Python, which has the modules that the tests need and starts quickly: the shims of version managers take
+# a fifth of a second of processor time, some 900 times.
 if [ -x /usr/bin/python3 ]; then
     mkdir "$folder/bin"
     ln -s /usr/bin/python3 "$folder/bin/python3"
@@ -128,7 +130,7 @@ fi
 
 export DLOCK_TEST_DIR=$folder/work
 mkdir "$DLOCK_TEST_DIR"
-# All at once: they wait more than they work.
+# Start all servers at once: they wait more than they work.
 read -r -a servers <<<"$backends"
 case " $backends " in *" redis "*) servers+=(redis_cluster) ;; esac
 starting=()
@@ -138,18 +140,18 @@ for server in "${servers[@]}"; do
 done
 for pid in "${starting[@]}"; do wait "$pid" || exit; done
 while IFS= read -r setting; do export "${setting?}"; done < <(cat "$folder"/*.settings)
-# No process sleeps at its end: others wait for it, as `dlock run` does for its guardian.
+# atexit_sleep_ms=0: other processes wait for a process's end, as `dlock run` does for its guardian.
 export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-# So many at once, since they wait more than they work. Those that do work count as several (PROCESSORS), or, where time
-# does not matter to them, leave the others the processors (nice). Those that take longest, or several places, begin first
-# (COST).
+# Number of tests at the same time: they wait more than they work. Tests with much work count as several (PROCESSORS),
+# or leave the processors to the others if time does not matter to them (nice). Tests that take longest, or count as
+# several, begin first (COST).
 at_once=20
 case "$preset" in
-asan-ubsan | tsan) at_once=14 ;; # they work more there
-coverage) at_once=4 ;;           # every process writes a hundred files when it ends
+asan-ubsan | tsan) at_once=14 ;; # with sanitizers tests work more
+coverage) at_once=4 ;;           # every process writes a hundred files at its end
 esac
 arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once")
 if [ -n "$selection" ]; then
@@ -161,8 +163,8 @@ if [ -n "$selection" ]; then
 fi
 echo "== test${selection:+ ($selection)}"
 if [ "$preset" = coverage ]; then
-    # Tests that run as another user may not write there, and say so elsewhere than on standard error. What measures
-    # time may be red with counters in it.
+    # Tests that run as another user cannot write the counters; GCOV_ERROR_FILE keeps their complaints out of standard
+    # error. Tests that measure time may fail in this build.
     find "$build" -name '*.gcda' -delete
     GCOV_ERROR_FILE=/dev/null ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log" || true
     echo "== lines of core/"

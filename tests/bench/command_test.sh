@@ -1,10 +1,10 @@
 #!/bin/bash
-# `dlock bench`, in runs too short to measure anything: its shape, its exit statuses, and that it finds a backend out that
-# does not exclude. No figure is judged.
+# Tests `dlock bench` in runs that are too short to measure anything: the form of its output, its exit statuses, and
+# that it detects a backend that does not exclude. Checks no figure.
 . "$(dirname "$0")/../cli/lib.sh"
 
-# run_json ARGUMENT…: the bench; $status, $err, and $rows, a line "WORKLOAD NAME VALUE" for each figure, where the workload
-# of other software is WORKLOAD@SOFTWARE
+# run_json ARGUMENT…: runs the bench; sets $status, $err, and $rows, which has a line "WORKLOAD NAME VALUE" for each
+# figure; for a peer's row WORKLOAD is WORKLOAD@PEER
 run_json() {
     run "${bench[@]}" --json "$@"
     rows=$(python3 -c '
@@ -13,7 +13,7 @@ for row in json.load(sys.stdin)["results"]:
     for name, value in row.items():
         print(row["workload"] + (row["peer"] and "@" + row["server"] or ""), name, json.dumps(value))' <<<"$out") || fail "not JSON: $out"
 }
-# field WORKLOAD NAME: that of the first such row
+# field WORKLOAD NAME: prints the value of the first such row
 field() { sed -n "/^$1 $2 /{s///p;q}" <<<"$rows"; }
 positive() { # WHAT NUMBER
     case "$2" in
@@ -56,7 +56,7 @@ positive "what the crowd uses of the processors" "$(field crowd cpu)"
 equal "nobody counts commands" "$(field crowd commands_per_grant)" null
 positive "somebody was handed the lock" "$(field hand-over-10ms handed_over)"
 contains "the second of a kind has a number" "$out" '"server": "file#2"'
-contains "those on one lock share it" "$(field crowd fairness)" . # 0. or 1.: somebody may have had no turn
+contains "those on one lock share it" "$(field crowd fairness)" . # 0. or 1.: a worker may have had no grant
 equal "those with a lock each share nothing" "$(grep "^distinct fairness [0-9]" <<<"$rows")" ""
 run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
 equal "status" "$status" 0
@@ -110,7 +110,7 @@ run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle file:
 equal "the default folder has a floor" "$status $(grep -c "^cycle floor_median_ns [1-9]" <<<"$rows")" "0 1"
 
 describe "locks of other software"
-# peers: which ones have rows
+# peers: prints the names of the peers that have rows
 peers() { sed -n 's/^[a-z0-9-]*@\([^ ]*\) samples .*/\1/p' <<<"$rows" | sort -u | xargs; }
 run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle --workload command "$DLOCK_URI"
 equal "status" "$status" 0
@@ -217,7 +217,7 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
     equal "the floor" "$(field cycle@redis-py floor_median_ns)" "$(field cycle floor_median_ns)"
     contains "what it is" "$(field cycle@redis-py peer)" "redis.lock.Lock of redis-py "
     equal "it has no threads" "$(field distinct@redis-py samples)" ""
-    # stand_in LINE…: in the place of redis-py
+    # stand_in COMMANDS: makes a program in the place of peer-redis-py, which runs COMMANDS
     stand_in() {
         printf '#!/bin/sh\ncase $1 in about) echo "a <b>" ;; *) %s ;; esac\n' "$*" >"$work/floors/peer-redis-py"
         chmod +x "$work/floors/peer-redis-py"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# compare.sh BUILD [OPTION…]: runs `dlock bench` on a server of every kind that the build folder has a backend for, with
-# their floors. Servers that DLOCK_TEST_URI_… name are used as they are; of the others private ones are started, and
-# stopped again. OPTIONs are those of `dlock bench`.
+# compare.sh BUILD [OPTION…]: runs `dlock bench` with the floors on a server of every kind for which the build folder
+# has a backend. Uses the servers that DLOCK_TEST_URI_… name; for the other kinds starts private servers, and stops them
+# again. OPTIONs are those of `dlock bench`.
 set -euo pipefail
 if [ $# -lt 1 ] || [ ! -x "$1/bin/dlock" ]; then
     sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//;p}' "$0" >&2

@@ -1,4 +1,4 @@
-/* A backend that is broken on purpose: it grants every lock to everybody, with one fence for all. */
+/* A backend that is broken on purpose: it grants every lock to every client, always with the same fence. */
 #include <dlock/backend.h>
 
 static int everybody_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,

@@ -1,4 +1,5 @@
-/* The histogram of `dlock bench`: what it says is within its buckets of what it was told. */
+/* Tests the histogram of `dlock bench`: durations that it returns are within a bucket's width of those that were
+ * added. */
 #include "bench/histogram.h"
 
 #include <stdarg.h>
@@ -44,7 +45,7 @@ static void each_duration_is_found_again(void **state) {
     for (int64_t ns = 0; ns < INT64_C(1) << 40; ns += 1 + ns / 7) {
         memset(histogram, 0, sizeof *histogram);
         histogram_add(histogram, ns, 1);
-        histogram_add(histogram, INT64_C(1) << 40, 1); /* or the longest would be taken for it */
+        histogram_add(histogram, INT64_C(1) << 40, 1); /* otherwise the result would be cut to longest_ns */
         assert_near(histogram_at(histogram, 0.5), ns);
     }
 }

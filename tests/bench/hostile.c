@@ -1,4 +1,4 @@
-/* A backend whose every word is an attack on the page that repeats it. */
+/* A backend whose texts attack the HTML page that contains them. */
 #include <dlock/backend.h>
 
 static const char words[] = "</script></title><!--<img src=x onerror=alert(1)>&\"'\xff";

@@ -1,13 +1,13 @@
 #!/bin/bash
-# `dlock bench --html`: the page is whole, says what --json says, and nothing that a server or a URI says gets out of its
-# place. What it looks like is for eyes.
+# Tests `dlock bench --html`: the page is complete and has the same figures as --json, and texts from a server or a URI
+# cannot break out of their places. Does not check the appearance.
 . "$(dirname "$0")/../cli/lib.sh"
 
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 page=$work/page.html
 bench=("$DLOCK" bench --time 100ms --rounds 1 --threads 4 --waiters 3 --locks 5 --lease 100ms --html "$page")
 
-# check_page [JSON]: sets $text to what stands in it
+# check_page [JSON]: checks the page, and sets $text to its text
 check_page() {
     text=$(python3 "$(dirname "$0")/page.py" "$page" "$@" 2>&1) || fail "the page" "$text"
 }
@@ -50,7 +50,7 @@ equal "the link and the mode stay" "$(readlink "$work/link") $(stat -c %a "$page
 describe "hostile words"
 evil="<script>alert(1)</script><!--&quot;\"'&amp;]]>"
 strange=$'\xff\x01'
-# As a file's name it can have no slash.
+# A file's name can have no slash.
 run "${bench[@]}" --workload cycle --floors "$evil$strange" "file:$work/${evil//\//|}"
 equal "status" "$status" 0
 check_page

@@ -1,5 +1,5 @@
-"""page.py PAGE [JSON]: the page of `dlock bench --html` is well-formed, needs no network, runs nothing, says in words what
-its charts show, and has the data of JSON. Prints its text."""
+"""page.py PAGE [JSON]: checks that the page of `dlock bench --html` is well-formed, needs no network, runs no script,
+describes its charts in words, and has the data of JSON. Prints its text."""
 import html.parser
 import json
 import re
@@ -7,13 +7,13 @@ import sys
 import xml.etree.ElementTree
 
 VOID = {"meta"}
-# What may stand in a page that loads and runs nothing.
+# The elements that a page may have which loads and runs nothing.
 TAGS = set("""html head meta title style body header main section div p span small strong time code a h1 h2 h3 ul li dl dt dd
     figure figcaption table caption thead tbody tr th td script svg desc g path line circle text tspan""".split())
 
 
 class Page(html.parser.HTMLParser):
-    """As a browser would read it, but strict."""
+    """Parses the page as a browser does, but strictly."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +66,7 @@ def check_charts(tree):
 
 
 def row_texts(tree, workload, server):
-    """The cells of the tables' rows of a server in a workload's section."""
+    """Yields the cells of each table row of a server in a workload's section."""
     for row in tree.iterfind(f".//section[@id='{workload}']//tbody/tr"):
         if row[0].text.split(",")[0] == server:
             yield ["".join(cell.itertext()).replace("\u202f", "") for cell in row]

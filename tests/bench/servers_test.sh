@@ -1,12 +1,12 @@
 #!/bin/bash
-# The comparison over a server of every kind, too short to measure anything: each but a quorum has its floors, and its own
-# count of what it was sent.
+# Tests compare.sh with a server of every kind, in runs that are too short to measure anything: each server but a quorum
+# has its floors and its own count of commands.
 . "$(dirname "$0")/../cli/lib.sh"
 
 compare=$(dirname "$0")/compare.sh
 build=$(dirname "$(dirname "$DLOCK")")
 
-# Neither a session nor a request ends early because the machine is busy.
+# Longer sessions and timeouts, so that none ends early because the machine is busy.
 for server in "${!DLOCK_TEST_URI_@}"; do
     uri=${!server/session=2s/session=30s}
     case $uri in *\?*) uri+='&timeout=30s' ;; *) uri+='?timeout=30s' ;; esac
@@ -26,16 +26,16 @@ for row in json.loads(sys.argv[1])["results"]:
     if row["peer"]:
         peers.add((row["server"], workload))
     needs = ["ratio", "floor_per_second"] if workload in ("cycle", "distinct") else []
-    if server not in ("file", "postgresql"): # whose counters other tests set to 0 meanwhile
+    if server not in ("file", "postgresql"): # file has no counter; other tests reset that of postgresql
         needs += {"crowd": ["commands_per_grant"], "renewal": ["commands_per_second"]}.get(workload, [])
-    if server == "quorum": # there is no bare client of one, and each member counts by itself
+    if server == "quorum": # it has no floor program, and each member counts separately
         needs = []
-    # A busy machine may be so slow in those milliseconds that a ratio is rounded to 0.0, but has one.
+    # A ratio may be rounded to 0.0 if the machine was busy in those milliseconds, but it must exist.
     wrong += [f"{workload}, {server}: {name} is {row[name]}" for name in needs
               if row[name] is None or row[name] <= 0 and name != "ratio"]
     wrong += [f"{workload}, {server}: {row['error']}"] if row["error"] else []
 print(*wrong, sep="\n")
-# Of flock(1) nothing is in these workloads.
+# flock(1) has none of these workloads.
 expected = {(peer, workload) for server, peer in (("redis", "redis-py"), ("zookeeper", "kazoo")) if server in servers
             for workload in ("cycle", "hand-over")}
 print("rows of other software:", peers, "expected:", expected)

@@ -1,6 +1,6 @@
-/* redis+cluster: where nodes say that the slots are (CLUSTER SLOTS, MOVED, ASK, TRYAGAIN), and what they answer there.
- * What three nodes say after an honest greeting is parted by "---" and a newline; every further one says what the third
- * does. A script that begins with '!' has no greeting in front. */
+/* redis+cluster: the nodes' statements about the slots (CLUSTER SLOTS, MOVED, ASK, TRYAGAIN), and their answers. The
+ * answers of three nodes, which follow an honest greeting, are separated by "---" and a newline; further nodes answer
+ * as the third. If the script begins with '!' there is no greeting. */
 #include "operate.h"
 
 #include <cluster.h>
@@ -14,10 +14,10 @@ int __real_clock_gettime(clockid_t clock, struct timespec *now);
 
 enum { NODES = 3 };
 
-/* As read_greeting() asks a member for it: CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
+/* The answers to the requests of read_greeting(): CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
 static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
 
-/* Pauses between rounds pass at once. */
+/* The pauses that have been skipped: time advances by them at once. */
 static int64_t passed_ms;
 
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
@@ -61,7 +61,7 @@ static void check_map(const struct cluster *cluster) {
         fuzz_require(cluster->owner[slot] <= cluster->n_nodes, "a slot's owner is a node");
 }
 
-/* Takes the next part off the input. */
+/* Gives the next part of the input to the next node. */
 static void speak(const char *hello, const unsigned char **data, size_t *size, size_t i) {
     const unsigned char *end = i + 1 < NODES ? memmem(*data, *size, "---\n", 4) : NULL;
     const size_t n = end ? (size_t)(end - *data) : *size, used = end ? n + 4 : n;
@@ -74,7 +74,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static _Alignas(max_align_t) char conn[128 * 1024];
     static const struct dlock_host hosts[] = {{"127.0.0.1", "127.0.0.1", 7001}, {"localhost", "::1", 7002}};
     const struct dlock_uri uri = {.scheme = REDIS_CLUSTER, .hosts = hosts, .n_hosts = 2, .password = "Hunter2Zq7"};
-    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     const struct dlock_backend *backend = &redis_cluster_backend;
     struct dlock_error err = {0};
     char script[32], hello[sizeof greeting + 5];

@@ -1,14 +1,14 @@
-/* etcd: the JSON of its gateway, refusals, streams that tell of keys that have gone. libcurl itself is not under test:
- * this file takes the place of the functions of it that talk to a server, and makes what they bring of the input, a line
- * for each request:
+/* etcd: the JSON of its gateway, errors, streams that report deleted keys. libcurl itself is not tested: this file
+ * replaces its functions that talk to a server, and makes their results from the input, a line for each request:
  *
  *   <JSON>          the answer to the next request, with the status 200
  *   <digits><JSON>  the same with another status
  *   -<digits>       no answer: libcurl's code
  *   ~<JSON>         a message of the streams that are open; ^<JSON>: the beginning of one
  *
- * The end of the input is that of all connections. A script that begins with '!' has no lease in front, and a user: the
- * rest is what a new connection is answered with. Keys are in the lease 4711, "…/1267". */
+ * The end of the input is the end of all connections. If the script begins with '!', the lease is not granted
+ * beforehand, and the URI has a user: the input then also answers the requests of a new connection. Keys have the lease
+ * 4711, "…/1267". */
 #include "operate.h"
 
 #include <ctype.h>
@@ -27,26 +27,26 @@ CURLMcode __wrap_curl_multi_remove_handle(CURLM *multi, CURL *easy);
 CURLMcode __wrap_curl_multi_socket_action(CURLM *multi, curl_socket_t fd, int what, int *running);
 CURLMsg *__wrap_curl_multi_info_read(CURLM *multi, int *left);
 
-/* What stands for a handle of libcurl's. */
+/* Replaces a handle of libcurl. */
 struct handle {
-    struct handle *next; /* of the streams */
+    struct handle *next; /* in the list of streams */
     curl_write_callback write;
     void *to, *private;
     long status;
-    bool told; /* that it has ended */
+    bool told; /* its end has been reported */
 };
 
 static const char lease[] = "{\"header\":{\"revision\":\"5\",\"raft_term\":\"2\"},\"ID\":\"4711\",\"TTL\":\"60\"}\n";
 
 static struct {
-    const char *greeting; /* what is left of it */
+    const char *greeting; /* its unread rest */
     const char *at, *end;
     struct handle *streams;
 } server;
 
 /* ---- the input --------------------------------------------------------------------------------------------------- */
 
-/* Takes a line; false: there is none. */
+/* Takes a line of the greeting or of the input. False: there is none. */
 static bool take_line(const char **line, size_t *n) {
     const char *from = *server.greeting ? server.greeting : server.at;
     const char *end = *server.greeting ? from + strlen(from) : server.end;
@@ -65,7 +65,7 @@ static bool is_message(void) {
     return server.at < server.end && (*server.at == '~' || *server.at == '^');
 }
 
-/* The digits that a line begins with. */
+/* Takes the digits at the beginning of a line. */
 static long take_number(const char **line, size_t *n) {
     long number = 0;
     for (; *n > 0 && number < 1000 && isdigit((unsigned char)**line); ++*line, --*n)
@@ -73,7 +73,7 @@ static long take_number(const char **line, size_t *n) {
     return number;
 }
 
-/* In two pieces: false, when the reader has refused one. */
+/* Gives the bytes to the handle's write function, in two pieces. False: it has refused one. */
 static bool bring(const struct handle *handle, const char *bytes, size_t n) {
     char copy[32 * 1024];
     size_t half = n / 2;
@@ -120,7 +120,7 @@ CURLcode __wrap_curl_easy_perform(CURL *easy) {
     size_t n;
     do {
         if (!take_line(&line, &n)) return CURLE_COULDNT_CONNECT;
-    } while (n > 0 && (*line == '~' || *line == '^')); /* nobody reads it any more */
+    } while (n > 0 && (*line == '~' || *line == '^')); /* messages that no stream has read */
     if (n > 0 && *line == '-') {
         line++, n--;
         long code = take_number(&line, &n);
@@ -155,7 +155,7 @@ CURLMcode __wrap_curl_multi_socket_action(CURLM *multi, curl_socket_t fd, int wh
     return CURLM_OK;
 }
 
-/* All that comes now; and, at the end of the input, the streams that end. */
+/* Delivers the messages at this place of the input; at its end, returns the streams, which have ended then. */
 CURLMsg *__wrap_curl_multi_info_read(CURLM *multi, int *left) {
     static CURLMsg message;
     const char *line;
@@ -184,7 +184,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static const struct dlock_uri plain = {.scheme = "etcd", .path = "/fuzz"},
                                   strict = {.scheme = "etcd", .user = "u", .password = "Hunter2Zq7", .path = "/fuzz"};
     struct dlock_error err = {0};
-    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     struct etcd *z = NULL;
     char script[32];
     if (size > 32 * 1024 || !fuzz_script(&data, &size, script)) return 0;

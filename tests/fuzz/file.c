@@ -1,5 +1,6 @@
-/* Lock files with any contents at all, and files in the locks' directory with any names. What is written must be read
- * again, whatever was there before. The first line of an input is the name of the lock, the rest its file. */
+/* Lock files with arbitrary contents, and files with arbitrary names in the locks' directory. A record that is written
+ * must be read again, whatever the file contained before. The first line of the input is the name of the lock, the rest
+ * is its file. */
 #include "operate.h"
 
 #include <file.h>
@@ -12,7 +13,7 @@ static void check_plain(const char *text, size_t size, const char *what) {
     for (const char *p = text; *p; p++) fuzz_require((unsigned char)*p >= 0x20 && *p != 0x7f, what);
 }
 
-/* True: there is no such lock, and so no such file. */
+/* Checks the conversion of the name. True: no lock can have this name. */
 static bool check_name(const char *name) {
     struct file_conn *conn = calloc(1, sizeof *conn);
     char file[FILE_NAME_SIZE], again[FILE_NAME_SIZE];

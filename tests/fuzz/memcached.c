@@ -1,11 +1,11 @@
-/* memcached: lines of the classic and of the meta commands, items, lists of holders, stats. A script that begins with
- * '!' has no greeting in front: the rest is what a new connection is answered with; '-' makes it a server that knows
- * no meta commands, and '+' one that lets clients choose cas ids, too. */
+/* memcached: lines of the classic and of the meta commands, items, lists of holders, stats. If the script begins with
+ * '!' there is no greeting: the input then also answers the requests of a new connection. With '-' the server has no
+ * meta commands, with '+' it also lets clients choose cas ids. */
 #include "operate.h"
 
 extern const struct dlock_backend dlock_backend_memcached;
 
-/* As memcached_ask_facts() asks for it: stats, stats settings, and what it knows of meta commands. */
+/* The answers to the requests of memcached_ask_facts(): stats and stats settings; those about meta commands follow. */
 #define STATS "STAT time 1795248000\r\nSTAT uptime 1000000\r\nEND\r\nSTAT evictions off\r\nEND\r\n"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
                                             .password = "Hunter2Zq7",
                                             .path = "/fuzz"};
     struct dlock_error err = {0};
-    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     char script[32];
     if (dlock_backend_memcached.conn_size > sizeof conn || size > 32 * 1024) return 0;
     if (!fuzz_script(&data, &size, script)) return 0;

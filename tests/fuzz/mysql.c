@@ -1,16 +1,17 @@
-/* MySQL and MariaDB: rows, numbers of errors, answers that are late. libmariadb itself is not under test: this file takes
- * the place of its functions, and makes their results of the input, a line for each:
+/* MySQL and MariaDB: rows, error numbers, late answers. libmariadb itself is not tested: this file replaces its
+ * functions, and makes their results from the input, a line for each:
  *
  *   R<field>,<field>…|…   rows; a field is its text, with a '~' for a NUL byte, or '\' alone for NULL
  *   S<field>…             the same, but the connection breaks in the middle of them
- *   K<rows>               done; so many rows were changed
+ *   K<rows>               done; this number of rows was changed
  *   E<number><text>       an error, which ends the answer
- *   L                     what follows comes after the deadline
- *   X                     there are no more results, though the server has said so
- *   (an empty line)       the end of an answer; the end of the input is that of the connection
+ *   L                     the rest comes after the deadline
+ *   X                     there is no further result, although the server has announced one
+ *   (an empty line)       the end of an answer; the end of the input is the end of the connection
  *
- * Letters in front of the script: '!': the connection is made by the input, too, first with V<y or m><number>, the version
- * of MySQL or MariaDB, or an error; '$': mode=session; '%': of a server without sequences. */
+ * Letters before the script: '!': the input also answers the requests of a new connection, first with
+ * V<y or m><number>, the version of MySQL or MariaDB, or with an error; '$': mode=session; '%': a server without
+ * sequences. */
 #include "operate.h"
 
 #include <ctype.h>
@@ -27,7 +28,7 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
 
 enum { COLUMNS_MAX = 12, FIELD_MAX = 600, LOST = 2013 };
 
-/* What stands for libmariadb's. */
+/* Replaces libmariadb's MYSQL_RES. */
 struct rows {
     struct row {
         struct row *next;
@@ -38,18 +39,18 @@ struct rows {
 };
 
 static struct {
-    const char *greeting;  /* what is left of it */
+    const char *greeting;  /* its unread rest */
     const char *at, *end;  /* the input; at == end: the connection has ended */
-    bool late, waits;      /* what is asked for now comes after the deadline; nobody has looked for it yet */
-    int64_t skipped_us;    /* of the time that was waited for */
+    bool late, waits;      /* the present answer comes after the deadline; it has not been polled for yet */
+    int64_t skipped_us;    /* the waits that have been skipped: time advances by them at once */
     unsigned long version; /* of the server */
     bool is_mysql, naked;
     struct rows *rows; /* of the result that is being read */
-    bool breaks;       /* … in the middle of it */
+    bool breaks;       /* the connection breaks in the middle of the result */
     uint64_t affected;
     unsigned error;
     char text[200];  /* of the last error */
-    unsigned n_rows; /* results that were given out, and not taken back */
+    unsigned n_rows; /* number of results that were returned and not freed */
 } server;
 
 static const char honest[] = "K\nK\nRread_only,OFF|innodb_read_only,OFF\nR1795248000000000\n\n";
@@ -68,12 +69,12 @@ static bool over(void) {
     return !*server.greeting && server.at >= server.end;
 }
 
-/* The next line's first letter; 0: there is none. */
+/* Returns the first letter of the next line; 0: there is none. */
 static char next(void) {
     return over() ? '\0' : **reading() ? **reading() : '?';
 }
 
-/* Takes what stands before one of these characters, or the end of the line. */
+/* Takes the text up to one of these characters, or to the end of the line. Returns its length. */
 static size_t take(const char *stops, char *out, size_t size) {
     const char **at = reading(), *const stop = end();
     size_t n = 0;
@@ -98,7 +99,7 @@ static void end_line(void) {
     if (!over()) ++*reading();
 }
 
-/* Takes a letter, or another byte, off the line. */
+/* Takes a letter, if it is next. */
 static bool took(char letter) {
     if (next() != letter) return false;
     ++*reading();
@@ -126,7 +127,7 @@ static void take_field(struct row *row, unsigned column) {
     row->field[column] = malloc(length + 1);
     if (!row->field[column]) abort();
     memcpy(row->field[column], text, length);
-    row->field[column][length] = 'x'; /* libmariadb ends them with a NUL; nobody is to need that */
+    row->field[column][length] = 'x'; /* libmariadb has a NUL here, on which the backend must not rely */
     row->length[column] = length;
 }
 
@@ -166,7 +167,7 @@ static int take_error(void) {
     return 1;
 }
 
-/* As mysql_real_query() and mysql_next_result() return. */
+/* Takes a result. Returns as mysql_real_query() and mysql_next_result(). */
 static int take_result(void) {
     rows_free(server.rows);
     server.rows = NULL;
@@ -174,7 +175,7 @@ static int take_result(void) {
     server.affected = 0;
     server.breaks = false;
     if (over()) return break_off();
-    if (next() == '\n') return 0; /* nothing, and nothing behind it */
+    if (next() == '\n') return 0; /* an empty answer */
     const char kind = next();
     ++*reading();
     if (kind == 'E') return take_error();
@@ -199,7 +200,7 @@ static MYSQL_RES *store_result(void) {
     return (MYSQL_RES *)(void *)rows;
 }
 
-/* Begins a step: whether it is done at once. */
+/* Begins a step. True if it is done at once. */
 static bool at_once(void) {
     if (next() != 'L') return true;
     ++*reading();
@@ -329,7 +330,7 @@ MYSQL_ROW mysql_fetch_row(MYSQL_RES *result) {
     return row ? row->field : NULL;
 }
 
-/* Of the row that was fetched last. */
+/* Returns the lengths of the row that was fetched last. */
 unsigned long *mysql_fetch_lengths(MYSQL_RES *result) {
     struct rows *rows = (struct rows *)(void *)result;
     struct row *row = rows->first;
@@ -358,7 +359,7 @@ my_bool mariadb_connection(MYSQL *link) {
     return !server.is_mysql;
 }
 
-/* ---- time: nobody waits ------------------------------------------------------------------------------------------ */
+/* ---- time, in which waits are skipped ---------------------------------------------------------------------------- */
 
 int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
     int rc = __real_clock_gettime(clock, now);
@@ -391,7 +392,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static const struct dlock_host host = {"/fuzz", NULL, 0};
     struct dlock_uri uri = {
         .scheme = "mysql", .user = "u", .password = "Hunter2Zq7", .path = "/db", .hosts = &host, .n_hosts = 1};
-    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     const struct dlock_backend *backend = &dlock_backend_mysql;
     struct maria maria = {.peer = &fuzz_peer};
     struct dlock_error err = {0};

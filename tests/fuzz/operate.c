@@ -97,7 +97,7 @@ static void check_result(const struct dlock_claim *claim, char step) {
     fuzz_require(found, "a result that acquire may have");
 }
 
-/* 0, or what ends the connection. */
+/* Runs an operation on all claims. Returns 0, or the error that ends the connection. */
 static int run_batch(dlock_batch *batch, void *conn, struct claims *claims, char step) {
     struct dlock_error err = {0};
     for (size_t i = 0; i < claims->n; i++) {
@@ -130,7 +130,7 @@ static int check_info(const struct dlock_info *info, void *arg) {
     check_text(info->token, DLOCK_TOKEN_MAX, "a holder's token");
     fuzz_require(info->mode >= DLOCK_EXCLUSIVE && info->mode <= DLOCK_PERMIT, "a holder's mode");
     fuzz_require(info->fence >> FENCE_BITS == 0 && info->remaining_ms >= -1, "a holder's numbers");
-    return ++*shown == 8; /* and then it has seen enough */
+    return ++*shown == 8; /* 8 are enough */
 }
 
 static int check_finding(const struct dlock_finding *finding, void *arg) {
@@ -184,7 +184,7 @@ static int list_pages(const struct dlock_backend *backend, void *conn) {
     return rc < 0 ? rc : 0;
 }
 
-/* 0, or what ends the connection. */
+/* Runs one of the operations for operators. Returns 0, or the error that ends the connection. */
 static int look(const struct dlock_backend *backend, void *conn, const char *name, char step) {
     struct dlock_error err = {0};
     unsigned shown = 0;

@@ -1,8 +1,8 @@
-/* What the targets of the backends share: a script of operations, and what must hold of their outcomes.
+/* Shared by the targets of all backends: a script of operations, and checks of their results.
  *
- * An input's first line is the script, one letter for each step; the rest is what the server answers:
+ * The first line of the input is the script, one letter for each step; the rest is the server's answers:
  *   e s p     the claims from here on are exclusive, shared, permits of 3
- *   1 2 3     there are so many of them
+ *   1 2 3     there is this number of claims
  *   n         they have other names: long ones, with bytes that have to be encoded
  *   q         they queue
  *   A R F     acquire, renew, release (free)
@@ -17,37 +17,38 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
-/* The client that every connection here belongs to, and the core's side of it. */
+/* The client to which every connection belongs, and the core's side of it. */
 #define FUZZ_CLIENT "0123456789abcdef01234567"
 extern const struct dlock_peer fuzz_peer;
 
-/* Time for an operation. An answer that is missing is the end of the connection, so nothing waits for so long. */
+/* The timeout of an operation. A missing answer is the end of the connection, so no operation waits that long. */
 enum { FUZZ_TIMEOUT_MS = 1000 };
-/* For what an honest server has said already: only a machine that lets nobody run makes it late. */
+/* The timeout for answers that an honest server has sent already: they are late only on an overloaded machine. */
 enum { FUZZ_CONNECT_MS = 30000 };
 
+/* Aborts with a message unless `holds`. */
 void fuzz_require(bool holds, const char *what);
 
-/* A code that a caller may see, and with it an error of one plain line. */
+/* Checks that `rc` is a code that a caller may get, with a message of one plain line. */
 void fuzz_check_error(int rc, const struct dlock_error *err);
 
-/* What a wake-up must be before it reaches the core. `alone`: it may name nothing (PENDING). */
+/* Checks a wake-up that a backend returns to the core. `alone`: it may have no name and token (PENDING). */
 void fuzz_check_wake(const struct dlock_wake *wake, bool alone);
 
-/* What the core gives to a backend. */
+/* Checks a claim that the core gives to a backend. */
 void fuzz_check_claim(const struct dlock_claim *claim);
 
-/* Takes the script off the input: its length, to be given to fuzz_operate(). */
+/* Takes the script, for fuzz_operate(), from the input. Returns its length. */
 size_t fuzz_script(const unsigned char **data, size_t *size, char script[32]);
 
-/* Runs the script on a connection, until it breaks. */
+/* Runs the script on a connection until the end, or until the connection breaks. */
 void fuzz_operate(const struct dlock_backend *backend, void *conn, const char *script);
 
 /* ---- server.c: for backends with a socket of their own ----------------------------------------------------------- */
 
-/* Every socket that is connected from here on brings these bytes, and then its end. */
+/* Every socket that is connected from here on receives these bytes, and then the end of the connection. */
 void fuzz_server_says(const char *greeting, const void *bytes, size_t size);
-/* The second socket and those after it bring these, the third …: up to four. */
+/* The next socket, the second at first, and those after it receive these bytes. For up to four sockets. */
 void fuzz_next_server_says(const char *greeting, const void *bytes, size_t size);
 
 #endif

@@ -1,14 +1,14 @@
-/* PostgreSQL: rows, errors and notifications. libpq itself is not under test: this file takes the place of the
- * functions of it that talk to a server, and makes their results of the input, a line for each:
+/* PostgreSQL: rows, errors and notifications. libpq itself is not tested: this file replaces its functions that talk to
+ * a server, and makes their results from the input, a line for each:
  *
  *   R<field>,<field>…|…   rows in the binary format; a field is a type and a value: l (int8), i (int4), b (bool), T (µs
  *                         since 2000), t (text), y (bytea), x (int8 with another length), or 0 and a type for NULL
  *   E<SQLSTATE><text>     an error;  F…: and the end of the session
  *   K, Y                  done; a COPY
- *   N<text>, n<text>      a notification with the right code behind it; without
- *   (an empty line)       the end of an answer; the end of the input is that of the connection
+ *   N<text>, n<text>      a notification followed by the right code; without a code
+ *   (an empty line)       the end of an answer; the end of the input is the end of the connection
  *
- * A script that begins with '!' is run in mode=session. */
+ * A script that begins with '!' runs in mode=session. */
 #include "operate.h"
 
 #include <postgresql.h>
@@ -28,7 +28,7 @@ static struct {
 
 enum { FIELD_MAX = 600, COLUMNS_MAX = 12 };
 
-/* Takes what stands before one of these characters, or the end of the line. */
+/* Takes the text up to one of these characters, or to the end of the line. Returns its length. */
 static size_t take(const char *stops, char *out, size_t size) {
     size_t n = 0;
     while (server.at < server.end && *server.at != '\n' && (!*server.at || !strchr(stops, *server.at))) {
@@ -56,7 +56,7 @@ static enum pg_type type_of(char letter) {
     }
 }
 
-/* The bytes of a value; their number. */
+/* Writes the bytes of a value. Returns their number. */
 static int binary(char letter, const char *text, size_t length, char out[FIELD_MAX]) {
     uint64_t number = (uint64_t)strtoll(text, NULL, 10);
     int size = letter == 'i' ? 4 : letter == 'b' ? 1 : letter == 'x' ? 7 : 8;
@@ -151,7 +151,7 @@ PGresult *PQgetResult(PGconn *conn) {
     return NULL;
 }
 
-/* Of the last error: the code looks at a result before it takes the next one. */
+/* Returns a field of the last error, whatever `result` is: the backend reads a result before it takes the next one. */
 char *PQresultErrorField(const PGresult *result, int field) {
     static char fatal[] = "FATAL";
     if (PQresultStatus(result) != PGRES_FATAL_ERROR) return NULL;

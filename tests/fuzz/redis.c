@@ -1,10 +1,10 @@
-/* Redis: replies of scripts, errors, messages of a subscription, INFO. A script that begins with '!' has no greeting in
- * front: the rest is what a new connection is answered with. */
+/* Redis: replies of scripts, errors, messages of a subscription, INFO. If the script begins with '!' there is no
+ * greeting: the input then also answers the requests of a new connection. */
 #include "operate.h"
 
 extern const struct dlock_backend dlock_backend_redis;
 
-/* As read_greeting() asks for it: CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
+/* The answers to the requests of read_greeting(): CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
 static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
@@ -14,7 +14,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
                                                                                                .password = "Hunter2Zq7",
                                                                                                .path = "/fuzz"};
     struct dlock_error err = {0};
-    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     char script[32];
     bool naked;
     if (dlock_backend_redis.conn_size > sizeof conn || size > 32 * 1024) return 0;

@@ -1,4 +1,4 @@
-/* Runs a fuzz target over the files of folders, without libFuzzer: any compiler can. */
+/* Runs a fuzz target with the files of folders as inputs, without libFuzzer, so that it works with any compiler. */
 #include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
@@ -16,11 +16,11 @@ static int replay(const char *path) {
     size_t size = fread(data, 1, sizeof data, file);
     fclose(file);
     printf("%s\n", path);
-    fflush(stdout); /* so that the last line names what aborts */
+    fflush(stdout); /* if the target aborts, the last line names the input */
     return LLVMFuzzerTestOneInput(data, size);
 }
 
-/* Returns how many files there were, or -1. */
+/* Returns the number of files, or -1. */
 static int replay_all(const char *folder) {
     struct dirent **entries;
     int n = scandir(folder, &entries, NULL, alphasort), files = 0;

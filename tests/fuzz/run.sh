@@ -1,8 +1,8 @@
 #!/bin/bash
-# Builds the fuzzers and runs them, as many at a time as there are processors. Each starts from its corpus in the tree;
-# what they find is kept in a folder that is named at the end.
+# Builds the fuzzers and runs them, as many at a time as there are processors. Each starts from its corpus in the tree.
+# Inputs that fail are kept in a folder that is named at the end.
 #
-#     tests/fuzz/run.sh [--seconds N | --long] [NAME…]      N seconds each, 30 if nothing else is said; --long: an hour
+#     tests/fuzz/run.sh [--seconds N | --long] [NAME…]      runs each for N seconds, default 30; --long: for an hour
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit
 
@@ -22,7 +22,7 @@ rm -f build-fuzz.log
 cmake --build build-fuzz --target "${names[@]/#/fuzz-}" -- --quiet || exit
 
 finds=$(mktemp -d "${TMPDIR:-/tmp}/dlock-fuzz.XXXXXX")
-# Prints one line when nothing was found, else what the fuzzer has to say.
+# one NAME: runs a fuzzer. Prints one line if it found nothing, else the end of its output.
 one() {
     local name=$1 options=("-max_total_time=$seconds" -max_len=1500 -timeout=60 -rss_limit_mb=1500 -print_final_stats=1 -verbosity=0)
     if [ -e "tests/fuzz/$name.dict" ]; then options+=("-dict=tests/fuzz/$name.dict"); fi

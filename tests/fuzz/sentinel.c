@@ -1,6 +1,6 @@
-/* redis+sentinel: what three Sentinels say of their master. Their answers, and what the master says after an honest
- * greeting, are parted by "---" and a newline. A script that begins with '!' gives them a user and a password, one that
- * begins with '?' has a quarantine, and so needs a majority of them. */
+/* redis+sentinel: the answers of three Sentinels about their master. These, and the master's answers after an honest
+ * greeting, are separated by "---" and a newline. If the script begins with '!', the URI has a user and a password for
+ * the Sentinels; with '?' there is a quarantine, for which a majority of them is needed. */
 #include "operate.h"
 
 #include <redis.h>
@@ -9,10 +9,10 @@ enum { SENTINELS = 3 };
 
 extern const struct dlock_backend dlock_backend_redis;
 
-/* As in redis.c. */
+/* The same as in redis.c. */
 static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
 
-/* Takes the next part off the input. */
+/* Gives the next part of the input to the next server. */
 static void speak(const unsigned char **data, size_t *size, size_t i) {
     const unsigned char *end = memmem(*data, *size, "---\n", 4);
     size_t n = end && i < SENTINELS ? (size_t)(end - *data) : *size, used = n < *size && i < SENTINELS ? n + 4 : n;
@@ -37,7 +37,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static const struct dlock_param login[] = {{"sentinel_user", "u"}, {"sentinel_password", "Hunter2Zq7"}};
     struct dlock_uri uri = {.scheme = REDIS_SENTINEL, .path = "/mymaster", .hosts = hosts, .n_hosts = SENTINELS};
     struct dlock_error err = {0};
-    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer reads our constants */
+    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     const struct redis *redis = (const void *)conn;
     char script[32];
     if (dlock_backend_redis.conn_size > sizeof conn || size > 32 * 1024) return 0;

@@ -1,5 +1,6 @@
-/* A server that has said all before it is asked: socket() and connect() as a backend calls them, which CMakeLists.txt
- * has the linker wrap. No network, no thread, no wait: what comes is there at once, and then there is the end. */
+/* A server whose answers are all there before it is asked. Replaces socket() and connect() in the backend, which
+ * CMakeLists.txt has the linker wrap. So there is no network, no thread and no wait: the answers are received at once,
+ * and then the end of the connection. */
 #include "operate.h"
 
 #include <stdlib.h>
@@ -15,7 +16,7 @@ static struct server {
     const char *greeting;
     const void *answers;
     size_t n_answers;
-    int peer; /* plus 1 */
+    int peer; /* 1 + the descriptor of the server's end; 0: none */
 } servers[SERVERS];
 static size_t n_servers, next_server;
 

@@ -1,6 +1,6 @@
-/* Tickets: any text given to dlock_import, as it is and with a right check behind it. The first byte says what the
- * server answers to the renewal that takes the grant over: g (it is there), l (it has ended), or nothing at all. What
- * was taken over must survive an export and an import. */
+/* Tickets: passes arbitrary texts to dlock_import, unchanged and with the right checksum appended. The first byte is
+ * the server's answer to the renewal that takes the grant over: g, it is there; l, it has ended; any other, no answer.
+ * A grant that was taken over must survive an export and an import. */
 #include "operate.h"
 
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static const struct dlock_backend backend = {.abi = DLOCK_ABI,
                                              .renew = answers,
                                              .release = answers};
 
-/* One for all runs: opening it starts threads. */
+/* Returns the client, the same for all runs, since opening one starts threads. */
 static dlock_client *client(void) {
     static dlock_client *one;
     if (!one &&

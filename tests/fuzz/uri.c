@@ -1,8 +1,8 @@
-/* The URI parser with any bytes at all. libFuzzer calls this, or replay.c with the files of the corpus.
+/* The URI parser with arbitrary bytes. Called by libFuzzer, or by replay.c with the files of the corpus.
  *
- * What must hold: no crash, no read or write out of bounds (sanitizers); outputs are untouched on failure; error texts
- * are one line and have no password and no query value in them; what was parsed, written down again with everything
- * encoded, is parsed to the same. */
+ * Must hold: no crash, no access out of bounds (sanitizers); outputs are untouched on failure; error messages are one
+ * line and contain no password and no query value; a parsed URI that is written again, completely encoded, is parsed to
+ * the same. */
 #include "uri/uri.h"
 #include "base/text.h"
 
@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 
-/* Put where a password or value belongs. No error text has it by chance. */
+/* Used as password or value. No error message contains it by chance. */
 #define SECRET "Hunter2Zq7"
 #define ROOM (4 * DLOCK__URI_MAX + 256)
 
@@ -28,7 +28,7 @@ static void check_message(int rc, const struct dlock_error *err, const char *tex
     require(!strstr(err->message, SECRET), "a secret", err->message);
 }
 
-/* NULL: refused, in the way it has to be. */
+/* Parses the text. NULL: the parser has refused it, with a correct error. */
 static struct dlock__uri *parse(const char *text) {
     struct dlock__uri *untouched = (struct dlock__uri *)&untouched, *uri = untouched;
     struct dlock_error err = {0};
@@ -153,7 +153,7 @@ static void check_quietly(const char *text) {
     dlock__uri_free(uri);
 }
 
-/* No secret gets through, and everything else does. */
+/* Checks that dlock_uri_without_secrets() removes every secret, and that the result is unchanged by a second call. */
 static void check_public(const char *text) {
     static const char *const keys[] = {"password=", "auth=digest:", "a%53ecret=", "sslpassword="};
     char *with = malloc(ROOM), *public = malloc(ROOM), *again = malloc(ROOM);
@@ -170,7 +170,8 @@ static void check_public(const char *text) {
     free(again);
 }
 
-/* The same URI with a password (also one that ends it too early, with a slash) and with query values. */
+/* Checks the same URI with a password, also one with a slash, which ends the host part too early, and with query
+ * values. */
 static void check_secrets(const char *text) {
     static const char *const passwords[] = {"u:" SECRET "@", ":" SECRET "@", "u:" SECRET "/x@", "u:" SECRET "/",
                                             ("u:x" SECRET)};
@@ -208,7 +209,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     if (!text) return 0;
     if (size) memcpy(text, data, size);
     text[size] = '\0';
-    if (strstr(text, SECRET)) { /* the fuzzer reads our constants; as a key it may be shown */
+    if (strstr(text, SECRET)) { /* the fuzzer may take it from our constants; as a key it may be shown */
         free(text);
         return 0;
     }

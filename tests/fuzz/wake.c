@@ -1,7 +1,7 @@
-/* Wake-ups: a backend that says anything at all, to a client that waits. Each line of the input is one wake-up, "<kind>
- * <name> <token> <fence> <server µs> <kept ms>", with - for NULL, and @ for the token that waits (more may stand behind it); the kinds are those
- * of enum dlock_wake_kind as numbers. The waiter must be told once, and have the lock only if a wake-up gave it to it;
- * in the end nothing may be held. */
+/* Wake-ups: a backend that sends arbitrary wake-ups to a client that waits. Each line of the input is one wake-up,
+ * "<kind> <name> <token> <fence> <server µs> <kept ms>", with - for NULL, and @ for the token that waits (text may
+ * follow it); the kinds are the numbers of enum dlock_wake_kind. The waiter's callback must be called once, and it has
+ * the lock only if a wake-up granted it; in the end nothing may be held. */
 #include "operate.h"
 
 #include <pthread.h>
@@ -16,10 +16,10 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static struct {
     const char *at, *end;
-    char waiting[DLOCK_TOKEN_MAX + 1]; /* "": nothing was asked yet */
+    char waiting[DLOCK_TOKEN_MAX + 1]; /* the token that waits; "": there was no request yet */
     char name[300], token[300];        /* of the last wake-up */
-    bool over;                         /* all has been read */
-    bool gave;                         /* a wake-up that may be a grant of what waits */
+    bool over;                         /* all wake-ups have been read */
+    bool gave;                         /* there was a wake-up that may be a grant for the token */
     bool renewed, told;
     int fd, code;
 } server;
@@ -42,7 +42,7 @@ static int listens(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
     return 0;
 }
 
-/* Somebody has it, and will go on having it. */
+/* The lock is always held by another client. */
 static int acquires(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     (void)conn, (void)timeout_ms, (void)err;
     pthread_mutex_lock(&mutex);
@@ -81,7 +81,7 @@ static const char *word(char out[300]) {
         if (n < 299 && *server.at) out[n++] = *server.at;
     out[n] = '\0';
     if (server.at < server.end && *server.at == ' ') server.at++;
-    if (*out == '@') { /* and what stands behind it */
+    if (*out == '@') { /* replaced by the token; the text after it stays */
         char behind[300];
         memcpy(behind, out + 1, sizeof behind - 1);
         snprintf(out, 300, "%.150s%.149s", server.waiting, behind);
@@ -151,7 +151,7 @@ static void told(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     pthread_mutex_unlock(&mutex);
 }
 
-/* Until all wake-ups have been read, or their connection has ended because of one. */
+/* Waits until *what is true, at most most_ms. */
 static void wait_for(const bool *what, int64_t most_ms) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);

@@ -1,14 +1,13 @@
-/* ZooKeeper: names and data of nodes, and what the server says of each request. libzookeeper itself is not under test:
- * this file takes the place of the functions of it that send a request, and answers each at once with a line of the
- * input:
+/* ZooKeeper: names and data of nodes, and the results of requests. libzookeeper itself is not tested: this file
+ * replaces its functions that send a request, and answers each at once with a line of the input:
  *
  *   n e t a c x b         no node, it exists, not empty, no right, connection lost, session expired, nonsense; or:
  *   0<number>,<number>,<number>;<text>   done. For a get: the node's czxid, owner, and time of creation, and its data,
  *                         where \ is the end of a line. For a list: the names, separated by commas. For a create: the
- *                         sequence. In names @ stands for the node that was created last.
- *   !…                    the same, and the watch that was set fires right away
+ *                         sequence number. In names @ is the node that was created last.
+ *   !…                    the same, and the watch that was set fires at once
  *
- * A create with a negative time is one of another session. The session ends with the input. */
+ * A create with a negative time is by another session. The session ends with the input. */
 #include "operate.h"
 
 #include <stdlib.h>
@@ -176,7 +175,7 @@ int __wrap_zoo_amulti(zhandle_t *handle, int n, const zoo_op_t *parts, zoo_op_re
     return ZOK;
 }
 
-/* An answer that says nothing is not waited for. */
+/* Skips the backend's pauses before it asks again. */
 void __wrap_zookeeper_pause(struct zookeeper *z) {
     (void)z;
 }
@@ -204,7 +203,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     if (!z) abort();
     z->acl = &ZOO_OPEN_ACL_UNSAFE;
     z->writer = *script == '!' ? ZOOKEEPER_WRITER : ZOOKEEPER_MUTEX;
-    z->handle = (zhandle_t *)&backend; /* nobody looks into it */
+    z->handle = (zhandle_t *)&backend; /* never dereferenced */
     z->state = ZOOKEEPER_CONNECTED;
     z->was_connected = true;
     z->session = SESSION;

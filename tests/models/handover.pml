@@ -1,21 +1,21 @@
-/* Hand-over inside a process: core/wait/blocking.c (dlock__latch_sleep, dlock__waiters_drive), core/wait/waiter.c (turns
- * of a waiter, dlock__waiter_cancel), core/state/notify.c (latch_wake, dlock__parts_cancel) and the hand-over to the
- * head of the line in core/state.
+/* Hand-over inside a process: core/wait/blocking.c (dlock__latch_sleep, dlock__waiters_drive), core/wait/waiter.c
+ * (turns of a waiter, dlock__waiter_cancel), core/state/notify.c (latch_wake, dlock__parts_cancel) and the hand-over to
+ * the head of the line in core/state.
  *
- * One thread has the lock; two more wait in line, each for its own latch: a word whose lowest bit says that its thread
- * sleeps, or is about to. All of that is done with the client's mutex, but for the sleep itself and for the wake-up,
- * which comes after the mutex was left. One thread more cancels the first waiter, under the mutex (dlock_cancel,
- * dlock_free, dlock_close); and another one does so without it, as is done to a dlock_acquire_all which waits in
- * another client. A waiter's latch is on its stack: nobody may touch it once its call has returned, but a futex may be
- * woken that has gone.
+ * One thread has the lock; two others wait in line, each on its own latch: a word whose lowest bit says that its thread
+ * sleeps or is about to. All steps are done with the client's mutex, except the sleep itself and the wake-up, which
+ * comes after the mutex was unlocked. Another thread cancels the first waiter, with the mutex (dlock_cancel,
+ * dlock_free, dlock_close); and another one cancels the second waiter without it, as it is done to a dlock_acquire_all
+ * that waits in another client. A waiter's latch is on its stack: it must not be touched after the waiter's call has
+ * returned, but a futex that no longer exists may be woken.
  *
  * Left out: the server (queue.pml), deadlines, spinning before the sleep, waiters without a thread.
  *
- * Must hold: never two owners; no latch is touched that has gone; everybody's call returns, and the lock is free in the
- * end: the model ends nowhere else.
+ * Must hold: there are never two owners; no latch is touched that no longer exists; every call returns, and the lock is
+ * free in the end: the model has no other end state.
  *
- * MUTATION 1: the futex sleeps whatever the word is. 2: a cancel does not look whether the lock was given meanwhile.
- * 3: a cancel without the mutex changes the word before it says why. */
+ * MUTATION 1: the futex sleeps whatever the word is. 2: a cancel does not check whether the lock was given meanwhile.
+ * 3: a cancel without the mutex changes the word before it sets the reason. */
 #ifndef MUTATION
 #define MUTATION 0
 #endif
@@ -29,7 +29,7 @@
 bool mutex;
 byte owner = FIRST_OWNER;
 byte word[WAITERS];
-bool blocked[WAITERS];       /* in the kernel */
+bool blocked[WAITERS];       /* sleeps in the kernel */
 bool cancelled[WAITERS];     /* latch->cancelled */
 bool done[WAITERS], given[WAITERS], there[WAITERS];
 chan line = [WAITERS] of { byte };
@@ -37,12 +37,12 @@ chan line = [WAITERS] of { byte };
 #define enter() atomic { !mutex -> mutex = true }
 #define leave() mutex = false
 
-/* What a thread does after it has left the mutex. The word is not looked at. */
+/* Wakes a thread, after the mutex was unlocked. Does not read the word. */
 inline futex_wake(i) {
     blocked[i] = false
 }
 
-/* With the mutex. The bit may be looked at before the word is changed: only with the mutex it changes. */
+/* With the mutex. The bit may be read before the word is changed, since the bit changes only with the mutex. */
 inline latch_wake(i, to_wake) {
     assert(there[i]);
     asleep = word[i] & ASLEEP;
@@ -54,7 +54,7 @@ inline latch_wake(i, to_wake) {
     fi
 }
 
-/* With the mutex: the owner is done with the lock. */
+/* With the mutex: the owner gives the lock to the head of the line. */
 inline hand_over(to_wake) {
     if
     :: empty(line) -> owner = NOBODY
@@ -70,7 +70,7 @@ inline hand_over(to_wake) {
 proctype first_owner() {
     byte head, asleep, to_wake = NOBODY;
     if
-    :: cancelled[1] -> !there[1] /* it may go on for longer than a waiter that was cancelled */
+    :: cancelled[1] -> !there[1] /* the owner may hold the lock until a cancelled waiter has gone */
     :: true
     fi;
     enter();
@@ -82,7 +82,7 @@ proctype first_owner() {
     fi
 }
 
-/* A word that wraps at 8 differs from what it was as often as it has to here. */
+/* The word wraps at 8, which is enough to differ from its earlier value wherever it has to in this model. */
 inline latch_sleep() {
     atomic { word[me] = word[me] | ASLEEP; seen = word[me] }
     if
@@ -123,7 +123,7 @@ proctype waiter(byte me) {
         fi;
         if
         :: done[me] && given[me] -> break
-        :: done[me] && !given[me] -> /* out of the line, wherever it stands there */
+        :: done[me] && !given[me] -> /* leaves the line, at any place in it */
             if
             :: line ?? [eval(me)] -> line ?? eval(me)
             :: else
@@ -137,7 +137,7 @@ proctype waiter(byte me) {
         :: else -> latch_sleep()
         fi
     od;
-    there[me] = false; /* from here on only the handle knows */
+    there[me] = false; /* from here on the latch must not be touched */
     if
     :: given[me] && owner == me ->
         leave();
@@ -173,11 +173,11 @@ proctype cancels() {
     fi
 }
 
-/* dlock__parts_cancel: with another client's mutex, so that the latch is there as long as this takes. */
+/* dlock__parts_cancel: with another client's mutex, so that the latch exists during the whole call. */
 bool parts = true;
 proctype cancels_from_elsewhere() {
     if
-    :: there[1] -> /* its part is known, and stays so */
+    :: there[1] -> /* its part is registered, and stays so */
 #if MUTATION == 3
         atomic { word[1] = (word[1] + 2) % 8 };
         futex_wake(1);
@@ -191,7 +191,7 @@ proctype cancels_from_elsewhere() {
     fi
 }
 
-/* The lock is free in the end. */
+/* Checks that the lock is free in the end. */
 proctype watches() {
     timeout -> assert(owner == NOBODY && empty(line))
 }

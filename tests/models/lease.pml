@@ -1,17 +1,17 @@
-/* Why a grant is valid (docs/internals.md): core/state/grant.c, valid-until of an acquisition that was granted or renewed
- * by an answer.
+/* Why a grant is valid (docs/internals.md): core/state/grant.c, valid-until of an acquisition that was granted or
+ * renewed by an answer.
  *
- * A client asks a server. Every request and every answer may take as long as it likes, or be lost; a client that gave a
- * request up sends the next one on a new connection, and the old one may be executed yet. The server counts a lease
- * from when it handles the request. The client counts it from before it sent that, by a clock that may be slow: by one
- * tick in a lease. Another client is there, too: it gets the lock whenever the server lets it, at once.
+ * A client asks a server. Every request and every answer may take any time, or be lost. A client that gave a request up
+ * sends the next one on a new connection, and the old one may still be executed. The server counts a lease from when it
+ * handles the request. The client counts it from before it sent the request, by a clock that may be slow by one tick in
+ * a lease. There is another client, which gets the lock as soon as the server can grant it.
  *
- * Left out: what the other client believes (it is a client as this one is); fences, queues (queue.pml), several
- * requests in one; clocks that are fast (the end of a grant just comes early); the 2 ms for everything else.
+ * Left out: the belief of the other client (it is a client like this one); fences, queues (queue.pml), batches of
+ * requests; clocks that are fast (grants then just end early); the 2 ms for everything else.
  *
- * Must hold: when the client believes to hold the lock it is the holder at the server, and the other one is not.
+ * Must hold: when the client believes that it holds the lock, it is the holder at the server, and the other one is not.
  *
- * MUTATION 1: no margin for the drift. 2: the lease is counted from its answer. */
+ * MUTATION 1: no margin for the drift. 2: the lease is counted from the answer. */
 #ifndef MUTATION
 #define MUTATION 0
 #endif
@@ -25,15 +25,15 @@
 
 mtype = { ACQUIRE, RENEW, RELEASE, NOBODY, US, OTHERS };
 
-chan requests = [2] of { mtype, byte }; /* what, and the number of the connection */
+chan requests = [2] of { mtype, byte }; /* the kind, and the number of the connection */
 chan answers = [1] of { byte, bool };
 
 mtype holder = NOBODY;
-byte left;           /* at the server: ticks of its lease */
-byte valid;          /* ticks that are left by the client's clock; 0: it does not believe to hold the lock */
-bool asks;           /* it waits for an answer, */
-byte age;            /* of which the request was sent so many ticks ago by that clock */
-byte steady = LEASE; /* ticks since that clock lost one, as far as it is of interest */
+byte left;           /* ticks that are left of the lease, by the server's clock */
+byte valid;          /* ticks left of the grant, by the client's clock; 0: it does not believe to hold the lock */
+bool asks;           /* the client waits for an answer */
+byte age;            /* ticks since it sent the request, by the client's clock */
+byte steady = LEASE; /* ticks since the client's clock lost one, at most LEASE */
 
 #define truthful (valid == 0 || holder == US)
 
@@ -43,7 +43,7 @@ proctype clocks() {
         left = (left > 0 -> left - 1 : 0);
         holder = (left == 0 && holder == US -> NOBODY : holder);
         if
-        :: !asks && valid == 0 -> steady = LEASE /* whatever it was */
+        :: !asks && valid == 0 -> steady = LEASE /* any value would do: the clock is not in use */
         :: (asks || valid > 0) && steady == LEASE -> steady = 0 /* a tick that the clock does not notice */
         :: asks || valid > 0 ->
             age = (asks && age < LEASE -> age + 1 : age);
@@ -88,7 +88,7 @@ proctype server() {
     od
 }
 
-/* The answer to an older request was on a connection that is closed. */
+/* Sends a request and waits for its answer. Drops the answer to an older request, whose connection is closed. */
 inline ask(what) {
     atomic {
         nfull(requests);
@@ -136,7 +136,7 @@ proctype client() {
     :: valid == 0 -> ask(ACQUIRE)
     :: valid > 0 -> ask(RENEW)
     :: valid > 0 ->
-        valid = 0; /* first: then nobody here does anything under it */
+        valid = 0; /* before the release is sent: from here on the lock is not used */
         requests ! RELEASE, 0
     od
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
-# models_test.sh MODEL.pml: searches the model's states, all of them, and does so again with each of its mutations, which
-# the search must catch.
+# models_test.sh MODEL.pml: searches all states of the model, and then of each of its mutations, in which the search
+# must find an error.
 set -euo pipefail
 name=$(basename "$1" .pml)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-model.XXXXXX")
@@ -9,7 +9,7 @@ cp "$1" "$folder"
 cd "$folder"
 model=$name.pml
 
-# Prints pan's report. True: it has searched everything, and found nothing.
+# search MUTATION: prints pan's report. Succeeds if the search found no error; ends the test if it was not complete.
 search() {
     spin -a "-DMUTATION=$1" "$model" >spin.log 2>&1 || { cat spin.log && exit 1; }
     "${CC:-cc}" -O1 -w -DCOLLAPSE -DSAFETY -o pan pan.c

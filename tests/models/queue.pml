@@ -1,22 +1,22 @@
 /* Queue and hand-over at a server with wake-ups: acquire.lua and release.lua of Redis, acquire.sql and release.sql of
- * PostgreSQL, and what the core does about them (core/io/wake.c, core/wait/waiter.c, and in core/state/grant.c what
- * becomes of an acquisition that is ASKING, WAITING, HELD).
+ * PostgreSQL, and their handling in the core (core/io/wake.c, core/wait/waiter.c, and in core/state/grant.c the states
+ * ASKING, WAITING and HELD).
  *
  * Three clients want the lock once each. A release hands it to the first waiter in the queue, for the time of a
- * hand-over, and sends that one a wake-up, which may be lost. The last client may die at any time, whatever it has or
- * waits for. A hand-over that nobody confirms lapses: the server finds that out when somebody asks the next time, and
- * hands the lock to the next waiter. A wake-up tells nothing of its age, here, so a client asks once more, and believes
- * the answer: the grant that the wake-up tells of may be over, and another one have followed. Everybody in the queue
- * asks again after a long time, here: when nothing else happens any more, and a few times before that.
+ * hand-over, and sends that waiter a wake-up, which may be lost. The last client may die at any time, as holder or as
+ * waiter. A hand-over that is not confirmed lapses: the server notices that at the next acquire of another client, and
+ * hands the lock to the next waiter. A wake-up in this model has no age, so a client asks once more, and believes the
+ * answer: the grant of the wake-up may be over, and another one may have followed. Every waiter in the queue asks again
+ * after a long time; in this model, when nothing else can happen, and a few times before that.
  *
- * Left out: leases of holders that live (lease.pml: they are renewed), modes, several names, lost requests (they are
- * asked again just so).
+ * Left out: leases of living holders (lease.pml: they are renewed), modes, several names, lost requests (which are
+ * repeated in the same way).
  *
- * Must hold: a client that believes to hold the lock is the holder at the server, under the fence of this grant. Every
- * client that lives gets it, and releases it: the model ends nowhere else.
+ * Must hold: a client that believes that it holds the lock is the holder at the server, with the fence of this grant.
+ * Every living client gets the lock and releases it: the model has no other end state.
  *
- * MUTATION 1: waiters do not ask again. 2: a wake-up counts without a question. 3: a hand-over never lapses. 4: the
- * holder has the fence of the wake-up, whatever the answer says, as if a renewal had confirmed it. */
+ * MUTATION 1: waiters do not ask again. 2: a wake-up counts without asking. 3: a hand-over never lapses. 4: the holder
+ * takes the fence of the wake-up, whatever the answer says, as if a renewal had confirmed it. */
 #ifndef MUTATION
 #define MUTATION 0
 #endif
@@ -33,19 +33,19 @@ chan wakes[CLIENTS] = [2] of { byte };
 chan line = [CLIENTS] of { byte }; /* the server's queue */
 
 byte holder = NOBODY;
-byte fence;             /* of its grant: one more than that of the one before */
-bool confirmed;         /* the holder has said something since it was given the lock */
-bool lapsed;            /* it has not in time */
-bool held[CLIENTS];     /* clients believe */
-byte believed[CLIENTS]; /* and the fence */
+byte fence;             /* of the present grant: one more than that of the one before */
+bool confirmed;         /* the holder has sent a request since it was given the lock */
+bool lapsed;            /* the hand-over or the lease of the holder is over */
+bool held[CLIENTS];     /* the clients' beliefs to hold the lock */
+byte believed[CLIENTS]; /* the fences that they believe to have */
 bool dead[CLIENTS];
-byte losses = 2;        /* wake-ups that may be lost yet */
-byte lapses = 2;        /* hand-overs to the living that may lapse yet */
-byte early = 2;         /* questions that may be asked yet although nothing is overdue */
+byte losses = 2;        /* number of wake-ups that may still be lost */
+byte lapses = 2;        /* number of hand-overs to living clients that may still lapse */
+byte early = 2;         /* number of times that a waiter may still ask again early */
 
 #define truthful(i) (!held[i] || (holder == i && believed[i] == fence))
 
-/* To the first in the queue, or nobody. */
+/* Gives the lock to the first waiter in the queue, if there is one. */
 inline hand_over() {
     confirmed = false;
     lapsed = false;
@@ -75,7 +75,7 @@ end:
         if
         :: what == ACQUIRE ->
             if
-            :: holder == i || holder == NOBODY -> /* nobody waits then, either */
+            :: holder == i || holder == NOBODY -> /* a lock without a holder has no waiters, either */
                 assert(holder == i || empty(line));
                 if
                 :: holder == NOBODY -> fence++
@@ -102,7 +102,7 @@ end:
         assert(truthful(0) && truthful(1) && truthful(2))
     }
 #if MUTATION != 3
-    /* Time passes for a hand-over that was not confirmed, and for whatever a dead client has. */
+    /* Time passes for a hand-over that was not confirmed, and for the grant of a dead client. */
     :: atomic {
         holder != NOBODY && !lapsed && (dead[holder] || (!confirmed && lapses > 0)) ->
         if
@@ -115,7 +115,7 @@ end:
     od
 }
 
-/* A client's part of the connection outlives it. */
+/* Sends an acquire and reads the answer. */
 inline ask() {
     requests ! ACQUIRE, me;
     answers[me] ? answer, told
@@ -123,8 +123,8 @@ inline ask() {
 
 proctype client(byte me) {
     mtype answer;
-    byte told, woken = 0; /* fences: that of the answer, of the wake-up before it */
-    byte patience = 5; /* of which each question finds that all has lapsed that can: who needs more waits for ever */
+    byte told, woken = 0; /* the fences of the answer and of the wake-up before it */
+    byte patience = 5; /* number of late questions; by each one all that can lapse has lapsed, so more would not help */
     ask();
     do
     :: atomic {
@@ -158,7 +158,7 @@ proctype client(byte me) {
     :: me == MORTAL -> atomic { held[me] = false; dead[me] = true }; goto gone
     :: true
     fi;
-    held[me] = false; /* first: then nobody here does anything under it */
+    held[me] = false; /* before the release is sent: from here on the lock is not used */
     requests ! RELEASE, me;
 gone:
     skip

@@ -1,22 +1,24 @@
-/* A lock on three servers, of which two are a majority: backends/quorum (claims.c, worker.c) and what a member does,
+/* A lock on three servers, of which two are a majority: backends/quorum (claims.c, worker.c) and its members,
  * backends/redis.
  *
- * Two clients, of which one tries twice, ask all members in any order, with a token of its own for each try. A member that is free grants, with the
- * next of its fences. Who has the grants of two takes the greatest of their fences, and has it stored (renew with a
- * floor); when two have stored it, it counts. A request or an answer may be lost; what is lost may be executed late,
- * when nobody waits for it any more. One member is restarted, and forgets everything.
+ * Two clients, of which one tries twice, ask all members in any order, with another token for each try. A free member
+ * grants the lock with its next fence. A client with the grants of two members takes the greatest of their fences, and
+ * has the members store it (renew with a floor); when two have stored it, the grant counts. A request or an answer may
+ * be lost; a lost request may be executed late, when its client no longer waits for it. One member is restarted, and
+ * forgets everything.
  *
- * The first to ask does so in the order of their numbers, which are what makes it so: members are alike.
+ * The first try asks the members in the order of their numbers. That is no restriction, since all members are alike.
  *
- * Time is left out (lease.pml has it), but for what follows from it: a member ends a grant by itself only when its client
- * does not count on it any more, or has been renewed without that member; a quarantine ends only when everybody who held
- * the lock at the restart, or tried to, has noticed or was renewed since; and by then the member's clock, of which its
+ * Time is left out (lease.pml has it), except its consequences: a member ends a grant by itself only when its client no
+ * longer counts on it, or was renewed without that member; a quarantine ends only when every client that held the lock
+ * at the restart, or tried to get it, has noticed or was renewed since; and by then the member's clock, from which its
  * fences are made, is past every fence from before the restart.
  *
- * Must hold: never do two clients believe to hold the lock, and each grant's fence is greater than all before it.
+ * Must hold: two clients never believe at the same time that they hold the lock, and each grant's fence is greater than
+ * all before it.
  *
- * MUTATION 1: the fence is not stored. 2: no quarantine. 3: all tries of a client have one token. 4: clocks differ by
- * more than the quarantine. 5: one member is enough to have stored the fence. */
+ * MUTATION 1: the fence is not stored. 2: no quarantine. 3: all tries of a client have the same token. 4: clocks differ
+ * by more than the quarantine. 5: it is enough if one member has stored the fence. */
 #ifndef MUTATION
 #define MUTATION 0
 #endif
@@ -32,19 +34,19 @@
 #define STORED MAJORITY
 #endif
 
-byte holder[MEMBERS]; /* a token */
-byte fence[MEMBERS];  /* the last one */
+byte holder[MEMBERS]; /* the token that has the member's grant */
+byte fence[MEMBERS];  /* the member's last fence */
 bool ready[MEMBERS] = true;
-bool fading[MEMBERS]; /* its holder has been renewed elsewhere, and not here */
-byte clock;           /* of a restarted member, when its quarantine ends */
+bool fading[MEMBERS]; /* its holder was renewed on other members, but not on this one */
+byte clock;           /* the clock of a restarted member at the end of its quarantine */
 
-byte token[CLIENTS];  /* what the client counts on, or is about to; NOBODY: nothing */
+byte token[CLIENTS];  /* the token that the client counts on, or is about to; NOBODY: none */
 bool held[CLIENTS];
-bool stale[CLIENTS];  /* since before the restart */
-byte last;            /* fence that counted */
+bool stale[CLIENTS];  /* its grant or try is from before the restart */
+byte last;            /* the fence of the last grant that counted */
 
 byte losses = 1, restarts = 1;
-byte late_token = NOBODY, late_member; /* a request that is executed late */
+byte late_token = NOBODY, late_member; /* a lost request that is executed late */
 bool late_release;
 
 #define first (me == 0 && tries == 1)
@@ -60,7 +62,7 @@ inline grant(m, t) {
     fi
 }
 
-/* Loses a request, which is executed now, later or never. */
+/* Loses a request, which may be executed later. */
 inline lose(m, t, release) {
     losses--;
     if
@@ -72,7 +74,7 @@ inline lose(m, t, release) {
 inline ask(m, mark, t) {
     asked = asked | mark;
     if
-    :: grant(m, t); /* an earlier request of this try may have been executed: then it has it already */
+    :: grant(m, t); /* an earlier request of this try may have got the grant already */
         if
         :: holder[m] == t ->
             yes++;
@@ -171,7 +173,7 @@ proctype client(byte me) {
     };
     if
     :: atomic {
-        held[me] -> /* renew it */
+        held[me] -> /* renews it */
         renew(0, 1, t);
         renew(1, 2, t);
         renew(2, 4, t);
@@ -183,7 +185,7 @@ proctype client(byte me) {
             fading[2] = fading[2] || (holder[2] == t && !(granted & 4))
         :: else
         fi;
-        if /* one that does not know it any more is told again */
+        if /* acquires it again on a member that has forgotten it */
         :: count(missing) < MAJORITY && missing & 1 -> grant(0, t)
         :: count(missing) < MAJORITY && missing & 2 -> grant(1, t)
         :: count(missing) < MAJORITY && missing & 4 -> grant(2, t)
@@ -216,7 +218,7 @@ inline pick() {
     fi
 }
 
-/* Leases end, what is late arrives, and one member is restarted. */
+/* Leases end, a late request is executed, and one member is restarted. */
 proctype world() {
     byte m;
     do

@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# Sourced by what needs certificates for tests.
+# Sourced by scripts that need certificates for tests.
 #
-#     make_authority PATH                         PATH.pem and PATH.key
-#     make_certificate PATH CA NAMES [DAYS]       PATH.pem and PATH.key, signed by CA.pem and CA.key, for NAMES as
-#                                                 subjectAltName has them; DAYS 0: it ended yesterday
+#     make_authority PATH                         makes PATH.pem and PATH.key
+#     make_certificate PATH CA NAMES [DAYS]       makes PATH.pem and PATH.key, signed by CA.pem and CA.key; NAMES is the
+#                                                 subjectAltName; DAYS 0: it ended yesterday
 
 make_key() { openssl ecparam -name prime256v1 -genkey -noout -out "$1" 2>/dev/null; }
 

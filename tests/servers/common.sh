@@ -1,9 +1,10 @@
 # Sourced by the servers' scripts. Each defines `launch PORT` (starts the server in the background, logging to
-# $folder/NAME.log, with the words in DLOCK_SERVER_OPTIONS at the end of its command line) and `answers PORT`.
+# $folder/NAME.log, with the words in DLOCK_SERVER_OPTIONS at the end of its command line) and `answers PORT` (succeeds
+# if the server answers).
 
-# Not one of those that the kernel gives to outgoing connections: a server that is down for a while, or listens only
-# once it leads, finds its port free. None is given out twice in a run of the tests, whose servers start side by side:
-# two that drew the same one would both take the first one's answer for their own.
+# Prints a free port that is not in the kernel's range for outgoing connections: so a server that is down for a while,
+# or listens only as leader, finds its port free. No port is printed twice in a run of the tests, whose servers start at
+# the same time: two servers with the same port would both take the first one's answer for their own.
 free_port() {
     python3 -c '
 import os, random, socket, sys
@@ -25,7 +26,8 @@ for attempt in range(1000):
 ' ${DLOCK_TEST_DIR:+"$DLOCK_TEST_DIR/ports"}
 }
 
-# start_on_free_port NAME: sets `port`, and writes it into $folder/NAME.port, and $folder/NAME.pid. Another process may take the port first: tries again.
+# start_on_free_port NAME: starts the server; sets `port`, and writes $folder/NAME.port and $folder/NAME.pid. Tries
+# again if another process takes the port first.
 start_on_free_port() {
     local attempt waited pid
     for attempt in 1 2 3 4 5; do
@@ -47,20 +49,20 @@ start_on_free_port() {
     exit 1
 }
 
-# launch_again NAME: one that has ended, on its port; does not wait until it answers.
+# launch_again NAME: starts a server that has ended, on its old port; does not wait until it answers.
 launch_again() {
     launch "$(cat "$folder/$1.port")"
     echo "$!" >"$folder/$1.pid"
 }
 
-# Whether it has ended; its parent may not have asked how yet, for seconds where process 1 is slow.
+# has_ended PID: succeeds if the process has ended. It may still be a zombie, for seconds if process 1 reaps slowly.
 has_ended() {
     local stat
     read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
     [[ "${stat##*) }" = [ZX]* ]]
 }
 
-# stop_by_pid NAME: ends it, by force after five seconds.
+# stop_by_pid NAME: ends the server, with SIGKILL after five seconds.
 stop_by_pid() {
     local pid waited
     if [ ! -e "$folder/$1.pid" ]; then return 0; fi

@@ -1,12 +1,12 @@
 #!/bin/bash
 # etcd.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private etcd on free loopback ports. See tests/run.sh.
-# `again` starts one that was killed, on its port. `cluster FOLDER COUNT` starts COUNT of them that work together, in
-# FOLDER/1, FOLDER/2, …, and prints their ports; each of them can be stopped and started like a single one.
+# `again` starts one that was killed, on its port. `cluster FOLDER COUNT` starts a cluster of COUNT members, in
+# FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped and started like a single server.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
-# Short elections: a lease may be as short as 1 s, and is ended within half a second after its time.
+# Elections are short, so that leases can be as short as 1 s, and end within half a second after their time.
 launch() {
     if [ -z "${peer:-}" ]; then peer=$(cat "$folder/etcd.peer" 2>/dev/null || free_port); fi
     echo "$peer" >"$folder/etcd.peer"
@@ -47,7 +47,7 @@ again)
     await_answer
     ;;
 cluster)
-    all=$folder members=$(seq "$3") cluster= heartbeat_ms=100 election_ms=1000 # the defaults
+    all=$folder members=$(seq "$3") cluster= heartbeat_ms=100 election_ms=1000 # etcd's defaults
     for member in $members; do
         mkdir -p "$all/$member"
         free_port >"$all/$member/etcd.peer"

@@ -1,5 +1,6 @@
 #!/bin/bash
-# file.sh packages | start FOLDER | stop FOLDER: locks as files need a folder and no server. See tests/run.sh.
+# file.sh packages | start FOLDER | stop FOLDER: makes a folder for locks on files, which need no server. See
+# tests/run.sh.
 set -eu
 case "$1" in
 packages) ;;

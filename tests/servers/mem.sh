@@ -1,5 +1,5 @@
 #!/bin/bash
-# mem.sh packages | start FOLDER | stop FOLDER: locks in a process's own memory need nothing. See tests/run.sh.
+# mem.sh packages | start FOLDER | stop FOLDER: nothing to start, for locks in a process's own memory. See tests/run.sh.
 set -eu
 case "$1" in
 packages) ;;

@@ -1,13 +1,14 @@
 #!/bin/bash
 # memcached.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached on a free loopback port. See
 # tests/run.sh. `again` starts one that was killed, on its port.
-# DLOCK_MEMCACHED_SERVER: another program than memcached, as of another version; the tests that start servers of their own
-# use it, too.
+# DLOCK_MEMCACHED_SERVER names another program, for example another version of memcached; tests that start servers of
+# their own use it, too.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
-# It refuses to run as root. -M: it says that it is full, where it would forget locks, as would the page mover.
+# memcached refuses to run as root. -M: a full server returns errors instead of evicting locks; the page mover is off,
+# since it could drop locks, too.
 launch() {
     local user=()
     if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi
@@ -15,7 +16,8 @@ launch() {
         >"$folder/memcached.log" 2>&1 </dev/null &
 }
 
-# It does, and is old enough to grant something (its uptime is ahead by up to three seconds).
+# Succeeds if the server answers and is old enough to grant locks (the reported uptime is up to three seconds too
+# large).
 answers() {
     local line
     (

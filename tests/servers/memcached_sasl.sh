@@ -1,6 +1,6 @@
 #!/bin/bash
-# memcached_sasl.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached that wants a login over SASL,
-# on a free loopback port. See tests/run.sh and memcached.sh.
+# memcached_sasl.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached that needs a login over
+# SASL, on a free loopback port. See tests/run.sh and memcached.sh.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
@@ -11,8 +11,8 @@ launch() {
         ${DLOCK_SERVER_OPTIONS:-} >"$folder/memcached_sasl.log" 2>&1 </dev/null &
 }
 
-# It does, and is old enough to grant something (its uptime is ahead by up to three seconds). The binary protocol: a
-# login, and `stat`, which ends with an empty name.
+# Succeeds if the server answers and is old enough to grant locks (the reported uptime is up to three seconds too
+# large). Uses the binary protocol: a login, and `stat`, whose answers end with an empty name.
 answers() {
     python3 - "$1" 2>/dev/null <<'END'
 import socket, struct, sys

@@ -1,6 +1,6 @@
 #!/bin/bash
-# memcached_tls.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached that speaks TLS alone, on a free
-# loopback port, with a certificate of an authority of its own. See tests/run.sh and memcached.sh.
+# memcached_tls.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached that speaks TLS only, on a
+# free loopback port, with a certificate of an authority of its own. See tests/run.sh and memcached.sh.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/certificates.sh"
@@ -15,7 +15,8 @@ launch() {
         ${DLOCK_SERVER_OPTIONS:-} >"$folder/memcached_tls.log" 2>&1 </dev/null &
 }
 
-# It does, and is old enough to grant something (its uptime is ahead by up to three seconds).
+# Succeeds if the server answers and is old enough to grant locks (the reported uptime is up to three seconds too
+# large).
 answers() {
     python3 - "$1" "$folder/memcached_tls/ca.pem" 2>/dev/null <<'END'
 import socket, ssl, sys

@@ -1,7 +1,7 @@
 #!/bin/bash
 # mysql.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private MariaDB on a free loopback port. See
 # tests/run.sh. `again` starts one that was killed, on its port.
-# It refuses to run as root, who lends it the user daemon. Debian's package of the program alone brings no service.
+# MariaDB refuses to run as root: then it runs as the user daemon. The package mariadb-server-core contains no service.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/../support/as_user.sh"
@@ -10,7 +10,7 @@ data=$folder/mysql
 
 as_user daemon
 
-# It flushes, as the one in production does.
+# Flushing to disk stays on, as in production.
 launch() {
     "${as_user[@]}" /usr/sbin/mariadbd --no-defaults --datadir="$data" --tmpdir="$data" --port="$1" \
         --bind-address=127.0.0.1 --socket="$data/socket" --pid-file="$data/pid" --skip-name-resolve \
@@ -18,7 +18,7 @@ launch() {
         >"$folder/mysql.log" 2>&1 </dev/null &
 }
 
-# It greets, with a packet that is not an error.
+# Succeeds if the server sends a greeting that is not an error packet.
 answers() {
     python3 - "$1" <<'END' 2>/dev/null
 import socket, sys
@@ -33,7 +33,7 @@ packages) echo libmariadb-dev mariadb-server-core galera-4 ;;
 start)
     mkdir -p "$data"
     if [ "$(id -u)" = 0 ]; then chown daemon "$data"; fi
-    # The first statements, as the server itself runs them: an administrator, an application's user, two databases.
+    # The statements for the bootstrap: system tables, an administrator, an application's user, two databases.
     {
         printf 'CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\n'
         find /usr/share/mysql /usr/share/mariadb -name 'm*_system_tables.sql' -exec cat {} + 2>/dev/null || true

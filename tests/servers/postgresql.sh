@@ -1,7 +1,7 @@
 #!/bin/bash
 # postgresql.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private PostgreSQL on a free loopback port. See
 # tests/run.sh. `again` starts one that was killed, on its port.
-# PostgreSQL refuses to run as root, who lends it the user of Debian's package.
+# PostgreSQL refuses to run as root: then it runs as the user of Debian's package.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/../support/as_user.sh"
@@ -11,7 +11,7 @@ programs=$(find /usr/lib/postgresql -maxdepth 2 -name bin 2>/dev/null | sort -V 
 
 as_user postgres
 
-# fsync stays on: the tests count what is flushed.
+# fsync stays on, since tests count the flushes.
 launch() {
     (cd "$data" && exec "${as_user[@]}" "$programs/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 \
         -c unix_socket_directories="$data" -c max_connections=600 -c log_line_prefix='%m [%p] ' \
@@ -26,7 +26,7 @@ start)
     mkdir -p "$data"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi
     (cd "$data" && "${as_user[@]}" "$programs/initdb" -D "$data" -U dlock -A trust -E UTF8 --locale=C.UTF-8 -N >/dev/null)
-    # Two roles need their passwords.
+    # Two roles have to log in with their passwords.
     sed -i '1i host all dlock_password,dlock_file 127.0.0.1/32 scram-sha-256' "$data/pg_hba.conf"
     start_on_free_port postgresql
     "$programs/psql" -q -h 127.0.0.1 -p "$port" -U dlock -c 'CREATE EXTENSION pg_stat_statements' postgres
@@ -36,7 +36,7 @@ start)
     ;;
 again) launch_again postgresql ;;
 stop)
-    # At TERM it would wait for its clients.
+    # After SIGTERM the server would wait for its clients.
     if [ -e "$folder/postgresql.pid" ]; then kill -INT "$(cat "$folder/postgresql.pid")" 2>/dev/null || true; fi
     stop_by_pid postgresql
     ;;

@@ -1,12 +1,12 @@
 #!/bin/bash
-# redis_cluster.sh start FOLDER | stop FOLDER: three private Redis servers on free loopback ports that are a cluster, each
-# the master of a third of the slots. See tests/run.sh and redis.sh.
+# redis_cluster.sh start FOLDER | stop FOLDER: a private Redis Cluster of three servers on free loopback ports, each the
+# master of a third of the slots. See tests/run.sh and redis.sh.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 nodes=(redis_node_0 redis_node_1 redis_node_2)
 
-# Before Redis 7 the members talk to each other on their own port plus 10,000.
+# Before Redis 7 the cluster bus is always on a member's port plus 10,000.
 major=$("${DLOCK_REDIS_SERVER:-redis-server}" --version | sed 's/.* v=\([0-9]*\).*/\1/')
 
 launch() {

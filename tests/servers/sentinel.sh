@@ -1,12 +1,13 @@
 #!/bin/bash
-# sentinel.sh start FOLDER | again FOLDER | stop FOLDER: a private Sentinel on a free loopback port, for the Redis whose
-# port is in DLOCK_SERVER_OPTIONS, which it calls mymaster; two of them have to agree. `again` starts one that was
-# killed, on its port and with what it knew.
+# sentinel.sh start FOLDER | again FOLDER | stop FOLDER: a private Sentinel on a free loopback port, which watches the
+# Redis whose port is in DLOCK_SERVER_OPTIONS, under the name mymaster; two Sentinels have to agree. `again` starts one
+# that was killed, on its port and with the state that it had.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
-# It writes its settings itself from then on. Between two failovers pass two of its time-outs.
+# Writes the initial configuration, which the Sentinel itself updates later. Two failovers are at least two
+# failover-timeouts apart.
 configure() {
     cat >"$folder/sentinel.conf" <<END
 port $1

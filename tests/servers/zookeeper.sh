@@ -1,12 +1,13 @@
 #!/bin/bash
 # zookeeper.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private ZooKeeper on a free loopback port. See
-# tests/run.sh. `again` starts one that was killed, on its port. `ensemble FOLDER COUNT` starts COUNT of them that work
-# together, in FOLDER/1, FOLDER/2, …, and prints their ports; each of them can be stopped and started like a single one.
+# tests/run.sh. `again` starts one that was killed, on its port. `ensemble FOLDER COUNT` starts an ensemble of COUNT
+# members, in FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped and started like a single
+# server.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
-# Short ticks: a session ends within one after its timeout.
+# Ticks are short, since a session ends up to one tick after its timeout.
 configure() {
     mkdir -p "$folder/zookeeper"
     cat >"$folder/zookeeper/zoo.cfg" <<END

@@ -7,7 +7,7 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.RetryOneTime;
 
 public class Curator {
-    private static final long WARM_UP_NS = 3_000_000_000L; // until the compiler has done its work
+    private static final long WARM_UP_NS = 3_000_000_000L; // time for the just-in-time compiler
 
     private static long cycle(InterProcessMutex mutex) throws Exception {
         long begun = System.nanoTime();
