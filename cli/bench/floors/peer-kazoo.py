@@ -1,9 +1,7 @@
-#!/usr/bin/env python3
 """The lock of kazoo, on a server of zookeeper://."""
 import logging
 import sys
 
-sys.dont_write_bytecode = True
 import peer
 
 try:

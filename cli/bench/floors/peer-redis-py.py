@@ -1,8 +1,6 @@
-#!/usr/bin/env python3
 """The lock of redis-py, on a server of redis://."""
 import sys
 
-sys.dont_write_bytecode = True
 import peer
 
 try:
