@@ -14,6 +14,7 @@ static struct quorum *new_quorum(const struct dlock_peer *peer) {
     struct quorum *quorum = calloc(1, sizeof *quorum);
     if (!quorum) return NULL;
     quorum->refs = 1;
+    quorum->event = quorum->epoll = -1;
     quorum->random = dlock_hash(peer->client, strlen(peer->client), (uint64_t)dlock_now_us()) | 1;
     pthread_mutex_init(&quorum->mutex, NULL);
     quorum_cond_init(&quorum->changed);
@@ -121,7 +122,10 @@ static void quorum_abandon(void *memory) {
         if (!member->server.backend || !member->server.backend->abandon) continue;
         if (atomic_exchange(&member->live, false)) member->server.backend->abandon(member->conn);
         if (atomic_exchange(&member->checking, false)) member->server.backend->abandon(member->check_conn);
+        if (atomic_exchange(&member->ear_live, false)) member->server.backend->abandon(member->ear);
     }
+    if (quorum && quorum->event >= 0) close(quorum->event);
+    if (quorum && quorum->epoll >= 0) close(quorum->epoll);
 }
 
 static const char *const schemes[] = {"quorum", NULL};
@@ -133,7 +137,7 @@ DLOCK_BACKEND(quorum) = {
     .name = "quorum",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
+    .caps = DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE,
     .conn_size = sizeof(struct quorum_conn),
     .connect = quorum_connect,
     .disconnect = quorum_disconnect,
@@ -141,6 +145,8 @@ DLOCK_BACKEND(quorum) = {
     .renew = quorum_renew,
     .release = quorum_release,
     .abandon = quorum_abandon,
+    .listen = quorum_listen,
+    .wake = quorum_wake,
     .check = quorum_check,
     .accepts = quorum_accepts,
 };

@@ -6,14 +6,13 @@
 /* Texts are the same for all members; claims are written to by each. */
 static size_t text_size(struct dlock_claim *const *claims, size_t n) {
     size_t size = 0;
-    for (size_t i = 0; i < n; i++) size += strlen(claims[i]->name) + 1 + DLOCK_TOKEN_MAX + 1;
+    for (size_t i = 0; i < n; i++) size += strlen(claims[i]->name) + 1 + 2 * (DLOCK_TOKEN_MAX + 1);
     return size;
 }
 
 /* The first try has the token as it is, the others have their number at its end: where that would be too long, in the
  * place of what says to people whose it is. */
-static char *write_token(char **room, const struct dlock_claim *claim) {
-    const uint64_t tries = claim->state[QUORUM_TRIES];
+static char *write_token(char **room, const struct dlock_claim *claim, uint64_t tries) {
     char *to = *room, number[24] = "";
     if (tries > 1) snprintf(number, sizeof number, ":%llu", (unsigned long long)tries - 1);
     const int most = DLOCK_TOKEN_MAX - (int)strlen(number);
@@ -52,8 +51,12 @@ struct quorum_round *quorum_round_new(struct quorum *quorum, enum quorum_verb ve
     round->counted = (uint32_t *)(copies + members * n);
     char *texts = (char *)(round->counted + n);
     for (size_t i = 0; i < n; i++) {
-        const char *name = copy_text(&texts, claims[i]->name), *token = write_token(&texts, claims[i]);
-        for (size_t j = 0; j < members; j++) copy_claim(&copies[j * n + i], claims[i], name, token);
+        const uint64_t place = claims[i]->state[QUORUM_PLACE];
+        const char *name = copy_text(&texts, claims[i]->name);
+        const char *token = write_token(&texts, claims[i], claims[i]->state[QUORUM_TRIES]), *other = token;
+        if (place != 0) other = write_token(&texts, claims[i], place >> 8);
+        for (size_t j = 0; j < members; j++)
+            copy_claim(&copies[j * n + i], claims[i], name, j == quorum_place_at(place) ? other : token);
     }
     for (size_t j = 0; j < members; j++) {
         round->parts[j].round = round;

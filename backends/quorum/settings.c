@@ -67,7 +67,8 @@ int quorum_open_members(struct quorum *quorum, const struct dlock_uri *uri, cons
         if (rc != 0) break;
         member->conn = calloc(1, member->server.backend->conn_size);
         member->check_conn = calloc(1, member->server.backend->conn_size);
-        if (!member->conn || !member->check_conn)
+        member->ear = calloc(1, member->server.backend->conn_size);
+        if (!member->conn || !member->check_conn || !member->ear)
             rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for the members of the quorum");
     }
     quorum->majority = quorum->n / 2 + 1;
@@ -80,5 +81,6 @@ void quorum_close_members(struct quorum *quorum) {
         if (member->server.opened) member->server.close(&member->server);
         free(member->conn);
         free(member->check_conn);
+        free(member->ear);
     }
 }

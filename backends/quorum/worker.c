@@ -9,7 +9,6 @@ enum {
     PAUSE_MIN_US = 50000, /* between attempts */
     PAUSE_MAX_US = 1000000,
     AT_LEAST_MS = 1000, /* for a part that nobody waits for any more */
-    SILENT_US = 100000, /* a member that takes longer is not waited for if there is another way */
     LINE_MAX = 1024     /* more releases are not kept for a member that is away: leases end what they would */
 };
 
@@ -55,6 +54,8 @@ void quorum_put(struct quorum *quorum) {
     for (size_t i = 0; i < quorum->n; i++) pthread_cond_destroy(&quorum->members[i].work);
     pthread_cond_destroy(&quorum->changed);
     pthread_mutex_destroy(&quorum->mutex);
+    if (quorum->event >= 0) close(quorum->event);
+    if (quorum->epoll >= 0) close(quorum->epoll);
     free(quorum);
 }
 
@@ -127,14 +128,6 @@ void quorum_line_up(struct quorum_member *member, struct quorum_part *part) {
     if (member->busy_us == 0) pthread_cond_signal(&member->work);
 }
 
-bool quorum_is_silent(const struct quorum_member *member, int64_t now_us, int64_t *at_us) {
-    if (member->state != QUORUM_UP && member->tried) return true;
-    const int64_t since_us = member->busy_us ? member->busy_us : now_us; /* it is about to begin */
-    if (since_us + SILENT_US <= now_us) return true;
-    if (since_us + SILENT_US < *at_us) *at_us = since_us + SILENT_US;
-    return false;
-}
-
 /* ---- the connection: these leave the mutex meanwhile ---- */
 
 static void hang_up(struct quorum_member *member) {
@@ -149,6 +142,7 @@ static void went_down(struct quorum_member *member, int64_t pause_us, const stru
     member->why = *why;
     member->pause_us = pause_us;
     member->retry_us = dlock_now_us() + pause_us;
+    quorum_deafen(member);
     pthread_cond_broadcast(&member->quorum->changed);
 }
 
@@ -269,12 +263,15 @@ static void work_on_line(struct quorum_member *member) {
     pthread_mutex_unlock(&member->quorum->mutex);
     int rc = call(member, &batch, timeout_ms, &err);
     pthread_mutex_lock(&member->quorum->mutex);
+    int64_t ignored = INT64_MAX;
+    const bool silent = quorum_is_silent(member, dlock_now_us(), &ignored);
     member->busy_us = 0;
     if (rc != 0) {
         broke(member, &batch, rc, &err);
         return;
     }
     member->used = true;
+    if (silent) quorum_gate_moved(member->quorum); /* it can be the gate again */
     for (size_t i = 0; i < batch.n_parts; i++) {
         batch.parts[i]->err = err; /* of one of the claims */
         done(batch.parts[i], 0, NULL);
@@ -288,6 +285,7 @@ static void run(struct quorum_member *member) {
     struct quorum *quorum = member->quorum;
     for (;;) {
         const int64_t now_us = dlock_now_us();
+        quorum_tend_ear(member, now_us);
         drop_outdated(member, now_us);
         if (quorum->closing && (member->state != QUORUM_UP || !member->first)) return;
         if (member->state == QUORUM_UP && member->first)
@@ -309,6 +307,7 @@ static void *worker(void *arg) {
     run(member);
     while (member->first) done(take_first(member), DLOCK_EUNAVAILABLE, &closed);
     if (atomic_load(&member->live)) hang_up(member);
+    quorum_tend_ear(member, dlock_now_us());
     member->ended = true;
     pthread_cond_broadcast(&quorum->changed);
     pthread_mutex_unlock(&quorum->mutex);

@@ -226,7 +226,9 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__acquisition *acq = acq_of(waiter);
     bool heard = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
-    bool queue = !waiter->try_only && dlock__can(client, DLOCK_CAP_QUEUE) && heard;
+    bool queues = dlock__can(client, DLOCK_CAP_QUEUE) ||
+                  (dlock__can(client, DLOCK_CAP_WAKE) && !dlock__can(client, DLOCK_CAP_SESSION));
+    bool queue = !waiter->try_only && queues && heard;
     bool linger = may_linger(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     if (!dlock__slot_attach(acq)) return out_of_memory(waiter);

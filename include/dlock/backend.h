@@ -122,7 +122,8 @@ struct dlock_peer {
 /* dlock_claim.flags */
 enum dlock_claim_flag {
     /* Acquire: if busy, keep this token in the server's queue (once) and send a wake-up when it is granted. Only sent
-     * where QUEUE or PENDING is offered, and once a connection of this client listens. Without this flag an acquire
+     * where QUEUE or PENDING is offered, or WAKE without SESSION (a backend whose waiters leave something at a server,
+     * but are served in no guaranteed order), and once a connection of this client listens. Without this flag an acquire
      * that is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves
      * none. */
     DLOCK_CLAIM_QUEUE = 1,

@@ -7,7 +7,11 @@
  * be lost; a lost request may be executed late, when its client no longer waits for it. One member is restarted, and
  * forgets everything.
  *
- * The first try asks the members in the order of their numbers. That is no restriction, since all members are alike.
+ * Member 0 is the gate, where waiters queue: a client that does not get the lock may keep its vote there, under the token of
+ * the try that got it, and asks the other members with the token of its next try. Wake-ups are left out.
+ *
+ * The first try asks the members in the order of their numbers, to keep the search small: the gate, then two that are
+ * alike.
  *
  * Time is left out (lease.pml has it), except its consequences: a member ends a grant by itself only when its client no
  * longer counts on it, or was renewed without that member; a quarantine ends only when every client that held the lock
@@ -42,6 +46,7 @@ byte clock;           /* the clock of a restarted member at the end of its quara
 
 byte token[CLIENTS];  /* the token that the client counts on, or is about to; NOBODY: none */
 bool held[CLIENTS];
+byte kept[CLIENTS];   /* the token of the client's vote at the gate, from an earlier try; NOBODY: none */
 bool stale[CLIENTS];  /* its grant or try is from before the restart */
 byte last;            /* the fence of the last grant that counted */
 
@@ -50,7 +55,7 @@ byte late_token = NOBODY, late_member; /* a lost request that is executed late *
 bool late_release;
 
 #define first (me == 0 && tries == 1)
-#define active(t) (t == token[0] || t == token[1])
+#define active(t) (t == token[0] || t == token[1] || t == kept[0] || t == kept[1])
 
 inline grant(m, t) {
     if
@@ -123,7 +128,7 @@ inline renew(m, mark, t) {
 }
 
 proctype client(byte me) {
-    byte t, tries, asked, granted, stored, missing, yes, best;
+    byte t, tries, g /* the token at the gate */, asked, granted, stored, missing, yes, best;
     do
     :: atomic {
         tries < TRIES(me) ->
@@ -133,10 +138,11 @@ proctype client(byte me) {
         t = 1 + me * 2 + tries;
 #endif
         tries++;
-        token[me] = t
+        token[me] = t;
+        g = (kept[me] -> kept[me] : t)
     }
     do
-    :: atomic { !(asked & 1) -> ask(0, 1, t) }
+    :: atomic { !(asked & 1) -> ask(0, 1, g) }
     :: atomic { !(asked & 2) && (asked == 1 || !first) -> ask(1, 2, t) }
     :: atomic { !(asked & 4) && (asked == 3 || !first) -> ask(2, 4, t) }
     :: yes >= MAJORITY || asked == 7 -> break
@@ -145,7 +151,7 @@ proctype client(byte me) {
     if
     :: yes >= MAJORITY ->
         do
-        :: atomic { granted & 1 -> store(0, 1, t) }
+        :: atomic { granted & 1 -> store(0, 1, g) }
         :: atomic { granted & 2 && !(granted & 1) -> store(1, 2, t) }
         :: atomic { granted & 4 && !(granted & 3) -> store(2, 4, t) }
         :: granted == 0 -> break
@@ -174,19 +180,19 @@ proctype client(byte me) {
     if
     :: atomic {
         held[me] -> /* renews it */
-        renew(0, 1, t);
+        renew(0, 1, g);
         renew(1, 2, t);
         renew(2, 4, t);
         if
         :: count(granted) >= MAJORITY ->
             stale[me] = false;
-            fading[0] = fading[0] || (holder[0] == t && !(granted & 1));
+            fading[0] = fading[0] || (holder[0] == g && !(granted & 1));
             fading[1] = fading[1] || (holder[1] == t && !(granted & 2));
             fading[2] = fading[2] || (holder[2] == t && !(granted & 4))
         :: else
         fi;
         if /* acquires it again on a member that has forgotten it */
-        :: count(missing) < MAJORITY && missing & 1 -> grant(0, t)
+        :: count(missing) < MAJORITY && missing & 1 -> grant(0, g)
         :: count(missing) < MAJORITY && missing & 2 -> grant(1, t)
         :: count(missing) < MAJORITY && missing & 4 -> grant(2, t)
         :: true
@@ -197,14 +203,18 @@ proctype client(byte me) {
     :: true
     fi;
     atomic {
-        held[me] = false;
         token[me] = NOBODY;
         stale[me] = false;
         best = 0;
-        give_back(0, 1, t);
+        if
+        :: !held[me] && tries < TRIES(me) && holder[0] == g -> kept[me] = g
+        :: give_back(0, 1, g); kept[me] = NOBODY
+        fi;
+        held[me] = false;
         give_back(1, 2, t);
         give_back(2, 4, t);
-        t = NOBODY
+        t = NOBODY;
+        g = NOBODY
     }
     :: tries == TRIES(me) -> break
     od

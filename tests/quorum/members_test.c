@@ -8,30 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static int three(void **state) {
-    (void)state;
-    members_begin(3);
-    return 0;
-}
-
 static int five(void **state) {
     (void)state;
     members_begin(5);
     return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    for (int i = 0; i < MEMBERS_MAX; i++)
-        if (member[i].pid) member_continue(i);
-    members_end();
-    return 0;
-}
-
-static void give_back(dlock_lock *lock) {
-    struct dlock_error err = {0};
-    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
-    dlock_free(lock);
 }
 
 /* ---- a minority -------------------------------------------------------------------------------------------------- */
@@ -309,24 +289,24 @@ static void the_log_tells_who_is_away(void **state) {
     dlock_close(client);
 }
 
-#define TEST(function, members) cmocka_unit_test_setup_teardown(function, members, end)
+#define TEST(function, members) cmocka_unit_test_setup_teardown(function, members, members_none)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_stopped_minority_costs_no_waiting, three),
+        TEST(a_stopped_minority_costs_no_waiting, members_three),
         TEST(a_dead_minority_costs_no_waiting, five),
-        TEST(a_busy_lock_is_busy_at_once, three),
-        TEST(a_split_vote_waits_for_no_stopped_member, three),
-        TEST(a_member_that_was_away_gets_its_releases, three),
-        TEST(a_dead_majority_is_an_outage, three),
-        TEST(holders_lose_a_lock_without_a_majority, three),
-        TEST(a_majority_that_forgot_is_a_loss, three),
-        TEST(a_holder_survives_the_restart_of_every_member, three),
-        TEST(a_holder_gets_a_lost_vote_again, three),
-        TEST(a_quarantine_of_one_is_not_felt, three),
-        TEST(a_quarantine_of_a_majority_is_one, three),
-        TEST(idle_connections_may_die, three),
-        TEST(the_log_tells_who_is_away, three),
+        TEST(a_busy_lock_is_busy_at_once, members_three),
+        TEST(a_split_vote_waits_for_no_stopped_member, members_three),
+        TEST(a_member_that_was_away_gets_its_releases, members_three),
+        TEST(a_dead_majority_is_an_outage, members_three),
+        TEST(holders_lose_a_lock_without_a_majority, members_three),
+        TEST(a_majority_that_forgot_is_a_loss, members_three),
+        TEST(a_holder_survives_the_restart_of_every_member, members_three),
+        TEST(a_holder_gets_a_lost_vote_again, members_three),
+        TEST(a_quarantine_of_one_is_not_felt, members_three),
+        TEST(a_quarantine_of_a_majority_is_one, members_three),
+        TEST(idle_connections_may_die, members_three),
+        TEST(the_log_tells_who_is_away, members_three),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,20 @@ void members_end(void) {
     }
 }
 
+int members_three(void **state) {
+    (void)state;
+    members_begin(3);
+    return 0;
+}
+
+int members_none(void **state) {
+    (void)state;
+    for (int i = 0; i < MEMBERS_MAX; i++)
+        if (member[i].pid) member_continue(i);
+    members_end();
+    return 0;
+}
+
 void member_stop(int i) {
     kill(member[i].pid, SIGSTOP);
 }
@@ -83,4 +97,10 @@ dlock_lock *take(dlock_client *client, const char *name, uint64_t *fence) {
     if (dlock_acquire(lock, 20000, &err) != 0) fail_msg("%s: %s", name, err.message);
     if (fence) *fence = dlock_fence(lock);
     return lock;
+}
+
+void give_back(dlock_lock *lock) {
+    struct dlock_error err = {0};
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    dlock_free(lock);
 }

@@ -15,6 +15,9 @@ extern struct server member[MEMBERS_MAX];
 /* So many, each started anew if a test has stopped or killed it. */
 void members_begin(int n);
 void members_end(void);
+/* For cmocka: three of them before each test, none after it. */
+int members_three(void **state);
+int members_none(void **state);
 
 void member_stop(int i);     /* SIGSTOP */
 void member_continue(int i); /* SIGCONT */
@@ -31,7 +34,8 @@ void await_free(int i, const char *name);
 
 /* Whether a try gets the lock: its code. It is released again. */
 int try_once(dlock_client *client, const char *name, uint64_t *fence);
-/* Takes the lock within 20 s. */
+/* Takes the lock within 20 s; gives it back, and frees it. */
 dlock_lock *take(dlock_client *client, const char *name, uint64_t *fence);
+void give_back(dlock_lock *lock);
 
 #endif

@@ -74,7 +74,8 @@ static void it_offers_what_a_majority_can(void **state) {
     (void)state;
     dlock_client *client = api_client("quorum:?of=mem:a&of=mem:b&of=mem:c");
     const uint32_t caps = dlock_client_backend(client)->caps;
-    assert_int_equal(caps, DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE);
+    assert_int_equal(caps,
+                     DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE);
     dlock_close(client);
 }
 

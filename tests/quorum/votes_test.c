@@ -12,24 +12,6 @@
 /* In microseconds: an hour. */
 #define AHEAD INT64_C(3600000000)
 
-static int begin(void **state) {
-    (void)state;
-    members_begin(3);
-    return 0;
-}
-
-static int end(void **state) {
-    (void)state;
-    for (int i = 0; i < 3; i++) member_continue(i);
-    members_end();
-    return 0;
-}
-
-static void give_back(dlock_lock *lock) {
-    assert_int_equal(dlock_release(lock, NULL), 0);
-    dlock_free(lock);
-}
-
 /* A fence by the two members other than `without`, which is deaf meanwhile. */
 static uint64_t fence_without(int without, const char *name) {
     uint64_t fence;
@@ -189,7 +171,7 @@ static void each_try_has_its_own_token(void **state) {
     dlock_close(client);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, begin, end)
+#define TEST(function) cmocka_unit_test_setup_teardown(function, members_three, members_none)
 
 int main(void) {
     const struct CMUnitTest tests[] = {

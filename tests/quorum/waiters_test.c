@@ -1,0 +1,270 @@
+/* Waiters queue at one member, and are told of their turn. */
+#include "servers.h"
+
+#include "support/clock.h"
+#include "support/test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#define QUIET "quarantine=0&lease=5m&" PATIENT
+
+/* A client with a thread that waits for the lock, and gives it back. */
+struct waiter {
+    dlock_client *client;
+    pthread_t thread;
+    const char *name;
+    int turns, number;
+    int64_t timeout_ms;
+    int result;
+};
+
+static atomic_int served;
+static int order[16];
+
+static void *wait_in_turn(void *arg) {
+    struct waiter *waiter = arg;
+    for (int i = 0; i < waiter->turns; i++) {
+        dlock_lock *lock = api_lock(waiter->client, waiter->name, NULL);
+        waiter->result = dlock_acquire(lock, waiter->timeout_ms, NULL);
+        if (waiter->result == 0) order[atomic_fetch_add(&served, 1) % 16] = waiter->number;
+        if (waiter->result == 0) give_back(lock);
+        if (waiter->result != 0) dlock_free(lock);
+    }
+    return NULL;
+}
+
+static void wait_begin(struct waiter *waiter, dlock_client *client, const char *name, int turns, int64_t timeout_ms) {
+    *waiter = (struct waiter){
+        .client = client, .name = name, .turns = turns, .number = waiter->number, .timeout_ms = timeout_ms};
+    assert_int_equal(pthread_create(&waiter->thread, NULL, wait_in_turn, waiter), 0);
+}
+
+static void wait_end(struct waiter *waiter, int result) {
+    pthread_join(waiter->thread, NULL);
+    assert_int_equal(waiter->result, result);
+    dlock_close(waiter->client);
+}
+
+static void await_queue(int i, const char *name, int64_t length) {
+    for (int64_t until = now_ms() + 30000; ask_number(&member[i], "ZCARD {%s}:dlock:queue", name) != length;
+         sleep_ms(2))
+        if (now_ms() > until) fail_msg("member %d: not %d in the queue", i, (int)length);
+}
+
+static void count_begin(struct monitor *monitors) {
+    for (int i = 0; i < 3; i++) monitor_begin(&monitors[i], &member[i]);
+}
+
+static int count_end(struct monitor *monitors) {
+    int all = 0;
+    for (int i = 0; i < 3; i++) {
+        monitor_end(&monitors[i], &member[i]);
+        all += monitors[i].evalsha;
+    }
+    return all;
+}
+
+/* What `waiters` may ask in this time: each looks at all members twice a second, and gives back what it got. */
+static int looks(int waiters, int64_t ms) {
+    return waiters * (int)(ms / 450 + 1) * 6;
+}
+
+/* ---- all members are up ------------------------------------------------------------------------------------------ */
+
+/* One to line up; then its vote at the gate is confirmed, two others are asked, their fences are raised, and three
+ * members hear of the release. */
+static void a_hand_over_takes_nine_requests(void **state) {
+    enum { WAITERS = 4, TURNS = 50 };
+    struct waiter waiters[WAITERS] = {{0}};
+    struct monitor monitors[3];
+    (void)state;
+    dlock_client *client = quorum_of(3, QUIET);
+    dlock_lock *lock = take(client, "turns", NULL);
+    for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "turns", TURNS, 60000);
+    await_queue(0, "turns", WAITERS);
+    count_begin(monitors);
+    const int64_t begun_ms = now_ms();
+    give_back(lock);
+    for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
+    const int all = count_end(monitors);
+    assert_in_range(all, 0, 10 * WAITERS * TURNS + looks(WAITERS, now_ms() - begun_ms));
+    dlock_close(client);
+}
+
+/* Polls would be a hundred times as many. */
+static void waiting_takes_few_requests(void **state) {
+    enum { WAITERS = 4 };
+    struct waiter waiters[WAITERS] = {{0}};
+    struct monitor monitors[3];
+    (void)state;
+    dlock_client *client = quorum_of(3, QUIET);
+    dlock_lock *lock = take(client, "long", NULL);
+    for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "long", 1, 60000);
+    await_queue(0, "long", WAITERS);
+    count_begin(monitors);
+    const int64_t begun_ms = now_ms();
+    sleep_ms(2000);
+    const int all = count_end(monitors);
+    assert_in_range(all, 0, looks(WAITERS, now_ms() - begun_ms));
+    give_back(lock);
+    for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
+    dlock_close(client);
+}
+
+static void waiters_are_served_in_the_order_of_the_gate(void **state) {
+    enum { WAITERS = 8 };
+    struct waiter waiters[WAITERS] = {{0}};
+    (void)state;
+    dlock_client *client = quorum_of(3, QUIET);
+    dlock_lock *lock = take(client, "ordered", NULL);
+    served = 0;
+    for (int i = 0; i < WAITERS; i++) {
+        waiters[i].number = i;
+        wait_begin(&waiters[i], quorum_of(3, QUIET), "ordered", 1, 60000);
+        await_queue(0, "ordered", i + 1);
+    }
+    give_back(lock);
+    for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
+    for (int i = 0; i < WAITERS; i++) assert_int_equal(order[i], i);
+    dlock_close(client);
+}
+
+static void a_wait_that_ends_leaves_no_place(void **state) {
+    struct waiter waiter = {0};
+    (void)state;
+    dlock_client *client = quorum_of(3, QUIET);
+    dlock_lock *lock = take(client, "left", NULL);
+    wait_begin(&waiter, quorum_of(3, QUIET), "left", 1, 2000);
+    await_queue(0, "left", 1);
+    wait_end(&waiter, DLOCK_ETIMEDOUT);
+    await_queue(0, "left", 0);
+    give_back(lock);
+    for (int i = 0; i < 3; i++) await_free(i, "left");
+    dlock_close(client);
+}
+
+/* Somebody has the member's vote, and the same one for longer than it would take to try again. */
+static void await_kept(int i, const char *name) {
+    char before[DLOCK_TOKEN_MAX + 1] = "";
+    for (int64_t until = now_ms() + 30000; now_ms() < until; sleep_ms(150)) {
+        const char *token = ask_text(&member[i], "GET %s", name);
+        if (*token && strcmp(token, before) == 0) return;
+        snprintf(before, sizeof before, "%s", token);
+    }
+    fail_msg("member %d: nobody keeps %s", i, name);
+}
+
+/* Others have the majority, without the gate: who has the vote of that keeps it, and so nobody behind it is sent to ask
+ * in vain. */
+static void the_first_keeps_its_vote(void **state) {
+    struct waiter first = {.number = 1}, second = {.number = 2};
+    (void)state;
+    for (int i = 1; i < 3; i++) ask_text(&member[i], "SET kept somebody PX 600000");
+    served = 0;
+    wait_begin(&first, quorum_of(3, QUIET), "kept", 1, 60000);
+    await_kept(0, "kept");
+    wait_begin(&second, quorum_of(3, QUIET), "kept", 1, 60000);
+    await_queue(0, "kept", 1);
+    for (int i = 0; i < 200; i++) {
+        assert_int_equal(ask_number(&member[0], "EXISTS kept"), 1);
+        sleep_ms(2);
+    }
+    ask_number(&member[2], "DEL kept");
+    wait_end(&first, 0);
+    wait_end(&second, 0);
+    assert_int_equal(order[0], 1);
+}
+
+/* Somebody has the gate's vote for long, and no other: the others are a majority. */
+static void a_gate_alone_keeps_nobody_out(void **state) {
+    struct waiter waiter = {0};
+    (void)state;
+    dlock_client *client = quorum_of(3, QUIET);
+    ask_text(&member[0], "SET stuck 0123456789abcdef01234567.stuck PX 600000");
+    dlock_lock *lock = take(client, "stuck", NULL);
+    wait_begin(&waiter, quorum_of(3, QUIET), "stuck", 3, 60000);
+    await_queue(0, "stuck", 1);
+    give_back(lock);
+    wait_end(&waiter, 0);
+    assert_int_equal(ask_number(&member[0], "DEL stuck"), 1);
+    await_queue(0, "stuck", 0);
+    dlock_close(client);
+}
+
+/* ---- the gate is away -------------------------------------------------------------------------------------------- */
+
+static void a_gate_goes_and_comes(bool by_stopping) {
+    enum { WAITERS = 3 };
+    struct waiter waiters[WAITERS] = {{0}};
+    dlock_client *client = quorum_of(3, QUIET);
+    dlock_lock *lock = take(client, "moved", NULL);
+    for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "moved", 5, 60000);
+    await_queue(0, "moved", WAITERS);
+    (by_stopping ? member_stop : member_kill)(0);
+    await_queue(1, "moved", WAITERS);
+    (by_stopping ? member_continue : member_restart)(0);
+    await_queue(0, "moved", by_stopping ? WAITERS : WAITERS - 1); /* a restarted one grants its vote to the first */
+    await_queue(1, "moved", 0);
+    (by_stopping ? member_stop : member_kill)(0);
+    await_queue(1, "moved", WAITERS);
+    give_back(lock);
+    for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
+    (by_stopping ? member_continue : member_restart)(0);
+    for (int i = 0; i < 3; i++) {
+        await_queue(i, "moved", 0);
+        await_free(i, "moved");
+    }
+    dlock_close(client);
+}
+
+static void waiters_go_on_without_a_dead_gate(void **state) {
+    (void)state;
+    a_gate_goes_and_comes(false);
+}
+
+static void waiters_go_on_without_a_silent_gate(void **state) {
+    (void)state;
+    a_gate_goes_and_comes(true);
+}
+
+/* Who does not reach the first queues at another one: a release is heard at each. */
+static void clients_may_have_different_gates(void **state) {
+    enum { WAITERS = 4, TURNS = 20 };
+    struct waiter waiters[WAITERS] = {{0}};
+    char uri[500];
+    (void)state;
+    dlock_client *client = quorum_of(3, QUIET);
+    dlock_lock *lock = take(client, "cut", NULL);
+    for (int i = 0; i < WAITERS; i++) { /* port 9 has no server */
+        snprintf(uri, sizeof uri,
+                 "quorum:?" QUIET "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
+                 "&of=redis%%3A%%2F%%2F127.0.0.1:%d",
+                 i % 2 ? 9 : member[0].port, member[1].port, member[2].port);
+        wait_begin(&waiters[i], api_client("%s", uri), "cut", TURNS, 60000);
+    }
+    await_queue(0, "cut", WAITERS / 2);
+    await_queue(1, "cut", WAITERS / 2);
+    give_back(lock);
+    for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
+    dlock_close(client);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, members_three, members_none)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_hand_over_takes_nine_requests),
+        TEST(waiting_takes_few_requests),
+        TEST(waiters_are_served_in_the_order_of_the_gate),
+        TEST(a_wait_that_ends_leaves_no_place),
+        TEST(the_first_keeps_its_vote),
+        TEST(a_gate_alone_keeps_nobody_out),
+        TEST(waiters_go_on_without_a_dead_gate),
+        TEST(waiters_go_on_without_a_silent_gate),
+        TEST(clients_may_have_different_gates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
