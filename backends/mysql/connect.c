@@ -58,7 +58,7 @@ static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const s
     }
     maria->step = MARIA_IDLE;
     if (!maria->connected && maria->tls && mysql_errno(maria->link) == CR_SSL_CONNECTION_ERROR)
-        return maria_tls_rejected(maria, maria->handshake.host, err);
+        return maria_tls_rejected(maria, uri, host, err);
     if (!maria->connected) return maria_rejected(maria, err);
     if (!local) dlock_tune_tcp((int)mysql_get_socket(maria->link));
     return maria_tls_proved(maria, uri, host, err);
@@ -138,7 +138,7 @@ static int connect_one(struct maria *maria, const struct dlock_uri *uri, const s
     name_server(maria, host);
     maria->link = mysql_init(NULL);
     if (!maria->link || set_options(maria)) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    int rc = maria->tls ? maria_set_tls(maria, uri, err) : 0;
+    int rc = maria->tls ? maria_set_tls(maria, uri, host, err) : 0;
     if (rc == 0) rc = shake_hands(maria, uri, host, deadline_us, err);
     if (rc == 0) rc = check_version(maria, err);
     if (rc == 0) rc = set_session(maria, deadline_us, err);

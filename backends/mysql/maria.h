@@ -152,18 +152,21 @@ int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dloc
 
 /* ---- tls.c ------------------------------------------------------------------------------------------------------- */
 
-/* Sets the TLS options of a new link. Returns 0, EAUTH (a file cannot be read) or ENOMEM. */
-int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, struct dlock_error *err);
+/* Sets the TLS options of a new link. Returns 0, EAUTH (a file cannot be read, or this libmariadb cannot verify the
+ * host) or ENOMEM. */
+int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                  struct dlock_error *err);
 /* Called before and after this thread connects. */
 void maria_tls_begin(struct maria *maria, int64_t deadline_us);
 void maria_tls_end(void);
 /* Sets the name that the certificate must have. Called once the socket exists. */
 void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host);
-/* Checks that an established connection uses TLS, and that the certificate was verified. Returns 0 or EPROTO. */
+/* Checks that an established connection uses TLS, and that the certificate was verified. Returns 0, EPROTO or EAUTH. */
 int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                      struct dlock_error *err);
 /* Reports a failed handshake. Returns EAUTH, EPROTO or EUNAVAILABLE. */
-int maria_tls_rejected(struct maria *maria, const char *name, struct dlock_error *err);
+int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                       struct dlock_error *err);
 
 /* ---- connect.c --------------------------------------------------------------------------------------------------- */
 

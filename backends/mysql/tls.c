@@ -9,6 +9,12 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+/* MARIADB_TLS_VERIFY_STATUS, which the headers before 3.4 do not have. */
+enum { VERIFY_STATUS = 37 };
+#ifdef MARIADB_TLS_VERIFY_TRUST
+_Static_assert(VERIFY_STATUS == (int)MARIADB_TLS_VERIFY_STATUS, "libmariadb has changed its numbers");
+#endif
+
 /* The connection whose handshake this thread runs: the hook gets no more than a descriptor. */
 static _Thread_local struct maria *current;
 
@@ -28,6 +34,21 @@ static int check_files(const struct maria *maria, const struct dlock_uri *uri, s
                               words[i], path, strerror(errno));
     }
     return 0;
+}
+
+/* libmariadb 3.4 and newer trust a server on this machine, and one that knows the password, where 3.3 trusts only the
+ * certificate. */
+static bool trusts_more(void) {
+    return mysql_get_client_version() >= 30400;
+}
+
+/* They take a server that is called by these addresses for one on this machine; it may be the near end of a tunnel. */
+static int check_name(const struct maria *maria, const char *name, struct dlock_error *err) {
+    if (!trusts_more() || (strcmp(name, "127.0.0.1") != 0 && strcmp(name, "::1") != 0)) return 0;
+    return dlock_fail(err, DLOCK_EAUTH,
+                      "TLS with MySQL at %s: this version of libmariadb does not compare a certificate with %s: write "
+                      "localhost, or sni= and the name in the certificate",
+                      maria->where, name);
 }
 
 /* Waits in the handshake. libmariadb does not close the descriptor meanwhile, so a forked child may close it. If
@@ -50,7 +71,8 @@ static int wait_in_handshake(my_socket fd, my_bool is_read, int timeout) {
     return happened && !current->handshake.has_ended;
 }
 
-int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, struct dlock_error *err) {
+int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                  struct dlock_error *err) {
     /* OpenSSL runs on the stack that libmariadb allocates for its non-blocking calls, so that has to be larger. The
      * empty passphrase keeps OpenSSL from asking for one at the terminal. */
     size_t stack = (size_t)256 * 1024;
@@ -58,6 +80,7 @@ int maria_set_tls(struct maria *maria, const struct dlock_uri *uri, struct dlock
     const char *ca = dlock_uri_get(uri, "ca"), *cert = dlock_uri_get(uri, "cert"), *key = dlock_uri_get(uri, "key");
     MYSQL *link = maria->link;
     int rc = check_files(maria, uri, err);
+    if (rc == 0 && verify) rc = check_name(maria, sni_of(uri, host), err);
     if (rc != 0) return rc;
     if (mysql_options(link, MYSQL_OPT_NONBLOCK, &stack) || mysql_options(link, MYSQL_OPT_SSL_ENFORCE, &enforce) ||
         mysql_options(link, MYSQL_OPT_SSL_VERIFY_SERVER_CERT, &verify) ||
@@ -93,6 +116,13 @@ void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const stru
     setsockopt(maria->fd - 1, SOL_SOCKET, SO_SNDTIMEO, &moment, sizeof moment);
 }
 
+static int untrusted(const struct maria *maria, const char *why, const char *name, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EAUTH,
+                      "TLS with MySQL at %s: %.200s (its certificate has to be in force, for \"%.80s\", and of an "
+                      "authority in ca=)",
+                      maria->where, why, name);
+}
+
 /* Does not rely on the behaviour of one version of libmariadb: it falls back to plain text if the server has no TLS and
  * the certificate need not be verified. */
 int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
@@ -105,10 +135,16 @@ int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const str
     if (!maria->insecure && strcmp(maria->link->host, sni_of(uri, host)) != 0)
         return dlock_fail(err, DLOCK_EPROTO, "libmariadb has compared the certificate of MySQL at %s with another name",
                           maria->where);
+    /* Without ca= it would accept a self-signed certificate if the server knows the password. */
+    unsigned faults = 0;
+    if (trusts_more() && !maria->insecure && !dlock_uri_get(uri, "ca") &&
+        (mariadb_get_infov(maria->link, (enum mariadb_value)VERIFY_STATUS, &faults) != 0 || faults != 0))
+        return untrusted(maria, "the certificate is self-signed", sni_of(uri, host), err);
     return 0;
 }
 
-int maria_tls_rejected(struct maria *maria, const char *name, struct dlock_error *err) {
+int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
+                       struct dlock_error *err) {
     const char *why = mysql_error(maria->link);
     if (maria->handshake.is_late)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to MySQL at %s: no answer in time to TLS",
@@ -119,8 +155,5 @@ int maria_tls_rejected(struct maria *maria, const char *name, struct dlock_error
                           maria->where);
     if (strstr(why, "does not support"))
         return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s has no TLS: without TLS it is mysql://", maria->where);
-    return dlock_fail(err, DLOCK_EAUTH,
-                      "TLS with MySQL at %s: %.200s (its certificate has to be in force, for \"%.80s\", and of an "
-                      "authority in ca=)",
-                      maria->where, why, name);
+    return untrusted(maria, why, sni_of(uri, host), err);
 }

@@ -289,6 +289,15 @@ int mysql_options(MYSQL *link, enum mysql_option option, const void *value) {
     return 0;
 }
 
+unsigned long mysql_get_client_version(void) {
+    return 30300;
+}
+
+my_bool mariadb_get_infov(MYSQL *link, enum mariadb_value value, void *arg, ...) {
+    (void)link, (void)value, (void)arg;
+    return 0;
+}
+
 my_socket mysql_get_socket(MYSQL *link) {
     (void)link;
     return -1;
