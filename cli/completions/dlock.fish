@@ -55,7 +55,7 @@ function __dlock_complete
         set i (math $i + 1)
         if test -z "$ended"; and test "$option" = --
             set ended yes
-        else if test -z "$ended"; and string match -q -- '-?*' $option
+        else if test -z "$ended"; and string match -qr -- '^-.' $option
             set -l at (contains -i -- $option $options)
             if test -n "$at"; and test $values[$at] != nothing
                 if test $i -gt (count $words)

@@ -173,7 +173,8 @@ with client.lock(name):
 class Fork(support.Case):
     def test_child(self):
         code = """
-import gc, os
+import gc, os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12 and newer, about any fork beside threads
 client = dlock.Client(uri)
 lock = client.lock(name)
 with lock as grant:
