@@ -1,12 +1,12 @@
-/* Acquire by majority: the votes, the fence, and waiting at the gate. */
+/* Acquire by majority: votes, fences, and waiting at the gate. */
 #include "quorum.h"
 
 enum {
-    RETRY_MIN_MS = 5, /* for whoever has a part of the votes */
+    RETRY_MIN_MS = 5, /* pause of a client that got some of the votes */
     RETRY_MAX_MS = 50,
-    LOOK_MS = 500,          /* a waiter asks all members that often */
-    SOON_MS = LOOK_MS - 50, /* … or a little earlier, when something else makes it ask */
-    CONTENDED_US = 10000000 /* after a lock was busy somewhere, one is asked for at the gate first */
+    LOOK_MS = 500,          /* interval at which a waiter asks all members */
+    SOON_MS = LOOK_MS - 50, /* a waiter that asks anyway asks all members after this time */
+    CONTENDED_US = 10000000 /* for this long after a lock was found busy, locks are asked for at the gate first */
 };
 
 static int64_t between(struct quorum *quorum, int64_t low, int64_t high) {
@@ -29,7 +29,7 @@ static bool is_decided(const struct quorum_round *round, int64_t now_us) {
     return true;
 }
 
-/* The result of a claim that no majority has granted. */
+/* Sets the result of a claim that no majority has granted. */
 static void refuse(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                    size_t i) {
     struct quorum *quorum = request->quorum;
@@ -42,7 +42,7 @@ static void refuse(struct quorum_request *request, const struct quorum_round *ro
         claim->ready_ms = quorum_ready_ms(round, i, majority - votes->yes);
     } else if (quorum_answered(votes) >= majority) {
         claim->result = DLOCK_EBUSY;
-        /* Those who have split the votes must not meet again. */
+        /* Clients that have split the votes must not collide again. */
         if (votes->yes > 0) claim->retry_ms = between(quorum, RETRY_MIN_MS, RETRY_MAX_MS);
     } else {
         quorum_fail(request, round, votes, claim, DLOCK_EUNAVAILABLE);
@@ -61,8 +61,9 @@ static void give_back(struct quorum *quorum, struct dlock_claim *claim, uint32_t
 
 /* ---- the fence --------------------------------------------------------------------------------------------------- */
 
-/* The fence of a grant is the greatest of its members'. It counts once a majority has stored it, or a greater one, so
- * that each later majority has met it. Members that are behind it are told; with what they give back. */
+/* Makes the fences of grants count. A grant's fence is the greatest one of its members. It counts once a majority has
+ * stored it, or a greater one, so that every later majority includes a member that knows it. Members that are behind it
+ * are told. A grant whose fence cannot be stored by a majority is given back. */
 static void raise_fences(struct quorum_request *request, const struct quorum_round *first) {
     struct quorum *quorum = request->quorum;
     struct quorum_votes votes[QUORUM_BATCH];
@@ -103,10 +104,10 @@ static size_t index_of(const struct quorum_member *member) {
     return (size_t)(member - member->quorum->members);
 }
 
-/* Gives back what a claim has from before, but for its place at the gate. */
+/* Begins a new try of a claim, after giving back what it has from earlier tries, except its place at the gate. */
 static void begin_try(struct quorum *quorum, const struct quorum_member *gate, struct dlock_claim *claim) {
     const uint64_t place = claim->state[QUORUM_PLACE];
-    if (claim->state[QUORUM_FENCE]) { /* granted, to no use */
+    if (claim->state[QUORUM_FENCE]) { /* the grant came to nothing */
         give_back(quorum, claim, quorum_everybody(quorum));
         claim->state[QUORUM_FENCE] = claim->state[QUORUM_PLACE] = 0;
     } else if (place != 0 && (!gate || quorum_place_at(place) != index_of(gate))) {
@@ -116,14 +117,14 @@ static void begin_try(struct quorum *quorum, const struct quorum_member *gate, s
     claim->state[QUORUM_TRIES]++;
 }
 
-/* Whether only the gate is to be asked at first: not if nobody was seen to contend lately, nor when it is time to look
- * whether the others say the same. */
+/* True if only the gate is to be asked first. False if no contention was seen lately, or if it is time to check what
+ * the other members say. */
 static bool asks_gate_first(const struct quorum *quorum, const struct dlock_claim *claim, int64_t now_us) {
     if (claim->state[QUORUM_PLACE] == 0) return now_us < quorum->contended_until_us;
     return (uint64_t)now_us / 1000 - claim->state[QUORUM_LOOKED] < SOON_MS;
 }
 
-/* What the gate has said of a claim; NULL: nothing yet, or it is away. */
+/* Returns the gate's answer about a claim; NULL: there is none yet, or the gate is away. */
 static const struct dlock_claim *answer_of(const struct quorum_round *round, const struct quorum_member *gate,
                                            size_t i) {
     const struct quorum_part *part = gate ? &round->parts[index_of(gate)] : NULL;
@@ -134,7 +135,7 @@ static bool gate_has_answered(const struct quorum_round *round, int64_t now_us) 
     return quorum_count(round, 0, now_us).open == 0;
 }
 
-/* Whether the gate has a place for each claim, in the queue of holders that will hand over. */
+/* True if each claim has a place in the gate's queue, behind holders that will hand over. */
 static bool all_queue(const struct quorum_round *round, const struct quorum_member *gate) {
     for (size_t i = 0; i < round->n; i++) {
         const struct dlock_claim *answer = answer_of(round, gate, i);
@@ -143,13 +144,13 @@ static bool all_queue(const struct quorum_round *round, const struct quorum_memb
     return true;
 }
 
-/* A claim that is busy keeps its place at the gate, or the vote that it got there, so that nobody else is sent to ask
- * the others in vain. When to ask again, then. */
+/* Lets a busy claim keep its place at the gate, or its vote there, so that no other waiter is sent to ask the other
+ * members in vain; sets when it asks again. False: it keeps nothing. */
 static bool keep_place(struct quorum *quorum, const struct quorum_member *gate, const struct dlock_claim *answer,
                        struct dlock_claim *claim, bool handed) {
     if (!answer || claim->result != DLOCK_EBUSY || (answer->result != DLOCK_EBUSY && answer->result != 0)) return false;
     if (answer->result == 0)
-        claim->retry_ms = handed ? 1 : between(quorum, RETRY_MIN_MS, RETRY_MAX_MS); /* its release may be on its way */
+        claim->retry_ms = handed ? 1 : between(quorum, RETRY_MIN_MS, RETRY_MAX_MS); /* the release may be under way */
     else
         claim->retry_ms = answer->retry_ms < LOOK_MS ? answer->retry_ms : LOOK_MS;
     if (claim->state[QUORUM_PLACE] == 0)
@@ -157,7 +158,7 @@ static bool keep_place(struct quorum *quorum, const struct quorum_member *gate, 
     return true;
 }
 
-/* What its answers say about the gate itself. */
+/* Evaluates what an answer of the gate says about the gate itself. */
 static void judge(struct quorum_member *gate, const struct dlock_claim *answer, int64_t now_us) {
     if (!answer) return;
     if (answer->hints & DLOCK_HINT_UNHEARD) quorum_unheard(gate, now_us);
@@ -170,9 +171,9 @@ static void judge(struct quorum_member *gate, const struct dlock_claim *answer, 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 struct question {
-    struct quorum_member *gate; /* NULL: nobody is to queue */
-    bool gate_first;            /* the others only if that does not settle it */
-    bool handed;                /* the gate has just handed one to a waiter, and so all are asked at once */
+    struct quorum_member *gate; /* NULL: no claim is to queue */
+    bool gate_first;            /* the others are asked only if the gate's answer does not suffice */
+    bool handed;                /* the gate has just granted one of the names to a waiter: all members are asked */
 };
 
 static struct question prepare(struct quorum *quorum, struct dlock_claim *const *claims, size_t n) {
@@ -206,7 +207,7 @@ static void ask(struct quorum_round *round, const struct question *question) {
     if (!all_queue(round, question->gate)) quorum_ask(round, all & ~(1U << gate), is_decided);
 }
 
-/* What the round has brought the i-th claim. */
+/* Sets the result of the i-th claim. */
 static void settle(struct quorum_request *request, const struct quorum_round *round, const struct question *question,
                    size_t i, int64_t now_us) {
     struct quorum *quorum = request->quorum;
@@ -227,7 +228,7 @@ static void settle(struct quorum_request *request, const struct quorum_round *ro
     const uint64_t place = claim->state[QUORUM_PLACE];
     const bool keeps = keep_place(quorum, question->gate, answer, claim, question->handed);
     const uint64_t kept = claim->state[QUORUM_PLACE];
-    claim->state[QUORUM_PLACE] = place; /* what is given back has the tokens of this round */
+    claim->state[QUORUM_PLACE] = place; /* the grants given back have the tokens of this round */
     give_back(quorum, claim, keeps ? back & ~at_gate : back | at_gate);
     claim->state[QUORUM_PLACE] = keeps ? kept : 0;
 }

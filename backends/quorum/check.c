@@ -1,4 +1,4 @@
-/* The doctor: every member's findings, and those of the quorum itself. */
+/* The `check` operation: every member's findings, and those about the quorum itself. */
 #include "quorum.h"
 
 struct relay {
@@ -13,7 +13,7 @@ static int pass_on(const struct dlock_finding *finding, void *arg) {
     return relay->report.ended;
 }
 
-/* On a connection of its own: the worker's may be in use for long. */
+/* Checks a member over a connection of its own: the worker's may be in use for long. */
 static void check_member(struct quorum_member *member, struct relay *relay, int timeout_ms) {
     const struct dlock_backend *backend = member->server.backend;
     struct dlock_error why = {0};

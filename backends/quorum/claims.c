@@ -3,7 +3,8 @@
 
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
-/* Enough have it, or enough have said that they have lost it, or nobody is left to be waited for. */
+/* True if, for each claim, a majority has renewed it, or so many members have lost it that no majority can, or no
+ * further answer is worth waiting for. */
 static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
     const unsigned majority = (unsigned)round->quorum->majority, rest = (unsigned)round->quorum->n - majority;
     for (size_t i = 0; i < round->n; i++) {
@@ -39,9 +40,9 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
         if (votes.said_lost) request.chosen[request.n_chosen++] = claims[i];
         missing |= votes.said_lost;
     }
-    /* A member that was restarted, and whose quarantine is over, gets to know the holders again, and so does one that was
-     * another's for a moment when they asked; the next renewal tells it their fences. It may be the one that is missing to
-     * a majority when the next member fails. */
+    /* Members that have lost a claim are asked to grant it again: they were restarted and their quarantine is over, or
+     * another client had the lock there for a moment when this one asked. The next renewal tells them the fence. Such a
+     * member may be the one that a majority lacks when the next member fails. */
     quorum_leave_word(request.quorum, QUORUM_ACQUIRE, request.chosen, request.n_chosen, missing,
                       (int64_t)timeout_ms * 1000);
     quorum_end(&request, memory, round);
@@ -73,19 +74,19 @@ static int release(void *memory, struct dlock_claim *const *claims, size_t n, in
             quorum_fail(&request, round, &votes, claims[i], DLOCK_EUNAVAILABLE);
         else
             claims[i]->result = votes.lost > request.quorum->n - majority ? DLOCK_ELOST : 0;
-        if (dlock_now_us() >= request.quorum->contended_until_us) claims[i]->retry_ms = 0; /* nobody waits */
+        if (dlock_now_us() >= request.quorum->contended_until_us) claims[i]->retry_ms = 0; /* no waiters are known */
     }
     quorum_end(&request, memory, round);
     return 0;
 }
 
-/* A process that has died may have been in a further try, of which its guardian knows nothing. */
+/* The guardian of a dead process knows one try, and the process may already have been in the next one. */
 static void release_next_try(void *memory, struct dlock_claim *claim, int64_t deadline_us) {
     const int result = claim->result;
     const int64_t left_ms = (deadline_us - dlock_now_us()) / 1000;
     const uint64_t place = claim->state[QUORUM_PLACE];
     claim->state[QUORUM_PLACE] = 0;
-    if (claim->state[QUORUM_TRIES] == 0) claim->state[QUORUM_TRIES] = 1; /* its first one has this token, too */
+    if (claim->state[QUORUM_TRIES] == 0) claim->state[QUORUM_TRIES] = 1; /* its first try has this token, too */
     claim->state[QUORUM_TRIES]++;
     if (release(memory, &claim, 1, left_ms > 0 ? (int)left_ms : 1, NULL) != 0) claim->result = DLOCK_EUNAVAILABLE;
     claim->state[QUORUM_TRIES]--;

@@ -1,20 +1,20 @@
-/* Waiters queue at one member, the gate: the first in the order of the URIs that is up and can tell of a turn. Each
- * client has a further connection to its gate, which brings that. */
+/* Waiters queue at one member, the gate: the first, in the order of the URIs, that is up and can send wake-ups. Each
+ * client has a further connection to its gate, the ear, which receives them. */
 #include "quorum.h"
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
 enum {
-    SILENT_US = 100000, /* a member that takes longer is not waited for if there is another way */
-    LISTEN_MS = 1000,   /* for an attempt to listen */
-    PAUSE_US = 1000000, /* after one in vain; and a connection that brings no wake-ups is not made anew more often */
-    PROBE_US = 1000000  /* between two probes, and for the answer */
+    SILENT_US = 100000, /* a member that takes longer counts as silent */
+    LISTEN_MS = 1000,   /* time for an attempt to listen */
+    PAUSE_US = 1000000, /* pause after a failed attempt, and least interval between two ears of a member */
+    PROBE_US = 1000000  /* interval between two probes, and the time for an answer */
 };
 
 bool quorum_is_silent(const struct quorum_member *member, int64_t now_us, int64_t *at_us) {
     if (member->state != QUORUM_UP && member->tried) return true;
-    const int64_t since_us = member->busy_us ? member->busy_us : now_us; /* it is about to begin */
+    const int64_t since_us = member->busy_us ? member->busy_us : now_us; /* idle: it is about to begin */
     if (since_us + SILENT_US <= now_us) return true;
     if (since_us + SILENT_US < *at_us) *at_us = since_us + SILENT_US;
     return false;
@@ -39,12 +39,12 @@ struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us) {
         struct quorum_member *member = &quorum->members[i];
         if (!is_usable(member, now_us)) continue;
         if (member->hears) return member;
-        if (now_us >= member->listen_us) pthread_cond_signal(&member->work); /* it listens, in a moment */
+        if (now_us >= member->listen_us) pthread_cond_signal(&member->work); /* the worker begins to listen */
     }
     return NULL;
 }
 
-/* Whether no member before it is one at which to queue. */
+/* True if no earlier member can be the gate. */
 static bool is_first(const struct quorum_member *member, int64_t now_us) {
     for (const struct quorum_member *other = member->quorum->members; other < member; other++)
         if (other->hears && is_usable(other, now_us)) return false;
@@ -60,7 +60,7 @@ void quorum_gate_moved(struct quorum *quorum) {
     for (size_t i = 0; i < quorum->n; i++) pthread_cond_signal(&quorum->members[i].work);
 }
 
-/* 16 names, by their hashes: two that meet cost a round trip, or save one too many. */
+/* Returns the entry of a name's hash. Two names with one entry cost a round trip more or less. */
 static uint64_t *handed(struct quorum *quorum, uint64_t hash) {
     return &quorum->handed[hash % (sizeof quorum->handed / sizeof quorum->handed[0])];
 }
@@ -72,7 +72,8 @@ bool quorum_was_handed(struct quorum *quorum, const char *name) {
     return was;
 }
 
-/* What the gate grants is one vote, and the others' are to be asked for at once. False: nobody has to know. */
+/* Turns a member's wake-up into one for the core. A grant of the gate is one vote only, so it becomes a LOOK, after
+ * which the others are asked at once. False: the core need not know. */
 static bool translate(struct quorum_member *member, struct dlock_wake *wake) {
     struct quorum *quorum = member->quorum;
     if (wake->kind == DLOCK_WAKE_HEARD) member->probed_us = 0;
@@ -150,7 +151,6 @@ void quorum_unheard(struct quorum_member *member, int64_t now_us) {
     if (now_us >= member->listen_us) quorum_deafen(member);
 }
 
-/* A connection may stay open although nothing passes it any more. */
 void quorum_probe_gate(struct quorum_member *member, int64_t now_us) {
     struct dlock_error err;
     if (!member->server.backend->probe || now_us < member->probed_us + PROBE_US || now_us < member->listen_us) return;
@@ -160,7 +160,7 @@ void quorum_probe_gate(struct quorum_member *member, int64_t now_us) {
         member->probed_us = now_us;
 }
 
-/* Leaves the mutex meanwhile. */
+/* Closes the member's ear. Leaves the mutex meanwhile. */
 static void stop_listening(struct quorum_member *member) {
     quorum_deafen(member);
     pthread_mutex_unlock(&member->quorum->mutex);
@@ -182,7 +182,7 @@ static int connect_ear(struct quorum_member *member) {
     return rc == 0 && member->ear_fd < 0 ? DLOCK_EPROTO : rc;
 }
 
-/* The same. */
+/* Connects the member's ear. Leaves the mutex meanwhile. */
 static void start_listening(struct quorum_member *member) {
     struct quorum *quorum = member->quorum;
     struct epoll_event event = {.events = EPOLLIN};

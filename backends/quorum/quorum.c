@@ -1,4 +1,4 @@
-/* The operation table and connections.
+/* The table of operations, connect and disconnect.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { END_US = 100000 }; /* for workers to do what is left to do when the connection is closed */
+enum { END_US = 100000 }; /* longest wait, when the connection is closed, for workers to finish */
 
 /* ---- connecting -------------------------------------------------------------------------------------------------- */
 
@@ -44,7 +44,8 @@ static size_t count(const struct quorum *quorum, enum quorum_member_state state,
     return n;
 }
 
-/* Which error it is that keeps a majority from being reached: one that is final only if so many say it. */
+/* Reports why no majority can be reached. A code other than EUNAVAILABLE is returned only if so many members report it
+ * that no majority is left. */
 static int verdict(const struct quorum *quorum, struct dlock_error *err) {
     const struct quorum_member *one = NULL;
     const size_t up = count(quorum, QUORUM_UP, NULL), down = count(quorum, QUORUM_DOWN, &one);
@@ -91,7 +92,7 @@ static bool all_ended(const struct quorum *quorum) {
     return true;
 }
 
-/* A worker that hangs is left alone: it ends when its request does, and frees what is left. */
+/* Ends the workers. One that hangs is left alone: it ends when its request does, and frees what is left. */
 static void quorum_disconnect(void *memory) {
     struct quorum_conn *conn = memory;
     struct quorum *quorum = conn->quorum;

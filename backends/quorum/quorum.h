@@ -1,18 +1,18 @@
-/* A majority of independent servers as one: a lock is held as long as most of the members say so. How each member is
- * talked to is another backend's matter, which the core lends (dlock_peer.open_member).
+/* A majority of independent servers as one server: a lock is held as long as a majority of the members say so. The
+ * members are used through other backends, which the core provides (dlock_peer.open_member).
  *
  * Every member has a thread, its worker, since a backend's operations block. A request becomes one part for each
- * member, with copies of the claims, and returns as soon as its outcome is decided: a part that is still on the way then
- * goes on without it. The parts of a member are worked on in the order in which they came, those that can go together in
- * one request, so that what gives up a try is executed behind that, on each member, however slow. All threads of a client
- * share these lines: the backend is THREADSAFE.
+ * member, with copies of the claims, and returns as soon as its outcome is decided: a part that is still under way then
+ * goes on without it. The parts of a member are worked on in the order in which they came, and consecutive parts that
+ * can share a request are sent together. So the request that gives up a try is executed after that try on each member,
+ * however slow. All threads of a client share these queues: the backend is THREADSAFE.
  *
- * Waiters queue at one member, the gate, and ask the others only when that has granted them its vote: then they ask all at
- * once. Meanwhile they keep their place there, or the vote, under the token of the try that got it. Twice a second they
- * ask all members whatever the gate says, so that no member alone keeps anybody out.
+ * Waiters queue at one member, the gate. Only when the gate has granted a waiter its vote, the others are asked, all at
+ * once. Until then the waiter keeps its place at the gate, or the vote, under the token of the try that got it. Twice a
+ * second each waiter asks all members whatever the gate says, so that no single member can keep a client out.
  *
- * State outside the connection: none. What a worker needs is counted by references; one that hangs in a request to a
- * silent member when the connection is closed ends when that does, and frees what it has.
+ * State outside the connection: none. What a worker needs is reference-counted. A worker that hangs in a request to a
+ * silent member when the connection is closed ends when that request does, and frees what is left.
  *
  * The files; each calls those below it only:
  *   quorum
@@ -33,22 +33,22 @@
 
 enum { QUORUM_LEAST = 3, QUORUM_MOST = 9 };
 
-/* What a claim's `state` keeps: its fence, once it is granted; how often it was asked for; its place, which
- * quorum_place() makes, or 0; when all members were asked for it last. Members know each of these tries by a token of its
- * own, so that a late duplicate of what gave one up does nothing to the next. One member goes on with that of an earlier
- * try: the one where it has its place. */
+/* Indexes of dlock_claim.state: the claim's fence, once it is granted; how often it was asked for; its place, made by
+ * quorum_place(), or 0; when all members were last asked for it. Members know each of these tries by a token of its
+ * own, so that a late duplicate of the request that gave one up does not affect the next. One member keeps the token of
+ * an earlier try: the one where the claim has its place. */
 enum { QUORUM_FENCE, QUORUM_TRIES, QUORUM_PLACE, QUORUM_LOOKED };
 
-/* The member, and the try whose token it knows. */
+/* Returns a place: the member, and the number of the try whose token it knows. */
 static inline uint64_t quorum_place(size_t member, uint64_t try) {
     return try << 8 | (member + 1);
 }
-/* What is greater than each of a member: none. */
+/* Returns the index of a place's member; greater than every index if there is no place. */
 static inline size_t quorum_place_at(uint64_t place) {
     return (size_t)(place & 0xff) - 1;
 }
 
-/* The only key of its own. */
+/* The backend's only URI key. */
 #define QUORUM_KEY "of"
 
 enum quorum_verb { QUORUM_ACQUIRE, QUORUM_RENEW, QUORUM_RELEASE };
@@ -56,42 +56,42 @@ enum quorum_verb { QUORUM_ACQUIRE, QUORUM_RENEW, QUORUM_RELEASE };
 enum quorum_part_state {
     QUORUM_UNUSED, /* the member is not asked */
     QUORUM_LINED_UP,
-    QUORUM_RUNNING, /* its claims belong to the worker */
+    QUORUM_RUNNING, /* the worker is using its claims */
     QUORUM_DONE
 };
 
 /* One member's share of a request. */
 struct quorum_part {
     struct quorum_round *round;
-    struct quorum_part *next; /* in the member's line */
+    struct quorum_part *next; /* in the member's queue */
     enum quorum_part_state state;
-    bool sent;  /* or about to be */
-    bool again; /* for the second time: the connection had died unnoticed */
-    int rc;     /* of the call; then the claims' results mean nothing */
+    bool sent;  /* it was sent, or is about to be */
+    bool again; /* sent for the second time: the connection had died unnoticed */
+    int rc;     /* result of the call; if not 0, the claims' results mean nothing */
     struct dlock_error err;
     struct dlock_claim *claims;
 };
 
-/* One request to the members. Freed with the last of its parts and its caller. */
+/* One request to the members. Its parts and its caller hold references. */
 struct quorum_round {
     struct quorum *quorum;
     unsigned refs;
     enum quorum_verb verb;
-    size_t n;            /* claims */
-    int64_t deadline_us; /* nobody waits for it after this */
-    int64_t until_us;    /* a part that was not begun by then is not sent */
+    size_t n;            /* number of claims */
+    int64_t deadline_us; /* its caller waits until this */
+    int64_t until_us;    /* a part that was not begun by this time is not sent */
     bool awaited;
-    bool given_up; /* parts that were not begun are not sent */
+    bool given_up; /* parts that were not begun are not sent any more */
     bool (*decided)(const struct quorum_round *round, int64_t now_us);
     pthread_cond_t changed;
-    uint32_t *counted; /* for each claim: bits of members that count as if they had said yes */
+    uint32_t *counted; /* for each claim: bits of members that count as having said yes */
     struct quorum_part parts[QUORUM_MOST];
 };
 
 enum quorum_member_state {
-    QUORUM_CONNECTING, /* silent, but for a moment when it does so for the first time */
+    QUORUM_CONNECTING, /* counts as silent, but not at first during its first attempt */
     QUORUM_UP,
-    QUORUM_DOWN /* until retry_us */
+    QUORUM_DOWN /* no attempt to connect before retry_us */
 };
 
 struct quorum_member {
@@ -101,43 +101,43 @@ struct quorum_member {
     bool started, ended;
     pthread_cond_t work;
     enum quorum_member_state state;
-    bool told_down;                   /* the log has it */
-    struct dlock_error why;           /* it is not UP */
-    int64_t retry_us, pause_us;       /* the next attempt to connect */
-    bool tried;                       /* it has connected, or failed to */
-    int64_t busy_us;                  /* since when it works on a part, or connects; 0: it does not */
-    bool used;                        /* the connection has carried a request */
-    struct quorum_part *first, *last; /* its line */
+    bool told_down;                   /* a message about that was logged */
+    struct dlock_error why;           /* why it is not UP */
+    int64_t retry_us, pause_us;       /* time of, and pause before, the next attempt to connect */
+    bool tried;                       /* its first attempt to connect has ended */
+    int64_t busy_us;                  /* since when the worker is busy with a part or connecting; 0: it is idle */
+    bool used;                        /* the connection has carried a request without failing */
+    struct quorum_part *first, *last; /* its queue */
     size_t lined_up;
-    atomic_bool live; /* `conn` may own descriptors: read in a forked child */
+    atomic_bool live; /* `conn` may have descriptors; read in a forked child */
     void *conn;
-    atomic_bool checking; /* the same for the doctor's */
+    atomic_bool checking; /* the same for check_conn */
     void *check_conn;
 
-    int64_t unready_until_us; /* it has said that it grants nothing before */
-    bool hears;               /* `ear` brings wake-ups, and is the thread's that reads them, with the mutex */
-    int64_t listen_us;        /* not to be connected anew before */
-    int64_t probed_us;        /* since when a probe is unanswered; 0: none is */
+    int64_t unready_until_us; /* until then it grants nothing, by its own word */
+    bool hears;               /* `ear` is listening, and used under the mutex by the thread that reads wake-ups */
+    int64_t listen_us;        /* earliest next attempt to listen */
+    int64_t probed_us;        /* when the unanswered probe was sent; 0: there is none */
     int ear_fd;
-    atomic_bool ear_live; /* as `live` */
+    atomic_bool ear_live; /* the same for `ear` */
     void *ear;
 };
 
-/* Freed with the connection and the last worker. */
+/* The connection and each worker hold a reference. */
 struct quorum {
-    pthread_mutex_t mutex;  /* guards all that is not marked otherwise; nothing blocks with it */
-    pthread_cond_t changed; /* a member's state, or a worker's end */
+    pthread_mutex_t mutex;  /* guards everything that is not marked otherwise; never held across blocking calls */
+    pthread_cond_t changed; /* signals changes of a member's state, and the end of a worker */
     unsigned refs;
     bool closing;
     size_t n, majority;
     uint64_t random;
-    int64_t contended_until_us; /* waiters ask the gate alone at first */
+    int64_t contended_until_us; /* until then waiters ask the gate first */
 
-    bool listening;      /* somebody reads wake-ups */
-    int event, epoll;    /* descriptors: `look` was set; this, and the ears; -1: none */
-    bool look;           /* everybody should ask again */
-    uint64_t handed[16]; /* names that the gate has handed to a waiter, by their hashes */
-    char woken[256];     /* the last wake-up's name */
+    bool listening;      /* the core listens for wake-ups */
+    int event, epoll;    /* descriptors: event signals `look`; epoll polls event and the ears; -1: none */
+    bool look;           /* all waiters have to ask again */
+    uint64_t handed[16]; /* hashes of names that the gate has granted to waiters */
+    char woken[256];     /* name of the last wake-up */
     struct quorum_member members[QUORUM_MOST];
 };
 
@@ -149,96 +149,98 @@ struct quorum_conn {
 /* ---- settings.c: the URI ---- */
 
 int quorum_accepts(const struct dlock_uri *uri, struct dlock_error *err);
-/* Opens the members. EINVAL, ENOTSUP, as dlock_peer.open_member. */
+/* Opens the members. Returns 0, EINVAL, ENOTSUP, or as dlock_peer.open_member. */
 int quorum_open_members(struct quorum *quorum, const struct dlock_uri *uri, const struct dlock_peer *peer,
                         struct dlock_error *err);
 void quorum_close_members(struct quorum *quorum);
 
 /* ---- gate.c: with the mutex ---- */
 
-/* Whether no answer is to be expected soon from a member that has a part to answer. *at_us becomes less where it will
- * count as silent at that time. */
+/* True if no answer can be expected soon from a member that has a part to answer. Otherwise lowers *at_us to the time
+ * at which the member will count as silent, if that is earlier. */
 bool quorum_is_silent(const struct quorum_member *member, int64_t now_us, int64_t *at_us);
-/* The member at which waiters queue; NULL: there is none at the moment. */
+/* Returns the gate, the member at which waiters queue; NULL: there is none at the moment. */
 struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us);
-/* It may be another one than before: everybody asks again, and each worker looks whether it has to listen. */
+/* Called when the gate may have changed: all waiters ask again, and each worker checks whether it has to listen. */
 void quorum_gate_moved(struct quorum *quorum);
-/* Whether the gate has handed the name to a waiter of this client since the last call. */
+/* True if the gate has granted the name to a waiter of this client since the last call. */
 bool quorum_was_handed(struct quorum *quorum, const char *name);
-/* Wake-ups do not come any more; they do not, says the member; they may not. */
+/* The first gives up the member's `ear`; the second does so after the member has said that it cannot reach it; the
+ * third probes it, and gives it up if the last probe was not answered. */
 void quorum_deafen(struct quorum_member *member);
 void quorum_unheard(struct quorum_member *member, int64_t now_us);
 void quorum_probe_gate(struct quorum_member *member, int64_t now_us);
-/* The worker begins or ends to listen, if it is to; leaves the mutex meanwhile. */
+/* Makes the worker begin or end listening if it has to. Leaves the mutex meanwhile. */
 void quorum_tend_ear(struct quorum_member *member, int64_t now_us);
-/* Operations. */
+/* Operations of the backend; they take the mutex themselves. */
 int quorum_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int quorum_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
 /* ---- worker.c: all but the last two expect the mutex ---- */
 
-/* As pthread_cond_timedwait by the clock of dlock_now_us; it may return early. */
+/* As pthread_cond_timedwait by the clock of dlock_now_us(); may return early. */
 void quorum_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
 void quorum_cond_init(pthread_cond_t *cond);
-/* Starts the member's worker, with a reference. 0, ENOMEM. */
+/* Starts the member's worker, which gets a reference. Returns 0 or ENOMEM. */
 int quorum_start_worker(struct quorum_member *member, struct dlock_error *err);
-/* Puts the part at the end of the member's line; it has a reference of the round. Answers it at once where it is of no
- * use to wait: the member is down. */
+/* Appends the part, which has a reference of the round, to the member's queue. Answers it at once if waiting is of no
+ * use: the member is down, or its queue is full. */
 void quorum_line_up(struct quorum_member *member, struct quorum_part *part);
-/* Drops a reference of a round. */
+/* Drops a reference to a round. */
 void quorum_round_put(struct quorum_round *round);
-/* Drops a reference. Without the mutex. */
+/* Drops a reference. Called without the mutex. */
 void quorum_put(struct quorum *quorum);
 
 /* ---- round.c ---- */
 
-/* A request about copies of n claims, with `counted` zeroed; the caller has a reference. NULL: out of memory. */
+/* Creates a request about copies of n claims, with `counted` zeroed; the caller gets a reference. NULL: out of
+ * memory. */
 struct quorum_round *quorum_round_new(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims,
                                       size_t n, int64_t deadline_us);
-/* Asks the members of the bits in `mask`, and waits until it is decided, or its deadline. Expects the mutex, and leaves
- * it meanwhile. */
+/* Sends the request to the members in `mask`, and waits until it is decided, or its deadline. Called with the mutex,
+ * which it leaves meanwhile. */
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t));
-/* Sends a request that nobody waits for; takes the caller's reference. Expects the mutex. */
+/* Sends a request that nobody waits for, until until_us; takes over the caller's reference. Called with the mutex. */
 void quorum_send_off(struct quorum_round *round, uint32_t mask, int64_t until_us);
 
 /* ---- votes.c: what the members have said of one claim. With the mutex ---- */
 
 struct quorum_votes {
-    unsigned yes, busy, lost, not_ready, refused, failed; /* members; refused: a final error */
-    unsigned open, silent;        /* not answered yet; the latter are not waited for if there is another way */
+    unsigned yes, busy, lost, not_ready, refused, failed; /* numbers of members; refused: with a final error */
+    unsigned open, silent;        /* unanswered; silent ones are not waited for if a majority can be had without them */
     uint32_t said_yes, said_lost; /* bits of members */
-    uint32_t unsure;              /* … that may have granted it, or may do so yet */
-    uint64_t fence;               /* the greatest; 0: none */
-    unsigned with_fence;          /* how many of them have this one */
-    uint32_t have_fence;          /* … and which */
-    int refusal;                  /* the first error, of a refusal or a failure; 0: none */
+    uint32_t unsure;              /* bits of members that may have granted it, or still may */
+    uint64_t fence;               /* the greatest fence; 0: none */
+    unsigned with_fence;          /* how many members have this fence */
+    uint32_t have_fence;          /* bits of those members */
+    int refusal;                  /* the first error of a refusal, else of a failure; 0: none */
     const struct quorum_part *refuser;
 };
 
 struct quorum_votes quorum_count(const struct quorum_round *round, size_t claim, int64_t now_us);
-/* How many have answered at all. */
+/* Returns how many members have answered. */
 unsigned quorum_answered(const struct quorum_votes *votes);
-/* Says which member refused, or, with EUNAVAILABLE, that too few answer. Returns the code. */
+/* Sets err to say which member refused or, for EUNAVAILABLE, that too few answer. Returns the code. */
 int quorum_explain(const struct quorum_round *round, const struct quorum_votes *votes, int code,
                    struct dlock_error *err);
-/* The k-th greatest time for which the members that said yes keep the claim; the k-th least after which those that are
- * not ready yet are, -1 if that is not known. */
+/* The first returns the k-th greatest time for which the members that said yes keep the claim, or 0; the second the
+ * k-th least time after which the members that are not ready will be, or -1 if that is unknown. */
 int64_t quorum_kept_ms(const struct quorum_round *round, size_t claim, unsigned k);
 int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned k);
 
 /* ---- request.c: what the operations have in common ---- */
 
-enum { QUORUM_BATCH = 256 }; /* claims of a request */
+enum { QUORUM_BATCH = 256 }; /* most claims of a request */
 
-/* What an operation is at. */
+/* The state of one operation. */
 struct quorum_request {
     struct quorum *quorum;
     struct dlock_claim *const *claims;
     size_t n;
     int64_t deadline_us;
     struct dlock_error *err;
-    bool explained;                           /* `err` speaks of a claim */
-    struct dlock_claim *chosen[QUORUM_BATCH]; /* of the claims: for a second round */
+    bool explained;                           /* `err` already describes a claim */
+    struct dlock_claim *chosen[QUORUM_BATCH]; /* the claims that a second request is about */
     size_t n_chosen;
 };
 
@@ -246,17 +248,19 @@ static inline uint32_t quorum_everybody(const struct quorum *quorum) {
     return (1U << quorum->n) - 1;
 }
 
-/* Begins an operation, with the first round in *round. Expects the mutex, and leaves it on failure: EUNAVAILABLE. */
+/* Begins an operation, and stores the first round in *round. Called with the mutex, which it leaves on failure. Returns
+ * 0 or EUNAVAILABLE. */
 int quorum_begin(struct quorum_request *request, void *conn, enum quorum_verb verb, struct dlock_claim *const *claims,
                  size_t n, int timeout_ms, struct quorum_round **round, struct dlock_error *err);
-/* A claim's result that wants an explanation: the first one of a batch gets it. */
+/* Sets a claim's result, and explains it in `err` if that describes no other claim yet. */
 void quorum_fail(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                  struct dlock_claim *claim, int code);
 int64_t quorum_longest_lease_us(struct dlock_claim *const *claims, size_t n);
-/* A request about the claims that nobody waits for: what has no memory is what leases end. With the mutex. */
+/* Sends a request about the claims that nobody waits for. If there is no memory for it, leases end what it would have
+ * released. Called with the mutex. */
 void quorum_leave_word(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims, size_t n,
                        uint32_t mask, int64_t for_us);
-/* What members that are away are to the log. Ends the operation: leaves the mutex. */
+/* Ends the operation: leaves the mutex, and logs which members have gone down or come back. */
 void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct quorum_round *round);
 
 /* ---- operations ---- */

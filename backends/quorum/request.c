@@ -1,4 +1,4 @@
-/* What acquire, renew and release have in common. */
+/* What acquire, renew and release share. */
 #include "quorum.h"
 
 int quorum_begin(struct quorum_request *request, void *memory, enum quorum_verb verb, struct dlock_claim *const *claims,

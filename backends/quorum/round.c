@@ -1,17 +1,17 @@
-/* A request to the members: copies of its claims, sending, and waiting until it is decided. */
+/* A request to the members: copying its claims, sending it, and waiting until it is decided. */
 #include "quorum.h"
 
 #include <stdlib.h>
 
-/* Texts are the same for all members; claims are written to by each. */
+/* Texts are shared by all members; claims are copied for each, since each writes to its copy. */
 static size_t text_size(struct dlock_claim *const *claims, size_t n) {
     size_t size = 0;
     for (size_t i = 0; i < n; i++) size += strlen(claims[i]->name) + 1 + 2 * (DLOCK_TOKEN_MAX + 1);
     return size;
 }
 
-/* The first try has the token as it is, the others have their number at its end: where that would be too long, in the
- * place of what says to people whose it is. */
+/* Writes the token of a try. The first one has the claim's token, later ones add their number at its end; if that would
+ * be too long, it replaces the end of the token, which only tells people whose it is. */
 static char *write_token(char **room, const struct dlock_claim *claim, uint64_t tries) {
     char *to = *room, number[24] = "";
     if (tries > 1) snprintf(number, sizeof number, ":%llu", (unsigned long long)tries - 1);
@@ -79,7 +79,7 @@ static void line_up(struct quorum_round *round, uint32_t mask) {
     }
 }
 
-/* When another member will count as silent. */
+/* Returns when the next member will count as silent, or the deadline. */
 static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
     int64_t at_us = round->deadline_us;
     for (size_t i = 0; i < round->quorum->n; i++)

@@ -1,4 +1,4 @@
-/* The URI: which servers. */
+/* The URI: which servers are the members. */
 #include "quorum.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static size_t count_members(const struct dlock_uri *uri) {
     return n;
 }
 
-/* The same twice would be two votes of one server. */
+/* Refuses equal members, which would be two votes of one server. */
 static int check_twice(const struct dlock_uri *uri, struct dlock_error *err) {
     for (size_t i = 0; i < uri->n_params; i++)
         for (size_t j = i + 1; j < uri->n_params; j++)
@@ -37,7 +37,7 @@ int quorum_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return check_twice(uri, err);
 }
 
-/* Whether this server can be a member. */
+/* Checks that this server can be a member. */
 static int check_member(const struct dlock_member *server, size_t nth, struct dlock_error *err) {
     const uint32_t caps = server->backend->caps;
     if (!(caps & DLOCK_CAP_FLOOR))

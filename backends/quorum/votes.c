@@ -1,4 +1,4 @@
-/* What the members have said. */
+/* Counting the members' answers. */
 #include "quorum.h"
 
 static void count_answer(struct quorum_votes *votes, const struct quorum_part *part, size_t claim, uint32_t bit) {
@@ -61,7 +61,7 @@ unsigned quorum_answered(const struct quorum_votes *votes) {
     return votes->yes + votes->busy + votes->lost + votes->not_ready + votes->refused;
 }
 
-/* One that does not answer this request, and why. */
+/* Returns a member that has not answered this request, and why. */
 static const struct quorum_member *silent_member(const struct quorum_round *round, const char **why) {
     for (size_t i = 0; i < round->quorum->n; i++) {
         const struct quorum_member *member = &round->quorum->members[i];
@@ -87,7 +87,7 @@ int quorum_explain(const struct quorum_round *round, const struct quorum_votes *
                       why);
 }
 
-/* The k-th of n numbers, the least being the first; sorts them. */
+/* Returns the number at index k after sorting n numbers, the least one first. */
 static int64_t kth(int64_t *numbers, size_t n, size_t k) {
     for (size_t i = 1; i < n; i++)
         for (size_t j = i; j > 0 && numbers[j - 1] > numbers[j]; j--) {

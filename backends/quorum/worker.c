@@ -1,15 +1,15 @@
-/* A member's worker: keeps its connection, and works on its line. */
+/* A member's worker, which keeps its connection and works on its queue. */
 #include "quorum.h"
 
 #include <signal.h>
 #include <stdlib.h>
 
 enum {
-    CONNECT_MS = 3000,    /* for one attempt */
-    PAUSE_MIN_US = 50000, /* between attempts */
+    CONNECT_MS = 3000,    /* time for one attempt to connect */
+    PAUSE_MIN_US = 50000, /* pauses between attempts */
     PAUSE_MAX_US = 1000000,
-    AT_LEAST_MS = 1000, /* for a part that nobody waits for any more */
-    LINE_MAX = 1024     /* more releases are not kept for a member that is away: leases end what they would */
+    AT_LEAST_MS = 1000, /* least time for a request, even if nobody waits for it any more */
+    LINE_MAX = 1024     /* longest queue; leases end what further releases would have */
 };
 
 /* ---- waiting ---- */
@@ -17,7 +17,7 @@ enum {
 void quorum_cond_init(pthread_cond_t *cond) {
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* BOOTTIME is not allowed here */
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* CLOCK_BOOTTIME is not allowed here */
     pthread_cond_init(cond, &attr);
     pthread_condattr_destroy(&attr);
 }
@@ -86,14 +86,14 @@ static void put_back(struct quorum_member *member, struct quorum_part *part) {
     member->lined_up++;
 }
 
-/* The parts in front that nobody needs any more. */
+/* Answers the parts at the head of the queue that nobody needs any more. */
 static void drop_outdated(struct quorum_member *member, int64_t now_us) {
     static const struct dlock_error late = {DLOCK_EUNAVAILABLE, "no answer in time"};
     while (member->first && (member->first->round->given_up || now_us >= member->first->round->until_us))
         done(take_first(member), DLOCK_EUNAVAILABLE, &late);
 }
 
-/* No connection: whoever waits for more than a release hears it at once. */
+/* Answers all parts but releases, after an attempt to connect has failed. Releases stay in the queue. */
 static void answer_all(struct quorum_member *member) {
     struct quorum_part *kept = NULL, *part;
     struct quorum_part **end = &kept;
@@ -173,9 +173,9 @@ static void connect_anew(struct quorum_member *member) {
 
 /* ---- parts ---- */
 
-enum { BATCH = 256 }; /* claims */
+enum { BATCH = 256 }; /* most claims in one request */
 
-/* What is sent as one request: parts that stood one after the other. */
+/* Consecutive parts that are sent as one request. */
 struct batch {
     enum quorum_verb verb;
     struct quorum_part *parts[BATCH];
@@ -183,7 +183,7 @@ struct batch {
     size_t n_parts, n;
 };
 
-/* As dlock_batch wants it: no name twice, and in releases no token. */
+/* True if a part can join a batch: dlock_batch allows no name twice, and for releases no token twice. */
 static bool fits(const struct batch *batch, const struct quorum_part *part) {
     const struct quorum_round *round = part->round;
     if (round->verb != batch->verb || round->given_up || batch->n + round->n > BATCH) return false;
@@ -207,7 +207,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp((*(struct dlock_claim *const *)a)->name, (*(struct dlock_claim *const *)b)->name);
 }
 
-/* As long as anybody waits for it, and as an answer may well take. */
+/* Returns the time for a request: as long as any caller waits for it, but at least AT_LEAST_MS. */
 static int timeout_of(const struct batch *batch, int64_t now_us) {
     int64_t most_us = AT_LEAST_MS * INT64_C(1000);
     for (size_t i = 0; i < batch->n_parts; i++)
@@ -226,8 +226,9 @@ static int call(struct quorum_member *member, struct batch *batch, int timeout_m
     return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", backend->name, rc) : rc;
 }
 
-/* The connection broke under it. It may have died unnoticed: then once more, on a fresh one; and a release stays in the
- * line, for what it ends may be there. */
+/* Decides whether a part is sent again after its connection has broken. A connection that had worked may have died
+ * unnoticed, so a part gets a second try on a new one. A release always stays in the queue, since a grant may be
+ * there. */
 static bool is_tried_again(const struct quorum_member *member, struct quorum_part *part, int rc) {
     if (part->round->verb == QUORUM_RELEASE) return true;
     if (rc != DLOCK_EUNAVAILABLE || !member->used || part->again) return false;
@@ -271,16 +272,16 @@ static void work_on_line(struct quorum_member *member) {
         return;
     }
     member->used = true;
-    if (silent) quorum_gate_moved(member->quorum); /* it can be the gate again */
+    if (silent) quorum_gate_moved(member->quorum); /* it can be the gate again, now that it has answered */
     for (size_t i = 0; i < batch.n_parts; i++) {
-        batch.parts[i]->err = err; /* of one of the claims */
+        batch.parts[i]->err = err; /* describes one of the claims */
         done(batch.parts[i], 0, NULL);
     }
 }
 
 /* ---- the thread ---- */
 
-/* Until the connection of the client is closed, and what it has left for this member is done. */
+/* Runs until the client's connection is closed and the member's queue is empty, or the member is not connected. */
 static void run(struct quorum_member *member) {
     struct quorum *quorum = member->quorum;
     for (;;) {
