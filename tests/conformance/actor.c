@@ -1,4 +1,4 @@
-/* Actors: the orders' side and the process that carries them out. */
+/* Actors: the side that gives orders, and the process that carries them out. */
 #include "actor.h"
 #include "thread.h"
 
@@ -15,7 +15,7 @@ struct order {
     int64_t argument;
 };
 
-/* What the child needs to begin with. */
+/* What the child gets at its start. */
 struct start {
     const char *name;
     const struct dlock_options *options;
@@ -49,7 +49,7 @@ static void write_all(int fd, const void *data, size_t size) {
 
 /* ---- the child --------------------------------------------------------------------------------------------------- */
 
-/* While one thread acquires, the other awaits the order to cancel that. */
+/* Acquires in one thread, while another one awaits the order to cancel that. */
 static int wait_until_cancelled(dlock_lock *lock, int orders) {
     struct call wait = {.lock = lock, .timeout_ms = DLOCK_FOREVER};
     pthread_t thread = start_thread(acquire_and_keep, &wait);
@@ -136,7 +136,7 @@ void actor_start(struct actor *actor, const char *name, const struct dlock_optio
     actor->pid = start_process(act, &start, sizeof start);
     actor->orders = orders[1];
     actor->reports = reports[0];
-    if (actor->pid > 0) { /* a child has its own */
+    if (actor->pid > 0) { /* a child process has its own copies */
         close(orders[0]);
         close(reports[1]);
     }

@@ -6,7 +6,7 @@
 
 enum { HOLDERS = 3 };
 
-/* What a walk should show, and whether it has. */
+/* What a walk should show, and what it has shown. */
 struct expected {
     enum dlock_mode mode;
     uint32_t limit, waiters;
@@ -26,7 +26,7 @@ static int check_holder(const struct dlock_info *info, void *arg) {
     expected->shown++;
     EXPECT(strcmp(info->name, suite.name) == 0);
     EXPECT(info->mode == expected->mode && info->limit == expected->limit && info->waiters == expected->waiters);
-    /* The ordinal inside of a process is nobody else's business. */
+    /* The ordinal of hand-overs inside a process is not visible to others. */
     EXPECT(info->fence >> 8 == expected->fences[at] >> 8);
     if (info->remaining_ms != -1 && info->remaining_ms != DLOCK_FOREVER)
         EXPECT_BETWEEN(LONG_LEASE_MS / 2, LONG_LEASE_MS, info->remaining_ms);
@@ -57,7 +57,7 @@ static void look_at(const struct dlock_options *options, struct expected *expect
     actor_start(&waiting, suite.name, options->mode == DLOCK_SHARED ? &exclusive : options);
     dlock_client *clients[HOLDERS], *watcher = open_client();
     dlock_lock *locks[HOLDERS + 1];
-    for (int i = 0; i <= HOLDERS; i++) { /* the last one is a second of the same client */
+    for (int i = 0; i <= HOLDERS; i++) { /* the last one is a second handle of the first client */
         if (i < HOLDERS) clients[i] = open_client();
         locks[i] = new_lock(clients[i < HOLDERS ? i : 0], suite.name, &by_handle);
         EXPECT_CODE(0, dlock_acquire(locks[i], 0, ERR));
@@ -93,12 +93,12 @@ void case_inspect_shows_every_permit(void) {
     look_at(&options, &(struct expected){.mode = DLOCK_PERMIT, .limit = HOLDERS + 1});
 }
 
-/* Everybody loses it, learns of it, and releases nobody else's grant. */
+/* Breaks a name with several holders: each loses it, learns of that, and its release takes nobody else's grant. */
 static void take_from_all(const struct dlock_options *options) {
     struct dlock_options exclusive = options_with(LONG_LEASE_MS, 0);
     struct actor holders[HOLDERS], waiting;
     for (int i = 0; i < HOLDERS; i++) actor_start(&holders[i], suite.name, options);
-    bool writer_waits = options->mode == DLOCK_SHARED; /* next to permits it could not */
+    bool writer_waits = options->mode == DLOCK_SHARED; /* a writer could not wait for permits */
     actor_start(&waiting, suite.name, writer_waits ? &exclusive : options);
     dlock_client *operator_client = open_client();
     uint64_t fence = 0;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The holders of one walk; the last one's particulars. */
+/* The holders that one walk has shown, with details of the last one. */
 struct seen {
     int n, stop_after;
     char name[DLOCK_NAME_MAX + 1], token[DLOCK_TOKEN_MAX + 1];
@@ -89,7 +89,7 @@ static int mark_holder(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* The prefix is taken by the letter, also where it looks like a pattern, and long walks show everything. */
+/* The prefix is taken literally, also if it looks like a pattern, and long walks show everything. */
 void case_list_by_prefix(void) {
     dlock_client *client = open_client(), *watcher = open_client();
     static struct marks marks;
@@ -125,7 +125,7 @@ void case_list_by_prefix(void) {
 }
 
 void case_break_wakes_a_waiter(void) {
-    enum { POLL_MS = 1000 }; /* servers without wake-ups are asked this often at the latest */
+    enum { POLL_MS = 1000 }; /* servers without wake-ups are asked at least this often */
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     struct actor holder, waiter;
     actor_start(&holder, suite.name, &options);

@@ -7,7 +7,7 @@
 
 enum { N = 5, BUSY = 2 };
 
-/* Handles for the names "<suite.name>-0" and on. */
+/* Makes handles for the names "<suite.name>-0" and so on. */
 static void new_locks(dlock_client *client, dlock_lock **locks, int n, const struct dlock_options *options) {
     for (int i = 0; i < n; i++) {
         char name[DLOCK_NAME_MAX + 1], tag[16];
@@ -34,8 +34,8 @@ static void expect_all(bool taken, int n, int but) {
     }
 }
 
-/* The first n names but `taken_one` are free in a moment: a call whose time is up ends on time (dlock.h), and what a
- * slow server has not taken back by then is given back behind it. */
+/* Fails unless the first n names, except `taken_one`, are free in a moment. A call whose time is up ends on time
+ * (dlock.h), and what a slow server has not taken back by then is given back in the background. */
 static void expect_soon_free(int n, int taken_one) {
     dlock_client *client = open_client();
     dlock_lock *locks[N];
@@ -74,7 +74,7 @@ void case_all_of_several(void) {
     dlock_close(client);
 }
 
-/* One of them is busy: nothing is left held, neither by a try nor by a wait that ends. */
+/* With one lock busy nothing is left held, neither by a try nor by a wait that ends. */
 void case_all_or_nothing(void) {
     dlock_client *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
@@ -120,8 +120,8 @@ static void *acquire_all_here(void *arg) {
     return NULL;
 }
 
-/* While it waits for the busy one it keeps only what comes before it in an order of its own; when that one becomes free
- * it gets all. */
+/* A wait for a busy lock keeps only the locks that come before it in an order of its own, and gets all when the busy
+ * one becomes free. */
 void case_all_wait_for_the_busy_one(void) {
     dlock_client *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
@@ -148,7 +148,7 @@ void case_all_wait_for_the_busy_one(void) {
     dlock_close(other);
 }
 
-/* The time is for all together, not for each. */
+/* The timeout is for all locks together, not for each. */
 void case_all_share_the_time(void) {
     struct actor first;
     char name[DLOCK_NAME_MAX + 1];
@@ -186,7 +186,7 @@ void case_all_refused(void) {
     dlock_lock *twice[] = {locks[0], locks[1], locks[0]};
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire_all(twice, 3, DLOCK_FOREVER, ERR));
     expect_all(false, N, -1);
-    /* A member that its owner may not take again. */
+    /* A lock that its owner may not take again. */
     EXPECT_CODE(0, dlock_acquire(handles[1], 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire_all(handles, 2, DLOCK_FOREVER, ERR));
     EXPECT(dlock_held(handles[1]) && !dlock_held(handles[0]));
@@ -203,7 +203,7 @@ void case_all_refused(void) {
     dlock_close(client);
 }
 
-/* A lock that the thread has already counts once more, and is given back once. */
+/* A lock that the thread already holds counts once more, and is given back once. */
 void case_all_reenter(void) {
     dlock_client *client = open_client();
     dlock_lock *locks[N];
@@ -227,7 +227,7 @@ void case_all_reenter(void) {
     dlock_close(client);
 }
 
-/* All are released whatever happens; the first error is the answer. */
+/* All are released whatever happens; the first error is returned. */
 void case_all_are_released(void) {
     dlock_client *client = open_client();
     struct dlock_options brief = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
@@ -251,7 +251,7 @@ void case_all_are_released(void) {
     dlock_close(client);
 }
 
-/* The handles of two clients of one server; each may have the names in common with the other. */
+/* Handles of two clients of one server, which may have names in common. */
 void case_all_of_two_clients(void) {
     dlock_client *clients[2] = {open_client(), open_client()};
     dlock_lock *mine[N], *others[N], *mixed[N];
@@ -301,7 +301,7 @@ void case_all_cancelled(void) {
     dlock_close(other);
 }
 
-/* One lock of each kind that there is. */
+/* One lock of each mode. */
 void case_all_of_mixed_modes(void) {
     struct dlock_options options[] = {options_with(0, 0), options_for(DLOCK_SHARED, 0, 0),
                                       options_for(DLOCK_PERMIT, 2, 0)};
@@ -332,11 +332,11 @@ void case_all_of_mixed_modes(void) {
     dlock_close(other);
 }
 
-/* ---- in every order, all the time -------------------------------------------------------------------------------- */
+/* ---- all together, in every order -------------------------------------------------------------------------------- */
 
 struct arena {
     _Atomic int64_t until_ms;
-    atomic_int inside[N]; /* the worker that has it, from 1 */
+    atomic_int inside[N]; /* the worker that holds it, from 1 on */
     _Atomic uint64_t fences[N];
     atomic_int rounds[64];
 };
@@ -347,7 +347,7 @@ struct worker {
     int number;
 };
 
-/* Takes two to all of the names, beginning anywhere, forwards or backwards. */
+/* Takes some of the names, at least two, beginning anywhere, forwards or backwards. */
 static void *take_some(void *arg) {
     const struct worker *worker = arg;
     dlock_lock *locks[N];
@@ -416,7 +416,7 @@ void case_all_permits_of_one_name(void) {
     EXPECT_CODE(0, dlock_acquire(theirs, 0, ERR));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire_all(locks, PERMITS, 0, ERR));
     EXPECT(!dlock_held(lock));
-    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(locks, PERMITS, GIVES_UP_MS, ERR)); /* each asks by itself */
+    EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire_all(locks, PERMITS, GIVES_UP_MS, ERR)); /* each asks for itself */
     EXPECT(!dlock_held(lock));
     EXPECT_CODE(0, dlock_acquire_all(locks, WANTED, PATIENCE_MS, ERR)); /* all that are left */
     EXPECT(dlock_held(lock));
@@ -440,7 +440,8 @@ void case_all_permits_of_one_name(void) {
     actor_end(&waiter);
 }
 
-/* Each takes more than half of them, again and again: each gets all in the end, and no two at the same time. */
+/* Each worker takes more than half of the permits repeatedly: each gets all of its own in the end, and no two at a
+ * time. */
 static void take_most(void *arg) {
     atomic_int *inside = arg;
     struct dlock_options options = options_for(DLOCK_PERMIT, PERMITS, LONG_LEASE_MS);

@@ -1,4 +1,4 @@
-/* One asynchronous call after the other on one handle, and what their callbacks said. */
+/* Asynchronous calls on one handle, one after the other, and what their callbacks reported. */
 #ifndef CONFORMANCE_ASYNC_H
 #define CONFORMANCE_ASYNC_H
 
@@ -10,20 +10,20 @@ struct async {
     dlock_lock *lock;
     atomic_int calls; /* of `done`, in all */
     atomic_int code;  /* of the last */
-    pthread_t thread; /* that ran the last */
+    pthread_t thread; /* the thread that ran the last */
     atomic_int *turn; /* counts the callbacks of several handles, may be NULL */
     int at_turn;
 };
 
-/* Begin; the callback is theirs. Fails if the callback runs inside of the call. */
+/* Begin a call with a callback of their own. Fail if the callback runs inside the call. */
 int async_acquire(struct async *async, int64_t timeout_ms);
 int async_release(struct async *async);
 
-/* Waits until `calls` callbacks have run in all; fails when there are more, or the last one's code is another. */
+/* Waits until `calls` callbacks have run in all. Fails if there are more, or if the last one's code is not `wanted`. */
 #define ASYNC_FINISH(wanted, async, calls) async_finish(__FILE__, __LINE__, wanted, async, calls)
 void async_finish(const char *file, int line, int wanted, struct async *async, int calls);
 
-/* Options for a handle that owns. */
+/* Options for a handle with DLOCK_OWNER_HANDLE. */
 struct dlock_options async_options(int64_t lease_ms);
 
 #endif

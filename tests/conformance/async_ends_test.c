@@ -1,10 +1,11 @@
-/* Asynchronous calls that are cut short: cancel, free and close at every moment. Each callback runs exactly once, and
+/* Asynchronous calls that are cut short by cancel, free and close at every moment. Each callback runs exactly once, and
  * no grant is left behind. */
 #include "async.h"
 
 #include <sched.h>
 
-/* Cancel and grant meet: whoever wins, the callback says so, and afterwards another client has the lock at once. */
+/* A cancel coincides with the grant: the callback says which came first, and afterwards another client gets the lock at
+ * once. */
 void case_async_cancel_races_with_the_grant(void) {
     enum { ROUNDS = 60 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
@@ -82,8 +83,8 @@ void case_async_cancel_in_line(void) {
     dlock_close(holder);
 }
 
-/* dlock_free ends the handle's wait, whose callback has run when it returns; and gives back what was granted meanwhile.
- */
+/* dlock_free ends the handle's wait, whose callback has run when it returns, and gives back what was granted
+ * meanwhile. */
 void case_async_free_while_waiting(void) {
     enum { ROUNDS = 40 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
@@ -94,7 +95,7 @@ void case_async_free_while_waiting(void) {
         EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
         EXPECT_CODE(0, async_acquire(&async, DLOCK_FOREVER));
         if (i % 4) sleep_ms(i % 5);
-        if (i % 2) EXPECT_CODE(0, dlock_release(held, ERR)); /* and so may be granted right now */
+        if (i % 2) EXPECT_CODE(0, dlock_release(held, ERR)); /* so it may be granted right now */
         dlock_free(async.lock);
         EXPECT(atomic_load(&async.calls) == 1);
         int code = atomic_load(&async.code);
@@ -109,7 +110,7 @@ void case_async_free_while_waiting(void) {
     dlock_close(holder);
 }
 
-/* A release in progress ends well, whether its handle is freed or its client closed. */
+/* A release in progress ends well even if its handle is freed or its client closed. */
 void case_async_free_while_releasing(void) {
     enum { ROUNDS = 20 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
@@ -153,7 +154,7 @@ void case_async_close_while_waiting(void) {
             EXPECT_CODE(0, async_acquire(&all[i], DLOCK_FOREVER));
         }
         sleep_ms(round * 40);
-        if (round % 2) EXPECT_CODE(0, dlock_release(held, ERR)); /* one may be granted right now */
+        if (round % 2) EXPECT_CODE(0, dlock_release(held, ERR)); /* one of them may be granted right now */
         int64_t begun = now_ms();
         dlock_close(client);
         EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
@@ -183,7 +184,7 @@ static void free_inside(dlock_lock *lock, const struct dlock_error *err, void *a
     atomic_fetch_add((atomic_int *)arg, 1);
 }
 
-/* The callback is the handle's last: granted, timed out. */
+/* The callback frees its own handle, after a grant and after a time-out. */
 void case_async_callback_frees_its_handle(void) {
     struct dlock_options options = async_options(LONG_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();
@@ -196,7 +197,7 @@ void case_async_callback_frees_its_handle(void) {
         for (int64_t until = now_ms() + PATIENCE_MS; atomic_load(&ended) <= i; sleep_ms(1))
             if (now_ms() > until) FAIL("the callback does not come");
         if (i % 2) EXPECT_CODE(0, dlock_release(held, ERR));
-        EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR)); /* whoever timed out may still be leaving the queue */
+        EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR)); /* a wait that timed out may still be leaving the queue */
         EXPECT_CODE(0, dlock_release(held, ERR));
     }
     dlock_free(held);

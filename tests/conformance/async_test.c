@@ -11,7 +11,7 @@ struct dlock_options async_options(int64_t lease_ms) {
     return options;
 }
 
-static _Thread_local bool calling; /* this thread is in the call that begins it */
+static _Thread_local bool calling; /* this thread is in the call that begins the operation */
 
 static void note_end(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     struct async *async = arg;
@@ -67,7 +67,7 @@ void case_async_acquire_and_release(void) {
         EXPECT(!dlock_held(async.lock));
         EXPECT_FREE(suite.name);
     }
-    /* One way to take it, the other to give it back. */
+    /* Acquire with one kind of call, release with the other. */
     EXPECT_CODE(0, async_acquire(&async, PATIENCE_MS));
     ASYNC_FINISH(0, &async, 11);
     EXPECT_CODE(0, dlock_release(async.lock, ERR));
@@ -89,7 +89,7 @@ void case_async_ends_of_waits(void) {
     ASYNC_FINISH(DLOCK_EBUSY, &async, 1);
     int64_t begun = now_ms();
     EXPECT_CODE(0, async_acquire(&async, MOMENT_MS));
-    EXPECT_BETWEEN(0, MOMENT_MS - 1, now_ms() - begun); /* it does not wait itself */
+    EXPECT_BETWEEN(0, MOMENT_MS - 1, now_ms() - begun); /* the call itself does not wait */
     ASYNC_FINISH(DLOCK_ETIMEDOUT, &async, 2);
     EXPECT_BETWEEN(MOMENT_MS - 1, MOMENT_MS + SLACK_MS, now_ms() - begun);
     EXPECT_CODE(0, async_acquire(&async, DLOCK_FOREVER));
@@ -182,7 +182,7 @@ void case_async_many_on_one_name(void) {
     for (int i = 0; i < MANY; i++) {
         ASYNC_FINISH(0, &all[i], 1);
         EXPECT_BETWEEN(i, i, all[i].at_turn);
-        all[i].turn = NULL; /* counts grants alone */
+        all[i].turn = NULL; /* count grants only */
         EXPECT(dlock_held(all[i].lock) && dlock_fence(all[i].lock) > fence);
         fence = dlock_fence(all[i].lock);
         EXPECT(i + 1 == MANY || !dlock_held(all[i + 1].lock));
@@ -198,7 +198,7 @@ void case_async_many_on_one_name(void) {
 
 void case_async_many_names(void) {
     static struct async all[MANY], held[MANY];
-    /* Without a queue all of them are polled; a session is short here, and has to outlive the crowd. */
+    /* Without a queue all of them poll. A session is short here, and must outlive the crowd. */
     const int many = !(suite.caps & DLOCK_CAP_QUEUE) ? MANY / 8 : suite.caps & DLOCK_CAP_SESSION ? MANY / 2 : MANY;
     struct dlock_options options = async_options(LONG_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();
@@ -226,7 +226,7 @@ void case_async_many_names(void) {
     dlock_close(other);
 }
 
-/* A release that ends inside of its callback begins the next acquisition there. */
+/* A release whose callback begins the next acquire. */
 struct chain {
     atomic_int rounds;
     int wanted;
@@ -271,7 +271,7 @@ void case_async_callbacks_go_on(void) {
     dlock_close(client);
 }
 
-/* Readers in line come in together: the quickest of some rounds, since the machine may be busy. */
+/* Readers in line are granted together. The quickest of some rounds counts, since the machine may be busy. */
 void case_async_readers(void) {
     enum { N = 30, ROUNDS = 4 };
     static struct async all[N];

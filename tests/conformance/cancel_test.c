@@ -79,7 +79,7 @@ void case_cancel_leaves_no_entry(void) {
     actor_end(&waiter);
 }
 
-/* Cancel and release meet: whoever wins, nobody is left with the lock unawares. */
+/* A cancel coincides with a release: whichever comes first, nobody holds the lock without knowing it. */
 void case_cancel_races_with_the_grant(void) {
     dlock_client *holder = open_client(), *client = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);

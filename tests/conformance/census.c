@@ -18,7 +18,7 @@ static int all_entries(struct census *census) {
     return sum;
 }
 
-/* Also when there is no more room for fences: that many are enough. */
+/* True also when there is little room left for fences: so many are enough. */
 bool census_is_over(struct census *census) {
     return now_ms() >= atomic_load(&census->until_ms) || all_entries(census) > CENSUS_FENCES / 2;
 }
@@ -40,7 +40,7 @@ static void note_fence(struct census *census, uint64_t before, uint64_t fence) {
     while (last < fence && !atomic_compare_exchange_weak(&census->last_fence, &last, fence)) continue;
 }
 
-/* Counts one more in, and then looks who else is there: of two that must not meet, one sees the other. */
+/* Counts one more inside, then looks who else is there: of two that must not meet, one sees the other. */
 static void count_in(struct census *census, enum dlock_mode mode) {
     int now = atomic_fetch_add(&census->inside[mode], 1) + 1;
     int most = atomic_load(&census->most[mode]);

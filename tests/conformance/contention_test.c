@@ -1,6 +1,5 @@
-/* Many at once: exclusion, growing fences, and turns. Everything that is checked lies in memory that all processes
- * share and is only touched by the holder; it is atomic all the same, since a broken lock must show as a failed check.
- */
+/* Contention: exclusion, growing fences, and turns. All that is checked is in memory shared by all processes and is
+ * only touched by the holder; it is atomic all the same, since a broken lock must show as a failed check. */
 #include "suite.h"
 
 #include <sched.h>
@@ -9,12 +8,12 @@
 
 enum { MAX_WORKERS = 256, NAMES = 8 };
 
-/* A run ends after so long; where a server is fast, as soon as there were so many rounds: more would not show more. */
+/* A run ends after this time or, where a server is fast, after this number of rounds: more would not show more. */
 enum { RUN_MS = 1000, RUN_ROUNDS = 5000 };
 
 /* What one lock protects. */
 struct protected {
-    atomic_int owner; /* the worker inside, from 1; 0: none */
+    atomic_int owner; /* the worker inside, from 1 on; 0: none */
     _Atomic int64_t counter;
     _Atomic uint64_t fence; /* of the last grant */
 };
@@ -23,9 +22,9 @@ struct arena {
     struct protected guarded[NAMES];
     atomic_int doomed[MAX_WORKERS + 1]; /* workers that are being killed, and may be found inside */
     _Atomic int64_t rounds[MAX_WORKERS + 1];
-    _Atomic int64_t valid_until_us[MAX_WORKERS + 1]; /* what they hold: they may be stopped for longer */
-    _Atomic int64_t until_ms;                        /* workers stop then, */
-    _Atomic int64_t rounds_left;                     /* or when there is none */
+    _Atomic int64_t valid_until_us[MAX_WORKERS + 1]; /* of the worker's grant: its process may be stopped for longer */
+    _Atomic int64_t until_ms;                        /* when workers stop */
+    _Atomic int64_t rounds_left;                     /* … or when none is left */
 };
 static struct arena *arena;
 
@@ -33,7 +32,7 @@ static bool is_valid(int worker) {
     return now_us() <= atomic_load(&arena->valid_until_us[worker]);
 }
 
-/* The critical section: fails the case if somebody else is inside or the fence does not grow. */
+/* Enters the critical section: fails the case if somebody else is inside or the fence does not grow. */
 static void enter(struct protected *place, int worker, dlock_lock *lock) {
     uint64_t fence = dlock_fence(lock);
     atomic_store(&arena->valid_until_us[worker], valid_until_us(lock));
@@ -125,7 +124,7 @@ static void open_arena(int64_t run_ms, int64_t rounds) {
     atomic_store(&arena->rounds_left, rounds);
 }
 
-/* No update was lost: every round of every worker is in a counter. */
+/* Checks that no update was lost: every round of every worker is in a counter. */
 static int64_t expect_every_round_counted(void) {
     int64_t rounds = 0, counted = 0;
     for (int i = 0; i <= MAX_WORKERS; i++) rounds += atomic_load(&arena->rounds[i]);
@@ -179,7 +178,7 @@ void case_exclusion_among_clients_of_one_process(void) {
     expect_every_round_counted();
 }
 
-/* Threads of one client that cannot hand over to each other: leases, owners and flags differ. */
+/* Threads of one client that cannot hand over to each other, since leases, owners and flags differ. */
 void case_exclusion_with_mixed_options(void) {
     enum { KINDS = 5 };
     struct dlock_options kinds[KINDS];
@@ -189,7 +188,7 @@ void case_exclusion_with_mixed_options(void) {
     kinds[3] = options_with(LONG_LEASE_MS, DLOCK_NO_REENTRY);
     kinds[4] = options_with(LONG_LEASE_MS, 0);
     kinds[4].owner = DLOCK_OWNER_HANDLE;
-    open_arena(RUN_MS, INT64_MAX); /* each of them has its turn */
+    open_arena(RUN_MS, INT64_MAX); /* each of them has a turn */
     dlock_client *client = open_client();
     pthread_t threads[KINDS * 2];
     struct worker workers[KINDS * 2];
@@ -203,7 +202,7 @@ void case_exclusion_with_mixed_options(void) {
     dlock_close(client);
 }
 
-/* Gives up most of the time, so that grants, time-outs and departures from the queue meet in every way. */
+/* Gives up most of the time, so that grants, time-outs and departures from the queue coincide in every way. */
 static void *impatient_thread(void *arg) {
     const struct worker *worker = arg;
     dlock_lock *lock = new_lock(worker->client, suite.name, NULL);
@@ -243,10 +242,10 @@ void case_exclusion_with_impatient_waiters(void) {
     }
     for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
     expect_every_round_counted();
-    EXPECT_FREE(suite.name); /* nobody was left with it unawares */
+    EXPECT_FREE(suite.name); /* nobody holds it without knowing */
 }
 
-/* Workers are killed all the time, most of them inside or waiting; new ones take their places. */
+/* Workers are killed repeatedly, most of them inside or waiting; new ones take their places. */
 void case_exclusion_when_holders_die(void) {
     enum { PLACES = 4, KILLS = 10 };
     static const struct dlock_options short_lease = {
@@ -273,7 +272,7 @@ void case_exclusion_when_holders_die(void) {
     if (atomic_load(&arena->guarded[0].counter) <= before) FAIL("nobody got the lock after the last kill");
 }
 
-/* How often `lock` is granted to others between asking and getting it; the worst of `turns`. */
+/* Returns how often `lock` is granted to others between asking and getting it; the worst of `turns`. */
 static int64_t longest_wait_in_grants(dlock_lock *lock, int turns, int number) {
     int64_t worst = 0;
     for (int i = 0; i < turns; i++) {
@@ -290,8 +289,8 @@ static int64_t longest_wait_in_grants(dlock_lock *lock, int turns, int number) {
     return worst;
 }
 
-/* A process whose threads hand over among themselves; another gets its turn within `bound` of its grants where there is
- * a queue, and soon in any case. */
+/* A process whose threads hand over among themselves: another process gets its turn within `bound` of their grants
+ * where there is a queue, and soon in any case. */
 static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t bound) {
     struct dlock_options options = options_with(lease_ms, 0);
     struct crew crew = {{2, NULL, &options, 1, hold_ms}, 4};
@@ -312,14 +311,14 @@ static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t b
     if (suite.caps & DLOCK_CAP_QUEUE) EXPECT_BETWEEN(0, bound, worst);
 }
 
-/* At most 32 hand-overs in a row, and one lease in all. The bounds allow for those that pass until the queue knows us.
- */
+/* At most 32 hand-overs in a row, during at most one lease. The bounds allow for those that happen before the other
+ * process is in the queue. */
 void case_other_processes_get_their_turn(void) {
     expect_turns(1, LONG_LEASE_MS, 10, 3 * 32);
     expect_turns(100, LEASE_MS / 2, 3, 2 * 6 + 2);
 }
 
-/* How often each had it, of those who take it over and over, in so much time from when all were at it. */
+/* Counts how often each process, all acquiring repeatedly, got the lock in this time, once all had begun. */
 static void count_turns(int processes, int64_t run_ms, int64_t *turns) {
     for (int i = 1; i <= processes; i++)
         for (int64_t until = now_ms() + PATIENCE_MS; atomic_load(&arena->rounds[i]) == 0; sleep_ms(1))
@@ -329,7 +328,7 @@ static void count_turns(int processes, int64_t run_ms, int64_t *turns) {
     for (int i = 1; i <= processes; i++) turns[i] += atomic_load(&arena->rounds[i]);
 }
 
-/* Whether the busiest had at most a fifth more turns than the idlest. */
+/* True if the busiest process had at most a fifth more turns than the idlest. */
 static bool is_fair(int processes, int64_t run_ms) {
     int64_t turns[MAX_THREADS + 1], least = INT64_MAX, most = 0;
     count_turns(processes, run_ms, turns);
@@ -342,8 +341,8 @@ static bool is_fair(int processes, int64_t run_ms) {
     return most * 10 <= least * 12;
 }
 
-/* Each holds it for a while, so that the others have that long to line up again: a busy machine, on which a process
- * gets no processor for a moment, is not taken for an unfair queue. */
+/* Each holds the lock for a while, so that the others have that long to line up again: a busy machine, on which a
+ * process does not run for a moment, must not look like an unfair queue. */
 void case_fairness(void) {
     enum { PROCESSES = 4, FAIR_RUN_MS = 2500, ROUNDS = 3, HOLD_MS = 10 };
     struct crew crew = {{1, NULL, NULL, 1, HOLD_MS}, 1};

@@ -1,5 +1,5 @@
-/* Readers, writers and permit holders that are killed all the time, many of them inside or waiting: those who live
- * never meet whom they must not meet, and nothing stays taken. */
+/* Readers, writers and permit holders that are killed repeatedly, many of them inside or waiting: survivors never meet
+ * somebody they exclude, and nothing stays taken. */
 #include "suite.h"
 
 #include <stdatomic.h>
@@ -8,12 +8,12 @@
 
 enum { PLACES = 6, KILLS = 12, LIMIT = 2 };
 
-/* In shared memory. A worker is the place it works at; the next one there has the same number. */
+/* In shared memory. A worker's number is that of its place; its successor there has the same number. */
 static struct ward {
     _Atomic int64_t until_ms;
-    _Atomic int64_t inside[PLACES];      /* 0, or 4 x a number that no other visit has, + its mode */
-    _Atomic int64_t valid_until[PLACES]; /* microseconds: a worker that stood still for a lease counts no more */
-    atomic_int doomed[PLACES];           /* is being killed, and counts no more */
+    _Atomic int64_t inside[PLACES];      /* 0, or 4 x a number unique to the visit, + its mode */
+    _Atomic int64_t valid_until[PLACES]; /* microseconds; a worker that stood still for a lease no longer counts */
+    atomic_int doomed[PLACES];           /* is being killed, and no longer counts */
     atomic_int rounds;
 } * ward;
 
@@ -26,7 +26,7 @@ static void look(int64_t *inside) {
     for (int i = 0; i < PLACES; i++) inside[i] = atomic_load(&ward->inside[i]);
 }
 
-/* The holders at one moment: all that was so at the first look and at the second. */
+/* Checks the holders at one moment: those seen by both of two looks. */
 static void expect_peace(const struct mortal *me) {
     int64_t inside[PLACES], again[PLACES];
     int living[3] = {0};
@@ -69,7 +69,7 @@ static void live(void *arg) {
     dlock_close(client);
 }
 
-/* The first `n_first` places have one mode, the others another. */
+/* The first `n_first` places use one mode, the others another. */
 static void live_and_die(enum dlock_mode first, int n_first, enum dlock_mode others) {
     ward = shared_memory(sizeof *ward);
     atomic_store(&ward->until_ms, INT64_MAX);
@@ -107,7 +107,7 @@ void case_readers_and_writers_die(void) {
     dlock_close(client);
 }
 
-/* Afterwards every permit is there, and no more. */
+/* Afterwards all permits are there, and no more. */
 void case_permit_holders_die(void) {
     live_and_die(DLOCK_PERMIT, PLACES, DLOCK_PERMIT);
     struct dlock_options permits = options_for(DLOCK_PERMIT, LIMIT, LONG_LEASE_MS);

@@ -12,7 +12,7 @@ static void start(struct actor *actor, enum dlock_mode mode) {
     actor_start(actor, suite.name, &options);
 }
 
-/* The fence of the server stays; its low byte counts what happens inside of this process. */
+/* The server's part of the fence stays; its low byte counts hand-overs inside this process. */
 static void expect_same_grant(uint64_t before, uint64_t after) {
     if (after <= before || after >> 8 != before >> 8)
         FAIL("fence %llx became %llx", (unsigned long long)before, (unsigned long long)after);
@@ -52,7 +52,7 @@ void case_downgrade(void) {
     actor_end(&writer);
 }
 
-/* Readers first in line come in at once; the writer behind them has to wait for all. */
+/* Readers that are first in line are granted at once; a writer behind them has to wait for all of them. */
 void case_downgrade_lets_readers_in(void) {
     struct actor readers[2], writer;
     for (int i = 0; i < 2; i++) start(&readers[i], DLOCK_SHARED);
@@ -113,7 +113,7 @@ void case_downgrade_in_front_of_a_writer(void) {
     actor_end(&reader);
 }
 
-/* The whole grant becomes a reader's, however often it was entered; each acquisition still has its release. */
+/* The whole grant becomes a reader's, however often it was acquired; each acquisition still needs its release. */
 void case_downgrade_of_a_counted_lock(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE), shared = kind(DLOCK_SHARED);
     dlock_client *client = open_client(), *other = open_client();
@@ -123,7 +123,7 @@ void case_downgrade_of_a_counted_lock(void) {
     EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 2 */
     EXPECT_CODE(0, dlock_downgrade(two, ERR));
     EXPECT(dlock_held(one) && dlock_held(two) && dlock_fence(one) == dlock_fence(two));
-    EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(one, ERR));    /* it reads already */
+    EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(one, ERR));    /* it is a reader's already */
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(one, 0, ERR));  /* an upgrade */
     EXPECT_CODE(0, dlock_acquire(read, DLOCK_FOREVER, ERR)); /* 3 */
     EXPECT(dlock_fence(read) == dlock_fence(one));
@@ -146,8 +146,8 @@ void case_downgrade_of_a_counted_lock(void) {
     dlock_close(other);
 }
 
-/* A writer that also reads, and gives the writer's part back, goes on as a reader, and no other writer comes in between,
- * also one that waits. */
+/* A writer that also reads, and releases as a writer, goes on as a reader. No other writer gets in between, also one
+ * that waits. */
 void case_writer_reads_on(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE), shared = kind(DLOCK_SHARED);
     struct actor writer;
@@ -165,7 +165,7 @@ void case_writer_reads_on(void) {
             EXPECT_CODE(0, dlock_release(foreign, ERR));
             ACTOR_DO(DLOCK_EBUSY, &writer, ACTOR_ACQUIRE, 0);
             actor_begin(&writer, ACTOR_ACQUIRE, PATIENCE_MS);
-        } else { /* it waits before */
+        } else { /* the writer waits first */
             actor_begin(&writer, ACTOR_ACQUIRE, PATIENCE_MS);
             await_waiters(other, suite.name, 1);
             EXPECT_CODE(0, dlock_release(write, ERR));
@@ -210,7 +210,7 @@ void case_downgrade_refused(void) {
     EXPECT_CODE(0, dlock_release(read, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EOWNER, in_thread(downgrade_here, lock, 0).code);
-    EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, read, 0).code); /* it was not done */
+    EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, read, 0).code); /* there was no downgrade */
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(handle, 0, ERR));
     EXPECT_CODE(0, in_thread(downgrade_here, handle, 0).code);
@@ -229,7 +229,7 @@ void case_downgrade_refused(void) {
     dlock_close(client);
 }
 
-/* Somebody took it away, and another has it: the downgrade brings nothing back. */
+/* After a break, with the lock held by another client, the downgrade brings nothing back. */
 void case_downgrade_after_a_break(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE);
     dlock_client *client = open_client(), *other = open_client();
@@ -249,7 +249,7 @@ void case_downgrade_after_a_break(void) {
     dlock_close(other);
 }
 
-/* Renewal goes on as a reader's: neither is the grant lost, nor does it become exclusive again. */
+/* Renewals go on as a reader's: the grant is neither lost, nor exclusive again. */
 void case_renewal_after_a_downgrade(void) {
     struct dlock_options exclusive = options_for(DLOCK_EXCLUSIVE, 0, RENEWED_LEASE_MS), shared = kind(DLOCK_SHARED);
     struct actor reader, writer;

@@ -18,7 +18,7 @@ static void expect_ticket(const char *ticket) {
         if (*at <= ' ' || *at > '~') FAIL("character %d stands in a ticket", *at);
 }
 
-/* Acquires, exports, and has nothing any more; then ends, and with it its client. */
+/* Acquires and exports, so that it no longer holds the grant; then its process ends, and with it its client. */
 static void exporting_process(void *arg) {
     struct hand_over *hand_over = arg;
     dlock_client *client = open_client();
@@ -34,7 +34,7 @@ static void exporting_process(void *arg) {
     dlock_close(client);
 }
 
-/* Runs one to its end; the grant is then in the ticket alone. */
+/* Runs an exporting process to its end; the grant is then in the ticket alone. */
 static struct hand_over *take_ticket(const char *name, const struct dlock_options *options) {
     struct hand_over *hand_over = shared_memory(sizeof *hand_over);
     hand_over->options = *options;
@@ -50,7 +50,7 @@ static dlock_lock *import(dlock_client *client, const char *ticket, const struct
     return lock;
 }
 
-/* The ticket outlives its process, and the importer's renewal keeps the grant. */
+/* The ticket outlives its process, and the importer's renewals keep the grant. */
 void case_export_to_another_process(void) {
     struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
     struct hand_over *hand_over = take_ticket(suite.name, &options);
@@ -65,14 +65,14 @@ void case_export_to_another_process(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_FREE(suite.name);
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-    EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR)); /* a handle as any other */
+    EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR)); /* as with any other handle */
     EXPECT(dlock_fence(lock) > fence);
     dlock_free(lock);
     EXPECT_FREE(suite.name);
     dlock_close(client);
 }
 
-/* From hand to hand, with fences that grow; each has it alone. */
+/* A grant changes hands repeatedly, with growing fences; each process has it alone. */
 void case_export_from_hand_to_hand(void) {
     enum { HANDS = 6 };
     struct dlock_options options = options_with(LONG_LEASE_MS, 0), by_handle = DLOCK_OPTIONS_INIT;
@@ -103,7 +103,7 @@ void case_export_from_hand_to_hand(void) {
     for (int i = 0; i < 2; i++) dlock_close(clients[i]);
 }
 
-/* Threads of the exporter that wait for the lock go on waiting: for whoever imports it. */
+/* Threads of the exporter that wait for the lock go on waiting until the importer releases it. */
 void case_export_in_front_of_waiters(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     dlock_client *client = open_client(), *other = open_client();
@@ -130,7 +130,7 @@ void case_export_in_front_of_waiters(void) {
     dlock_close(other);
 }
 
-/* Nobody renews a ticket: the grant ends with its lease, and the ticket is worth nothing from then on. */
+/* Nobody renews a ticket: the grant ends with its lease, and after that the ticket is invalid. */
 void case_ticket_ends_with_its_lease(void) {
     struct dlock_options options = options_with(LEASE_MS, 0), longer = options_with(LONG_LEASE_MS, 0);
     char name[DLOCK_NAME_MAX + 1];
@@ -147,7 +147,7 @@ void case_ticket_ends_with_its_lease(void) {
     EXPECT(!imported && dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_ELOST, dlock_import(client, hand_over->ticket, NULL, &imported, ERR));
-    /* One that was imported and released. */
+    /* A ticket that was imported, and whose grant was released. */
     imported = import(client, used->ticket, NULL);
     EXPECT_CODE(0, dlock_release(imported, ERR));
     dlock_free(imported);
@@ -198,12 +198,12 @@ void case_export_of_a_reader(void) {
     dlock_lock *lock = import(client, hand_over->ticket, NULL), *reader = new_lock(other, suite.name, &shared);
     EXPECT_CODE(0, dlock_acquire(reader, 0, ERR));
     EXPECT_TAKEN(suite.name);
-    EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(lock, ERR)); /* it reads already */
+    EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(lock, ERR)); /* it is a reader's already */
     EXPECT_CODE(0, dlock_release(reader, ERR));
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_FREE(suite.name);
-    /* A writer's that was downgraded is a reader's. */
+    /* A writer's grant that was downgraded is a reader's. */
     char ticket[DLOCK_TICKET_MAX + 1];
     struct dlock_options exclusive = options_with(LONG_LEASE_MS, 0);
     dlock_lock *writer = new_lock(client, suite.name, &exclusive);
@@ -281,7 +281,7 @@ void case_export_refused(void) {
     dlock_close(client);
 }
 
-/* Anything may stand in a ticket that somebody hands in. */
+/* A ticket is untrusted input. */
 void case_import_refused(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0), other_lease = options_with(LONG_LEASE_MS * 2, 0);
     struct hand_over *hand_over = take_ticket(suite.name, &options);
@@ -307,7 +307,7 @@ void case_import_refused(void) {
     EXPECT_CODE(DLOCK_EINVAL, dlock_import(client, hand_over->ticket, &other_lease, &lock, ERR));
     EXPECT(lock == NULL);
     EXPECT_TAKEN(suite.name);
-    lock = import(client, hand_over->ticket, &options); /* none of that has hurt it */
+    lock = import(client, hand_over->ticket, &options); /* none of that has harmed it */
     EXPECT_CODE(0, dlock_release(lock, ERR));
     dlock_free(lock);
     dlock_close(client);

@@ -1,4 +1,4 @@
-/* fork() and exec(): handles do not work in a child, and nothing that a child does or is disturbs its parent. */
+/* fork() and exec(): handles do not work in a child, and nothing that a child does disturbs its parent. */
 #include "actor.h"
 
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs check(client, lock) in a child that leaves by _exit, so that only what the check calls is tested. */
+/* Runs check(client, lock) in a child that ends by _exit, so that only the calls of the check are tested. */
 static void in_child(void (*check)(dlock_client *, dlock_lock *), dlock_client *client, dlock_lock *lock) {
     pid_t pid = fork();
     EXPECT(pid >= 0);
@@ -166,7 +166,7 @@ void case_fork_child_opens_its_own(void) {
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    sleep_ms(200); /* the client's threads are idle: a sanitizer's allocator does not survive a fork in mid-call */
+    sleep_ms(200); /* let the client's threads become idle: a sanitizer's allocator may not be forked in a call */
     in_child(open_own, client, lock);
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
@@ -174,8 +174,8 @@ void case_fork_child_opens_its_own(void) {
     dlock_close(client);
 }
 
-/* A daemon's way: the child opens its own client and goes on when the parent's is closed. Both, and whoever comes
- * later, must still see the same locks. */
+/* As a daemon starts: the child opens its own client and goes on when the parent's is closed. Both, and later clients,
+ * must still see the same locks. */
 struct daemon {
     sem_t parent, child;
 };
@@ -236,7 +236,7 @@ void case_fork_child_opens_its_own_and_goes_on(void) {
     dlock_free(lock);
 }
 
-/* A holder with a child that goes on after it. */
+/* A holder with a child that outlives it. */
 struct family {
     sem_t ready;
     bool exec;
@@ -262,7 +262,8 @@ static void hold_with_child(void *arg) {
     sleep_ms(60000);
 }
 
-/* The lock ends with its holder, whatever a child has inherited; whoever asks with these options has it then. */
+/* The lock ends with its holder, whatever a child has inherited; a client that asks with the options `asked` gets
+ * it. */
 static void child_outlives_the_holder(bool exec, struct dlock_options held, const struct dlock_options *asked) {
     struct family *family = shared_memory(sizeof *family);
     signal_init(&family->ready);

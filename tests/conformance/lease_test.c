@@ -1,4 +1,4 @@
-/* Leases: fixed ones end, others are renewed, and what comes too late frees nobody. */
+/* Leases: fixed ones end, others are renewed, and a release that comes too late frees nobody else's grant. */
 #include "actor.h"
 
 #include <stdio.h>
@@ -32,8 +32,8 @@ void case_fixed_lease_ends(void) {
     actor_end(&holder);
 }
 
-/* The holder's own clock ends its grant before the server gives the lock to a waiter; on_lost has come by then, give or
- * take the time that a busy machine needs to run it. */
+/* The holder's own clock ends its grant before the server gives the lock to a waiter. on_lost has been called by then,
+ * apart from the time that a busy machine needs to run it. */
 void case_fixed_lease_ends_before_next_grant(void) {
     struct actor holder, waiter;
     actor_start(&holder, suite.name, &fixed);
@@ -56,7 +56,7 @@ void case_fixed_lease_ends_before_next_grant(void) {
     actor_end(&waiter);
 }
 
-/* A waiter that waited longer than its own lease starts with a whole one. */
+/* A wait longer than the waiter's own lease does not shorten the lease of its grant. */
 void case_lease_counts_from_the_grant(void) {
     struct actor holder, waiter;
     actor_start(&holder, suite.name, NULL);
@@ -138,8 +138,8 @@ void case_renewal_of_many_locks(void) {
     dlock_close(client);
 }
 
-/* A grant whose lease is set anew outlives its first end, and keeps a waiter out until the new one and not longer,
- * whether that is later or earlier. A server may keep it for less than it is asked for. */
+/* A grant whose lease is set anew outlives its first end and excludes a waiter exactly until the new end, whether that
+ * is later or earlier. A server may keep it for less than it is asked for. */
 static void extend(struct dlock_options options, const struct dlock_options *others) {
     struct actor waiter;
     actor_start(&waiter, suite.name, others);

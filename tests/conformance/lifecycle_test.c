@@ -1,4 +1,4 @@
-/* Ends: dlock_free and dlock_close, in every order and at every moment. */
+/* dlock_free and dlock_close, in every order and at every moment. */
 #include "thread.h"
 
 #include <dirent.h>
@@ -122,7 +122,7 @@ void case_free_releases(void) {
     dlock_close(client);
 }
 
-/* Freed with a part of the count: the rest stays. */
+/* Freeing one of two handles gives back its part of the count; the rest stays. */
 void case_free_gives_back_its_share(void) {
     dlock_client *client = open_client();
     dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
@@ -177,7 +177,8 @@ void case_free_while_another_handle_waits(void) {
     dlock_close(client);
 }
 
-/* Two handles and their client, ended in each of the six orders, with nothing held, one held, and both (re-entered). */
+/* Two handles and their client are ended in each of the six orders, with nothing held, one held, and both held
+ * (re-entry). */
 void case_free_and_close_in_any_order(void) {
     static const int orders[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
@@ -218,7 +219,7 @@ static void whole_life(void) {
     dlock_close(other);
 }
 
-/* Neither descriptors nor threads pile up. Threads that end in the background get a moment for it. */
+/* Neither descriptors nor threads accumulate. Threads that end in the background get a moment for it. */
 void case_clients_leave_nothing_behind(void) {
     for (int i = 0; i < 3; i++) whole_life();
     sleep_ms(200);

@@ -7,7 +7,7 @@
 
 enum { LINGER_MS = 5000, SOON_MS = LINGER_MS / 2 };
 
-/* The URI of all clients of the case, this process's and its children's, has linger=5s from here on. */
+/* Sets linger=5s in the URI of all clients of the case from here on, in this process and its children. */
 static void linger(void) {
     suite.uri = uri_with(suite.uri, "linger", "5s");
 }
@@ -16,7 +16,7 @@ static struct dlock_options long_lease(void) {
     return options_with(LONG_LEASE_MS, 0);
 }
 
-/* A grant that is taken again is taken without the server: its part of the fence stays the same. */
+/* A lingering grant is taken again without the server: the server's part of the fence does not change. */
 void case_linger_costs_nothing(void) {
     enum { TIMES = 200 };
     linger();
@@ -39,10 +39,10 @@ void case_linger_costs_nothing(void) {
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
     dlock_free(lock);
     dlock_close(client);
-    EXPECT_FREE(suite.name); /* nothing lingers behind a closed client */
+    EXPECT_FREE(suite.name); /* nothing lingers after its client was closed */
 }
 
-/* Fences go on growing where the small part of them is used up. */
+/* Fences go on growing when the ordinals are used up. */
 void case_linger_fences_grow(void) {
     linger();
     struct dlock_options options = long_lease();
@@ -64,7 +64,7 @@ void case_linger_fences_grow(void) {
     dlock_close(client);
 }
 
-/* Another process asks, waiting or again and again: it has the lock long before the time of lingering is over. */
+/* Another process that asks, by a wait or by repeated tries, gets the lock long before the lingering would end. */
 void case_linger_ends_when_wanted(void) {
     linger();
     struct dlock_options options = long_lease();
@@ -79,7 +79,7 @@ void case_linger_ends_when_wanted(void) {
         struct actor_report report;
         if (round % 2) {
             report = ACTOR_DO(0, &other, ACTOR_ACQUIRE, PATIENCE_MS);
-        } else { /* a try is busy, and is heard all the same */
+        } else { /* a try is busy, and is noticed all the same */
             for (;; sleep_ms(5)) {
                 actor_begin(&other, ACTOR_ACQUIRE, 0);
                 EXPECT(actor_poll(&other, PATIENCE_MS, &report));
@@ -96,7 +96,8 @@ void case_linger_ends_when_wanted(void) {
     actor_end(&other);
 }
 
-/* The same between clients of one process, and for one that was waiting before the release: then nothing lingers. */
+/* The same between clients of one process, and for a client that was waiting before the release: then nothing
+ * lingers. */
 void case_linger_not_while_others_wait(void) {
     linger();
     struct dlock_options options = long_lease();
@@ -121,7 +122,7 @@ void case_linger_not_while_others_wait(void) {
         EXPECT_CODE(0, call.code);
         EXPECT(call.fence > fence);
         EXPECT_BETWEEN(0, SOON_MS, (call.at_us - begun_us) / 1000);
-        if (round % 2) { /* that thread has it still, and is gone: its handle's end gives it back */
+        if (round % 2) { /* that thread has ended with the lock held: freeing its handle gives it back */
             dlock_free(wanted);
             wanted = new_lock(other, suite.name, &options);
         }
@@ -132,7 +133,7 @@ void case_linger_not_while_others_wait(void) {
     dlock_close(other);
 }
 
-/* It ends by itself, and a client without linger has the lock as soon as it asks. */
+/* Lingering ends by itself, and a client without linger gets the lock as soon as it asks. */
 void case_linger_is_over_in_time(void) {
     char *brief = uri_with(suite.uri, "linger", "100ms");
     dlock_client *client = NULL, *other = open_client();
@@ -152,7 +153,7 @@ void case_linger_is_over_in_time(void) {
     free(brief);
 }
 
-/* Other wishes of the same process are other grants: a reader, a fixed lease, another lease. */
+/* On other terms the same process needs another grant: as a reader, with a fixed lease, with another lease. */
 void case_linger_for_other_wishes(void) {
     linger();
     struct dlock_options options = long_lease(), fixed = options_with(LONG_LEASE_MS, DLOCK_FIXED_LEASE);
@@ -178,14 +179,14 @@ void case_linger_for_other_wishes(void) {
             acquire_here(&call);
         EXPECT_CODE(0, call.code);
         EXPECT_BETWEEN(0, SOON_MS, (call.at_us - begun_us) / 1000);
-        EXPECT(call.fence >> 8 > fence >> 8); /* asked for at the server */
+        EXPECT(call.fence >> 8 > fence >> 8); /* a new grant of the server */
         dlock_free(call.lock);
     }
     dlock_free(lock);
     dlock_close(client);
 }
 
-/* A process that dies while a lock lingers with it is a holder that died; one that is taken away is taken away. */
+/* A process that dies while a lock lingers counts as a holder that died; a lingering grant can be broken. */
 void case_linger_and_loss(void) {
     linger();
     struct dlock_options options = options_with(LEASE_MS, 0);
@@ -199,9 +200,9 @@ void case_linger_and_loss(void) {
     EXPECT_CODE(0, dlock_break(operator_client, suite.name, ERR));
     struct actor_report report = ACTOR_DO(0, &other, ACTOR_ACQUIRE, PATIENCE_MS);
     EXPECT(report.held && report.fence > fence);
-    sleep_ms(LEASE_MS); /* holders learn of it at their next renewal, and so does who lets it linger */
+    sleep_ms(LEASE_MS); /* a broken grant is noticed at the next renewal, also while it lingers */
     ACTOR_DO(DLOCK_ETIMEDOUT, &holder, ACTOR_ACQUIRE, MOMENT_MS);
-    EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).lost == 0); /* and was nobody's loss */
+    EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).lost == 0); /* a lingering grant that is broken is no loss */
     EXPECT(ACTOR_DO(0, &other, ACTOR_LOOK, 0).held);
     ACTOR_DO(0, &other, ACTOR_RELEASE, 0);
     int64_t killed_us = now_us();

@@ -1,4 +1,4 @@
-/* Losing a lock: taken away, holder killed, holder stopped. */
+/* Losing a lock: by a break, by the death of its holder, by a holder that is stopped. */
 #include "actor.h"
 #include "thread.h"
 
@@ -28,7 +28,7 @@ static void await_loss(dlock_lock *lock) {
     }
 }
 
-/* Takes `name` away from its holder, as an operator does: with another client. */
+/* Breaks `name` as an operator does, with another client. */
 static void take_away(const char *name) {
     dlock_client *operator_client = open_client();
     EXPECT_CODE(0, dlock_break(operator_client, name, ERR));
@@ -63,7 +63,7 @@ void case_break_is_reported(void) {
     dlock_close(other);
 }
 
-/* Every counted acquisition answers ELOST once, and re-entry does until all of them have. */
+/* Every counted acquisition gets ELOST once, and so does re-entry until all of them have. */
 void case_break_counts_down(void) {
     dlock_client *client = open_client();
     struct dlock_options options = reporting();
@@ -97,7 +97,7 @@ static void *acquire_and_release(void *arg) {
     return NULL;
 }
 
-/* A loss that its owner has not noticed yet does not keep the other threads of the client out. */
+/* A loss that its owner has not noticed yet does not block the other threads of the client. */
 void case_other_thread_after_loss(void) {
     dlock_client *client = open_client();
     struct dlock_options options = reporting();
@@ -117,7 +117,8 @@ void case_other_thread_after_loss(void) {
     dlock_close(client);
 }
 
-/* Taken away unnoticed, and another client's by now: a thread that waits for it here does not get what is over. */
+/* After a break that was not noticed, with the lock held by another client, a waiting thread does not get the ended
+ * grant. */
 void case_break_before_a_hand_over(void) {
     dlock_client *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
@@ -132,8 +133,8 @@ void case_break_before_a_hand_over(void) {
     pthread_join(others_thread, NULL);
     EXPECT(others.code == 0 && others.held);
     pthread_t thread = start_thread(acquire_and_keep, &call);
-    sleep_ms(MOMENT_MS);                  /* it waits, and a renewal of just before says nothing any more */
-    int code = dlock_release(lock, NULL); /* a server that tells its holders has made it a loss */
+    sleep_ms(MOMENT_MS);                  /* it waits, and the last renewal is not recent any more */
+    int code = dlock_release(lock, NULL); /* where the server notifies holders it is a loss already */
     EXPECT(code == 0 || code == DLOCK_ELOST);
     sleep_ms(MOMENT_MS);
     int64_t released_us = now_us();
@@ -166,8 +167,8 @@ void case_holder_killed(void) {
     actor_end(&waiter);
 }
 
-/* Stops the holder past its lease, so that whoever asks for this has it; what the holder finds when it goes on. Where a
- * grant ends with its process alone, a stopped one keeps it. */
+/* Stops the holder beyond its lease, so that a client that asks with the options `asked` gets the lock; then checks
+ * what the holder finds when it continues. Where a grant ends only with its process, a stopped holder keeps it. */
 static void stop_holder(struct dlock_options held, const struct dlock_options *asked, enum actor_verb first_look,
                         int wanted_code) {
     struct actor holder;
@@ -185,7 +186,7 @@ static void stop_holder(struct dlock_options held, const struct dlock_options *a
         EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
         EXPECT(dlock_fence(lock) > granted.fence);
         sleep_ms(LEASE_MS);
-        actor_begin(&holder, first_look, 0); /* it waits in the pipe: the first thing that the holder does */
+        actor_begin(&holder, first_look, 0); /* it waits in the pipe, as the first thing for the holder to do */
         continue_process(holder.pid);
         EXPECT(!ACTOR_FINISH(wanted_code, &holder).held);
         sleep_ms(LEASE_MS);

@@ -1,9 +1,11 @@
 /* dlock-conformance: runs the suite against any backend.
  *
- *     dlock-conformance [-j JOBS] URI [PATTERN]     PATTERN is a case's name, with * and ? as the shell has them; JOBS
- * is how many cases run at a time (1): most of them wait most of the time dlock-conformance --list
+ *     dlock-conformance [-j JOBS] URI [PATTERN]
+ *     dlock-conformance --list
  *
- * Each case runs in a process group of its own with a time limit, so that one that crashes or hangs is one failure. */
+ * PATTERN is a case's name, with * and ? as in the shell. JOBS is how many cases run at a time (default 1): most of
+ * them wait most of the time. Each case runs in a process group of its own with a time limit, so that a crash or hang
+ * is one failure. */
 #include "suite.h"
 
 #include <errno.h>
@@ -19,7 +21,7 @@
 
 enum { CASE_LIMIT_S = 90, MAX_JOBS = 64, TICK_MS = 20 };
 
-/* A case that fails while the machine stands still for so long says nothing about the backend, and is run again. */
+/* A case that fails while the machine stands still for this long says nothing about the backend, and is run again. */
 enum { STOOD_STILL_MS = 300, MOST_RUNS = 3 };
 
 static const struct test_case {
@@ -38,7 +40,7 @@ static struct job {
     volatile pid_t pid; /* and process group; 0: idle */
     const struct test_case *test;
     int64_t begun_ms;
-    int64_t stood_ms; /* the longest time by which this process was late meanwhile */
+    int64_t stood_ms; /* the longest delay of this process meanwhile */
     int runs;
 } jobs[MAX_JOBS];
 static int n_jobs = 1, runs_again;
@@ -49,7 +51,7 @@ static void end_early(int signal_number) {
     _exit(128 + signal_number);
 }
 
-/* Asks the library, in a process of its own, who serves the URI. */
+/* Asks the library, in a process of its own, which backend serves the URI. */
 static void probe(void) {
     struct suite *shared = shared_memory(sizeof *shared);
     *shared = suite;
@@ -76,7 +78,7 @@ static void probe(void) {
     if (!(suite.caps & DLOCK_CAP_LOCAL) && authority && strcspn(authority + 3, "/?") > 0) suite.caps |= NEEDS_HOST;
 }
 
-/* The word for the first capability of `missing`. */
+/* Returns the word for the first capability in `missing`. */
 static const char *missing_word(uint32_t missing) {
 #define DLOCK_X(name, bit, word, meaning) \
     if (missing & DLOCK_CAP_##name) return word;
@@ -113,7 +115,7 @@ static void start(struct job *job, const struct test_case *test) {
     job->pid = pid;
 }
 
-/* Ends what is left of a case and says what came of it; `status` is -1 when its time was over. */
+/* Ends what is left of a case and reports its outcome; `status` is -1 when its time was over. */
 static void finish(struct job *job, int status, int count[2]) {
     kill(-job->pid, SIGKILL);
     if (status == -1) waitpid(job->pid, NULL, 0);
@@ -143,7 +145,7 @@ static void note_standstill(int64_t late_ms) {
         if (late_ms > job->stood_ms) job->stood_ms = late_ms;
 }
 
-/* Waits until a case ends or its time is over, for as long as there is one. SIGCHLD is blocked. */
+/* Waits until a case ends or its time is over; NULL if none is running. SIGCHLD is blocked. */
 static struct job *await_one(int *status) {
     sigset_t child;
     sigemptyset(&child);

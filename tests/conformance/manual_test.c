@@ -1,4 +1,4 @@
-/* DLOCK_CLIENT_MANUAL: callbacks run in dlock_client_dispatch, for those who have an event loop. */
+/* DLOCK_CLIENT_MANUAL: callbacks run in dlock_client_dispatch, for programs with an event loop. */
 #include "actor.h"
 #include "async.h"
 
@@ -13,7 +13,7 @@ static dlock_client *open_manual(void) {
     return client;
 }
 
-/* A poll loop, until `calls` callbacks have run; fails when there are none for `patience_ms`. */
+/* A poll loop, until `wanted` callbacks have run in all. Fails if there are none for too long. */
 static void loop_until(dlock_client *client, atomic_int *calls, int wanted) {
     while (atomic_load(calls) < wanted) {
         struct pollfd readable = {dlock_client_fd(client), POLLIN, 0};
@@ -40,14 +40,14 @@ void case_manual_dispatch(void) {
         EXPECT_CODE(0, async_acquire(&async, PATIENCE_MS));
         EXPECT(is_readable(client, PATIENCE_MS));
         sleep_ms(100);
-        EXPECT(atomic_load(&async.calls) == 2 * i); /* not before we say so */
+        EXPECT(atomic_load(&async.calls) == 2 * i); /* not before the dispatch */
         EXPECT(dlock_client_dispatch(client) == 1);
         ASYNC_FINISH(0, &async, 2 * i + 1);
         EXPECT(pthread_equal(async.thread, pthread_self()));
         EXPECT(dlock_client_dispatch(client) == 0);
         EXPECT(!is_readable(client, 0) && dlock_client_fd(client) == fd);
         EXPECT(dlock_held(async.lock));
-        /* Renewal does not depend on the loop. */
+        /* Renewal does not depend on the event loop. */
         if (i == 0) sleep_ms(RENEWED_LEASE_MS * 5 / 4);
         EXPECT(dlock_held(async.lock));
         EXPECT_CODE(0, async_release(&async));
@@ -60,7 +60,7 @@ void case_manual_dispatch(void) {
     dlock_close(client);
 }
 
-/* Calls that wait need no dispatch, and dispatch no calls that wait. */
+/* Calls that wait need no dispatch, and run no callbacks themselves. */
 void case_manual_calls_that_wait(void) {
     dlock_client *client = open_manual(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL), *held = new_lock(other, suite.name, NULL);
@@ -90,7 +90,7 @@ static void note_loss(dlock_lock *lock, const struct dlock_error *err, void *arg
     atomic_fetch_add(&loss->calls, 1);
 }
 
-/* A loss shows at once in dlock_held; on_lost waits for the loop. */
+/* A loss shows at once in dlock_held; on_lost waits for the dispatch. */
 void case_manual_on_lost(void) {
     struct loss loss = {0};
     struct dlock_options options = async_options(LEASE_MS / 2);
@@ -146,7 +146,7 @@ void case_manual_loop(void) {
     dlock_close(other);
 }
 
-/* A pending callback ends with its handle or its client, in the thread that ends them, exactly once. */
+/* A pending callback is called when its handle or its client ends, in the thread that ends it, exactly once. */
 void case_manual_ends(void) {
     struct dlock_options options = async_options(LONG_LEASE_MS);
     dlock_client *client = open_manual(), *other = open_client();
@@ -160,7 +160,7 @@ void case_manual_ends(void) {
     EXPECT_CODE(0, async_acquire(&freed, DLOCK_FOREVER));
     EXPECT_CODE(0, async_acquire(&closed, DLOCK_FOREVER));
     EXPECT_CODE(0, async_acquire(&done, DLOCK_FOREVER));
-    EXPECT(is_readable(client, PATIENCE_MS)); /* the other name's, which nobody dispatches */
+    EXPECT(is_readable(client, PATIENCE_MS)); /* the other name's callback, which nobody dispatches */
     int64_t begun = now_ms();
     dlock_free(freed.lock);
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);

@@ -1,4 +1,4 @@
-/* Names: all that is allowed works, stays distinct, and reads back; the rest is refused. */
+/* Names: all that are allowed work, stay distinct, and are shown unchanged; others are refused. */
 #include "suite.h"
 
 #include <stdio.h>
@@ -68,7 +68,7 @@ static int compare_name(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* Two clients agree on who has `name`. */
+/* Checks that two clients agree on who holds `name`. */
 static void use_name(dlock_client *one, dlock_client *two, const char *name) {
     dlock_lock *first = new_lock(one, name, NULL), *second = new_lock(two, name, NULL);
     if (dlock_acquire(first, PATIENCE_MS, &last_error) != 0) FAIL("\"%s\": %s", name, last_error.message);
@@ -95,7 +95,7 @@ void case_names_of_every_kind(void) {
     dlock_close(two);
 }
 
-/* All of them held at once, under a name of this run. */
+/* All variants are held at once, under a name of this run. */
 void case_names_stay_distinct(void) {
     static const char *const variants[] = {
         "a/b",     "a%2Fb",  "a%2fb",    "a%252Fb",   "a//b", "a/./b", "a/../b", "a\\b",     "A/B",
@@ -126,7 +126,7 @@ void case_names_stay_distinct(void) {
     dlock_close(other);
 }
 
-/* Fills `name` up to 200 bytes, the last of which is `last`. */
+/* Fills `name` up to 200 bytes; the last one is `last`. */
 static void long_name(char *name, const char *filler, char last) {
     tagged_name(name, "");
     size_t used = strlen(name);
@@ -172,7 +172,7 @@ void case_names_that_are_refused(void) {
 }
 
 static dlock_client *open_with_prefix(const char *tail) {
-    char prefix[56]; /* prefixes are short; what tells runs apart stands at the beginning of the name */
+    char prefix[56]; /* prefixes are short; the beginning of the name tells runs apart */
     snprintf(prefix, sizeof prefix, "%.40s-%s", suite.name, tail);
     char *uri = uri_with(suite.uri, "prefix", prefix);
     dlock_client *client = NULL;
@@ -182,7 +182,7 @@ static dlock_client *open_with_prefix(const char *tail) {
 }
 
 void case_prefix_is_part_of_the_name(void) {
-    char shown[] = "bc"; /* operators see names as they are asked for */
+    char shown[] = "bc"; /* names are shown as they were asked for */
     dlock_client *one = open_with_prefix("a"), *two = open_with_prefix("ab");
     dlock_lock *bc = new_lock(one, "bc", NULL), *c = new_lock(two, "c", NULL), *other = new_lock(two, "bc", NULL);
     EXPECT_CODE(0, dlock_acquire(bc, 0, ERR));

@@ -1,4 +1,4 @@
-/* Options that make no sense are refused, structs of other sizes understood, and what a backend lacks says so. */
+/* Invalid options are refused, structs of other sizes are understood, and what a backend lacks is reported. */
 #include "suite.h"
 
 #include <stddef.h>
@@ -25,7 +25,7 @@ void case_options_refused(void) {
     options = options_with(0, 4);
     expect_refused(client, DLOCK_EINVAL, &options);
     options = options_with(0, 0);
-    options.limit = 3; /* exclusive locks have none */
+    options.limit = 3; /* exclusive locks have no limit */
     expect_refused(client, DLOCK_EINVAL, &options);
     options = options_with(0, 0);
     options.mode = (enum dlock_mode)7;
@@ -36,7 +36,7 @@ void case_options_refused(void) {
     dlock_close(client);
 }
 
-/* Longer structs are understood as long as what follows is zero. */
+/* Longer structs are understood as long as the unknown bytes are zero. */
 void case_options_of_other_sizes(void) {
     dlock_client *client = open_client();
     struct {
@@ -47,7 +47,7 @@ void case_options_of_other_sizes(void) {
     dlock_free(new_lock(client, suite.name, &longer.known));
     longer.later[20] = 1;
     expect_refused(client, DLOCK_EINVAL, &longer.known);
-    struct dlock_options shorter = DLOCK_OPTIONS_INIT; /* than any version ever was */
+    struct dlock_options shorter = DLOCK_OPTIONS_INIT; /* shorter than any version ever was */
     shorter.size = offsetof(struct dlock_options, lease_ms);
     expect_refused(client, DLOCK_EINVAL, &shorter);
     struct dlock_options empty = DLOCK_OPTIONS_INIT;

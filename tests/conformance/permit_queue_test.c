@@ -33,15 +33,15 @@ void case_permits_fifo(void) {
         fence = report.fence;
         for (int later = i + 1; later < WAITERS; later++)
             if (actor_poll(&waiters[later], 0, &report)) FAIL("waiter %d was served before its turn", later);
-        if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* nobody barges */
+        if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* nobody barges in */
     }
     dlock_free(lock);
     dlock_close(client);
     for (int i = 0; i < WAITERS; i++) actor_end(&waiters[i]);
 }
 
-/* All that become free together go to those who wait, at once. The best of some rounds, since the machine may be busy.
- */
+/* All permits that become free together go to waiters at once. The best of some rounds counts, since the machine may be
+ * busy. */
 void case_freed_permits_wake_waiters(void) {
     enum { ROUNDS = 5, AT_ONCE_MS = 400 };
     struct dlock_options options = permits();
@@ -73,7 +73,7 @@ void case_freed_permits_wake_waiters(void) {
     for (int i = 0; i < LIMIT; i++) actor_end(&waiters[i]);
 }
 
-/* A waiter that gives up takes no permit along, and holds up nobody. */
+/* A waiter that gives up takes no permit along and blocks nobody. */
 void case_permit_waiter_gives_up(void) {
     struct dlock_options options = permits();
     struct actor impatient, patient;
@@ -112,7 +112,7 @@ static void many_permits(bool patient) {
     census_run(&visitors, 3);
     census_close(census);
     EXPECT(atomic_load(&census->most[DLOCK_PERMIT]) > 1);
-    /* None was lost on the way. */
+    /* No permit was lost. */
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &kinds[0]);
     for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));

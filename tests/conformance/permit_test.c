@@ -1,4 +1,4 @@
-/* DLOCK_PERMIT: at most so many, each with a lease of its own. */
+/* DLOCK_PERMIT: at most `limit` holders, each with a lease of its own. */
 #include "actor.h"
 #include "census.h"
 #include "thread.h"
@@ -37,8 +37,7 @@ void case_permits_up_to_the_limit(void) {
     for (int i = 0; i <= LIMIT; i++) actor_end(&actors[i]);
 }
 
-/* One thread may take several: each acquisition is a permit more, and each release gives the youngest back. */
-/* The same on every server, and said before anything is asked there. */
+/* The same largest limit for every backend, checked before the server is asked. */
 void case_permits_have_one_bound(void) {
     dlock_client *client = open_client();
     const uint32_t too_many[] = {UINT32_C(1) << 31, UINT32_MAX};
@@ -56,7 +55,7 @@ void case_permits_have_one_bound(void) {
     dlock_close(client);
 }
 
-/* Many grants of one name in one request; what others hold stays, and those who wait get theirs. */
+/* Many grants of one name are given back in one request; other clients' permits stay, and waiters get theirs. */
 void case_permits_are_given_back_together(void) {
     enum { MANY = 20 };
     struct dlock_options options = permits_of(MANY, LONG_LEASE_MS);
@@ -91,6 +90,7 @@ void case_permits_are_given_back_together(void) {
     dlock_close(other);
 }
 
+/* One thread may take several permits: each acquire adds one, and each release gives the youngest back. */
 void case_permits_of_one_thread(void) {
     struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();
@@ -135,7 +135,7 @@ void case_permits_of_handles_and_threads(void) {
     EXPECT_CODE(0, dlock_acquire(strict, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(strict, DLOCK_FOREVER, ERR));
     EXPECT_CODE(0, in_thread(acquire_here, lock, 0).code);
-    EXPECT_CODE(0, in_thread(acquire_and_keep, lock, 0).code); /* nobody will release it but dlock_free */
+    EXPECT_CODE(0, in_thread(acquire_and_keep, lock, 0).code); /* only dlock_free can release it */
     EXPECT_CODE(DLOCK_EBUSY, in_thread(acquire_here, lock, 0).code);
     EXPECT_CODE(0, in_thread(release_here, handle, 0).code);
     EXPECT_CODE(DLOCK_EOWNER, in_thread(release_here, strict, 0).code);
@@ -165,7 +165,7 @@ void case_renewal_of_many_permits(void) {
     dlock_close(other);
 }
 
-/* The dead one's permit comes back when its lease ends, and no other. */
+/* A dead holder's permit, and no other, comes back when its lease ends. */
 void case_permit_holder_killed(void) {
     struct dlock_options options = permits_of(LIMIT, RENEWED_LEASE_MS);
     struct actor holders[LIMIT], waiting[2];
@@ -196,7 +196,7 @@ void case_permit_holder_killed(void) {
     for (int i = 0; i < 2; i++) actor_end(&waiting[i]);
 }
 
-/* Permits with a fixed lease that nobody gives back: so many for each window of time. */
+/* Permits with a fixed lease that are not given back limit a rate: so many for each window of time. */
 void case_permits_limit_a_rate(void) {
     enum { WINDOW_MS = 1000, WINDOWS = 3 };
     struct dlock_options options = permits_of(LIMIT, WINDOW_MS);
@@ -205,14 +205,14 @@ void case_permits_limit_a_rate(void) {
     dlock_client *client = open_client();
     dlock_lock *permits[WINDOWS * LIMIT];
     int64_t taken_ms[WINDOWS * LIMIT], ends_ms[WINDOWS * LIMIT], begun_ms = now_ms();
-    bool whole = true; /* a session that could not be proved lately keeps its grants for less */
+    bool whole = true; /* a session without recent proof keeps its grants for less */
     for (int i = 0; i < WINDOWS * LIMIT; i++) {
         permits[i] = new_lock(client, suite.name, &options);
         int64_t asked_ms = now_ms();
         EXPECT_CODE(0, dlock_acquire(permits[i], PATIENCE_MS, ERR));
         taken_ms[i] = now_ms();
         int64_t left_ms = dlock_remaining_ms(permits[i]);
-        ends_ms[i] = taken_ms[i] + left_ms;                                     /* not later than it does */
+        ends_ms[i] = taken_ms[i] + left_ms;                                     /* or earlier */
         whole = whole && now_ms() + left_ms - asked_ms >= WINDOW_MS * 98 / 100; /* leases end 1 % and 2 ms early */
     }
     EXPECT(whole || suite.caps & DLOCK_CAP_SESSION);
@@ -233,7 +233,7 @@ void case_permits_limit_a_rate(void) {
 
 /* ---- what does not fit together ---------------------------------------------------------------------------------- */
 
-/* Fails unless asking in this way is refused, at once, with a message that mentions `mention`. */
+/* Fails unless this request is refused, at once, with a message that mentions `mention`. */
 static void expect_misfit(dlock_lock *lock, const char *mention) {
     int64_t begun = now_ms();
     EXPECT_CODE(DLOCK_EINVAL, dlock_acquire(lock, 0, ERR));
@@ -291,7 +291,7 @@ static void expect_modes_exclude(const struct dlock_options *one, const struct d
     dlock_close(other);
 }
 
-/* A name is in use as a lock or as permits; once it is free, anything goes. */
+/* A name is in use either as a lock or as permits; when it is free, both are possible. */
 void case_permits_and_locks_do_not_mix(void) {
     struct dlock_options permit = permits_of(LIMIT, LONG_LEASE_MS), exclusive = options_with(LONG_LEASE_MS, 0);
     expect_modes_exclude(&permit, &exclusive);

@@ -30,8 +30,8 @@ static int threads(void) {
     return n;
 }
 
-/* A child of a process with threads may start none under this sanitizer, and a closed session's thread may be about to
- * end. */
+/* Waits until the other threads have ended, such as a closed session's: under this sanitizer the child of a process
+ * with threads must not start any. */
 static void let_threads_end(void) {
     for (int64_t until = now_ms() + LAST_THREAD_MS; threads() > OWN_THREADS && now_ms() < until;) sleep_ms(5);
 }
@@ -85,7 +85,7 @@ pid_t start_process(void (*run)(void *), void *arg, size_t size) {
     if (suite.caps & DLOCK_CAP_PRIVATE) return start_stand_in(run, arg, size);
     pid_t parent = getpid();
     let_threads_end();
-    fflush(stdout); /* or the child would print it again */
+    fflush(stdout); /* otherwise the child would print it again */
     pid_t pid = fork();
     if (pid < 0) FAIL("fork: %s", strerror(errno));
     if (pid > 0) return pid;

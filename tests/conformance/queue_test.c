@@ -7,7 +7,7 @@
 
 enum { WAITERS = 20 };
 
-/* In shared memory: who was granted, in order. */
+/* In shared memory: who was granted the lock, in order. */
 struct order_of_grants {
     atomic_int n;
     atomic_int who[WAITERS];
@@ -35,7 +35,7 @@ static void expect_arrival_order(uint64_t first_fence) {
 
 struct waiter {
     int number;
-    sem_t *go; /* in shared memory: begins to wait */
+    sem_t *go; /* in shared memory: the signal to begin to wait */
     dlock_client *client;
 };
 
@@ -144,7 +144,7 @@ void case_dead_waiters_are_skipped(void) {
     actor_begin(&last, ACTOR_ACQUIRE, DLOCK_FOREVER);
     await_waiters(client, suite.name, DEAD + 1);
     for (int i = 0; i < DEAD; i++) kill_process(dead[i].pid);
-    sleep_ms(200); /* dead, not dying: the server has had the time to see their connections end */
+    sleep_ms(200); /* let the server see their connections end */
     int64_t begun = now_ms();
     EXPECT_CODE(0, dlock_release(lock, ERR));
     struct actor_report report = ACTOR_FINISH(0, &last);
@@ -157,7 +157,7 @@ void case_dead_waiters_are_skipped(void) {
     actor_end(&last);
 }
 
-/* A hand-over is for min(lease, 3 s) until its first renewal: the second waiter waits no longer for a dead first. */
+/* A hand-over lasts min(lease, 3 s) until its first renewal: the second waiter waits no longer for a dead first one. */
 void case_first_waiter_killed_when_granted(void) {
     enum { HAND_OVER_MS = 3000 };
     struct dlock_options options = options_with(LEASE_MS * 10, 0);
@@ -185,7 +185,7 @@ void case_first_waiter_killed_when_granted(void) {
     actor_end(&second);
 }
 
-/* The last of many in line has moved up when the one before it dies with the lock: it waits for no more than that
+/* The last of many waiters has moved up when the one before it dies with the lock: it waits no longer than for that
  * lease, whatever its place was when it lined up. */
 void case_holder_killed_with_a_long_queue(void) {
     enum { LINE = 8 };

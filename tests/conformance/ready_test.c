@@ -1,5 +1,6 @@
-/* A server that may have forgotten grants when it was started, and was so lately: nothing is granted in its quarantine,
- * and that does not look like somebody else's lock. A quarantine of a year makes any server young. */
+/* A server that may have forgotten grants when it was started, which was lately: it grants nothing during its
+ * quarantine, and that does not look like a lock held by somebody else. With a quarantine of a year any server is
+ * young. */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -46,13 +47,13 @@ void case_quarantine_grants_nothing(void) {
     dlock_close(young);
 }
 
-/* Another client, which believes that the server is old enough, is in nobody's way, nor is anybody in its. */
+/* Another client, for which the server is old enough, is not disturbed by such a client, nor the other way round. */
 void case_quarantine_keeps_what_is_granted(void) {
     dlock_client *young = open_young(), *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(young, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     int code = dlock_acquire(wanted, 0, ERR);
-    EXPECT(code == DLOCK_EBUSY || code == DLOCK_ENOTREADY); /* it may be asked, or need not */
+    EXPECT(code == DLOCK_EBUSY || code == DLOCK_ENOTREADY); /* it may ask the server, or not */
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(wanted, 300, ERR));

@@ -1,4 +1,4 @@
-/* Readers and writers that wait for each other: order, crowds, those who give up, and nobody starves. */
+/* Readers and writers that wait for each other: order, crowds, waiters that give up, and no starvation. */
 #include "actor.h"
 #include "census.h"
 #include "thread.h"
@@ -112,7 +112,7 @@ void case_writer_gives_up(void) {
     for (int i = 0; i < 2; i++) actor_end(&late[i]);
 }
 
-/* A writer that dies while it waits holds up nobody once a reader leaves, and nobody for ever. */
+/* A writer that dies while it waits blocks nobody once a reader leaves, and nobody for ever. */
 void case_waiting_writer_killed(void) {
     struct actor first, writer, late;
     start(&first, DLOCK_SHARED);
@@ -150,7 +150,7 @@ struct crowd_member {
     int number;
 };
 
-/* Reads until everybody reads. */
+/* Reads until all others read, too. */
 static void *crowd_thread(void *arg) {
     struct crowd_member *member = arg;
     struct dlock_options options = kind(DLOCK_SHARED);
@@ -186,7 +186,7 @@ static void crowd_process(void *arg) {
     dlock_close(client);
 }
 
-/* In how many milliseconds they are all inside, from the writer's release on. */
+/* Returns after how many milliseconds all are inside, counted from the writer's release. */
 static int64_t crowd_enters(void) {
     crowd = shared_memory(sizeof *crowd);
     sem_t *go = shared_memory(sizeof *go);
@@ -204,7 +204,7 @@ static int64_t crowd_enters(void) {
     for (int i = 0; i < CROWD_PROCESSES; i++) sem_post(go);
     int64_t fence = (int64_t)dlock_fence(lock);
     while (atomic_load(&crowd->arrived) < CROWD) sleep_ms(2);
-    sleep_ms(300); /* so that they wait by then */
+    sleep_ms(300); /* they wait by then */
     EXPECT(atomic_load(&crowd->inside) == 0);
     int64_t released_us = now_us(), last_us = 0;
     EXPECT_CODE(0, dlock_release(lock, ERR));
@@ -221,8 +221,8 @@ static int64_t crowd_enters(void) {
     return (last_us - released_us) / 1000;
 }
 
-/* All within a second of its release; where waiters poll, at the pace of polling. The best of some rounds, since the
- * machine may be busy. */
+/* All are inside within a second of the release; where waiters poll, at the pace of polling. The best of some rounds
+ * counts, since the machine may be busy. */
 void case_crowd_of_readers_enters_at_once(void) {
     enum { PROMISED_MS = 1000, ROUNDS = 4 };
     const int64_t bound_ms = PROMISED_MS + (suite.caps & DLOCK_CAP_WAKE ? 0 : SLACK_MS);
@@ -235,7 +235,7 @@ void case_crowd_of_readers_enters_at_once(void) {
     EXPECT_BETWEEN(0, bound_ms, best_ms);
 }
 
-/* ---- many at once ------------------------------------------------------------------------------------------------ */
+/* ---- contention -------------------------------------------------------------------------------------------------- */
 
 enum { RUN_MS = 1000 };
 
@@ -259,7 +259,8 @@ void case_impatient_readers_and_writers(void) {
     readers_and_writers(false);
 }
 
-/* Reads over and over, and never leaves before the next reader has come: as long as readers get in, there is one. */
+/* Reads repeatedly, and never leaves before the next reader has come: as long as readers are granted there is always
+ * one. */
 static void endless_reader(void *arg) {
     enum { ALONE_MS = 300 };
     struct census *census = arg;
@@ -280,7 +281,7 @@ static void endless_reader(void *arg) {
     dlock_close(client);
 }
 
-/* There is always somebody who reads, and a writer gets its turn all the same. */
+/* With readers always inside a writer gets its turn all the same. */
 void case_writers_do_not_starve(void) {
     enum { STREAM = 4, TURNS = 3 };
     struct census *census = census_open(3600000);

@@ -12,8 +12,8 @@ static struct dlock_options writer(int64_t lease_ms) {
     return options_for(DLOCK_EXCLUSIVE, 0, lease_ms);
 }
 
-/* Fails unless a fresh client is refused as a writer. The last question of a wait may be without an answer where the
- * machine is busy: then once more. */
+/* Fails unless a new client is refused as a writer. On a busy machine the last question of a wait may have no answer:
+ * then tries once more. */
 static void expect_no_writer(int64_t timeout_ms) {
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL);
@@ -176,7 +176,7 @@ void case_writer_reenters_as_reader(void) {
     dlock_close(other);
 }
 
-/* A reader that waits for a writer's lock would wait for itself. */
+/* A reader that waits for the exclusive lock would wait for itself. */
 void case_upgrade_is_refused(void) {
     struct dlock_options shared = reader(0), exclusive = writer(0);
     dlock_client *client = open_client();
@@ -225,7 +225,7 @@ void case_renewal_of_many_readers(void) {
     dlock_close(client);
 }
 
-/* Every reader has a lease of its own: the dead one's ends, the living one's does not. */
+/* Every reader has a lease of its own: a dead reader's ends, a living one's does not. */
 void case_reader_killed(void) {
     struct dlock_options shared = reader(RENEWED_LEASE_MS), exclusive = writer(RENEWED_LEASE_MS);
     struct actor dead, alive, waiting;
@@ -259,7 +259,8 @@ void case_fixed_leases_of_readers_end(void) {
     ACTOR_DO(0, &one, ACTOR_ACQUIRE, 0);
     struct actor_report granted = ACTOR_DO(0, &two, ACTOR_ACQUIRE, 0);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-    /* Not before what the reader was told; that is less than its lease where the server's lease began before it. */
+    /* Not before the end that the reader was told, which is less than a lease where the server's lease began
+     * earlier. */
     EXPECT_BETWEEN(granted.at_us + granted.remaining_ms * 1000, INT64_MAX, now_us());
     EXPECT_BETWEEN(0, LEASE_MS * 2 + SLACK_MS, now_ms() - begun);
     EXPECT(granted.remaining_ms > LEASE_MS / 2 && dlock_fence(lock) > granted.fence);

@@ -37,7 +37,7 @@ static const char *code_name(int code) {
     }
 }
 
-/* Marks the struct, so that expect_code sees whether the call wrote to it. */
+/* Marks the struct, so that expect_code can tell whether the call wrote to it. */
 struct dlock_error *suite_error(void) {
     last_error.code = 4711;
     strcpy(last_error.message, "untouched");

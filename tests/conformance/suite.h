@@ -1,5 +1,6 @@
-/* The conformance suite's frame: what a case may use. A case runs in a process of its own, without a client; it returns
- * when it passed and calls fail_at (through EXPECT…) otherwise. Cases see <dlock/dlock.h> and nothing else of dlock. */
+/* The frame of the conformance suite: what a case may use. A case runs in a process of its own, without a client; it
+ * returns if it passes and otherwise calls fail_at (by EXPECT…). Cases see <dlock/dlock.h> and nothing else of
+ * dlock. */
 #ifndef CONFORMANCE_SUITE_H
 #define CONFORMANCE_SUITE_H
 
@@ -9,27 +10,27 @@
 #include <semaphore.h>
 #include <sys/types.h>
 
-/* Beside the DLOCK_CAP_… bits: the URI names a host, so there is a network to fail. */
+/* Needed beside DLOCK_CAP_… bits: the URI names a host, so there is a network that can fail. */
 #define NEEDS_HOST (UINT32_C(1) << 31)
 
-/* Several processes share the locks, so there is one to be killed or stopped, or to be forked and share them, too. Where
- * the locks are PRIVATE to a process its threads stand in for processes in all other cases. */
+/* Needed: several processes share the locks, and can be killed, stopped or forked. Where the locks are PRIVATE to a
+ * process, its threads stand in for processes in all other cases. */
 #define NEEDS_PROCESSES (UINT32_C(1) << 30)
 
 /* The usual leases: long enough for a slow machine to renew in time, short enough to wait for their end. */
 #define LEASE_MS 1000
 #define LONG_LEASE_MS 30000
-/* One that has to be renewed in time: a machine may stand still for more than a second. */
+/* A lease that has to be renewed in time: a machine may stand still for more than a second. */
 #define RENEWED_LEASE_MS 2000
 
-/* A wait that ends in vain (ETIMEDOUT): longer than the server of a slow machine takes to say so. */
+/* For a wait that ends in vain (ETIMEDOUT): longer than a server on a slow machine takes to say so. */
 #define MOMENT_MS 800
 
-/* The same where others must see the waiter in line before. */
+/* The same where others must first see the waiter in line. */
 #define GIVES_UP_MS 2000
 
-/* How much later than promised something may happen here, since the machine may be busy; and a wait that only ends a
- * case that has failed already. */
+/* SLACK_MS: how late something may happen here, since the machine may be busy. PATIENCE_MS: for a wait that ends only
+ * in a case that has failed already. */
 #define SLACK_MS 2000
 #define PATIENCE_MS 20000
 
@@ -48,7 +49,7 @@ extern struct suite suite;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-/* Prints one line and ends this process with status 1; the case's other processes end with it. */
+/* Prints one line and ends this process with status 1; the case's other processes are ended with it. */
 _Noreturn void fail_at(const char *file, int line, const char *format, ...) DLOCK_PRINTF(3, 4);
 
 #define FAIL(...) fail_at(__FILE__, __LINE__, __VA_ARGS__)
@@ -56,7 +57,8 @@ _Noreturn void fail_at(const char *file, int line, const char *format, ...) DLOC
 #define EXPECT_CODE(wanted, call) expect_code(__FILE__, __LINE__, #call, wanted, (call))
 #define EXPECT_BETWEEN(low, high, value) expect_between(__FILE__, __LINE__, #value, low, high, value)
 
-/* The error argument of a call inside EXPECT_CODE, which then also checks that it was filled, or left alone. */
+/* The error argument for a call inside EXPECT_CODE, which then also checks that the call filled it, or left it
+ * alone. */
 #define ERR suite_error()
 struct dlock_error *suite_error(void);
 extern _Thread_local struct dlock_error last_error; /* what ERR pointed to */
@@ -66,7 +68,7 @@ void expect_between(const char *file, int line, const char *what, int64_t low, i
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
-/* Timeouts that are too short most of the time, so that grants, time-outs and departures meet in every way. */
+/* Timeouts that are mostly too short, so that grants, time-outs and departures coincide in every way. */
 int64_t impatience_ms(unsigned turn);
 
 int64_t now_us(void); /* CLOCK_BOOTTIME, the same in every process */
@@ -78,8 +80,8 @@ void sleep_ms(int64_t ms);
 dlock_client *open_client(void);
 dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_options *options);
 
-/* Until when this lock, which we hold, cannot be anybody else's, by now_us(). On a busy machine a process may stand
- * still for longer. */
+/* The time, by now_us(), before which nobody else can have this lock, which we hold. On a busy machine this process may
+ * stand still for longer. */
 int64_t valid_until_us(dlock_lock *lock);
 
 /* Options with a lease; `flags` are DLOCK_FIXED_LEASE and so on. */
@@ -91,12 +93,12 @@ struct dlock_options options_for(enum dlock_mode mode, uint32_t limit, int64_t l
 /* Writes "<suite.name>-<tag>" into `name`, which has DLOCK_NAME_MAX + 1 bytes. */
 void tagged_name(char *name, const char *tag);
 
-/* Fails unless somebody else holds `name` now, or unless it is free, as a fresh client sees it. */
+/* Fail unless somebody else holds `name` now, or unless it is free, as seen by a new client. */
 #define EXPECT_TAKEN(name) expect_taken(__FILE__, __LINE__, name, true)
 #define EXPECT_FREE(name) expect_taken(__FILE__, __LINE__, name, false)
 void expect_taken(const char *file, int line, const char *name, bool taken);
 
-/* Returns when somebody has `name`. */
+/* Waits until somebody holds `name`. */
 void await_taken(const char *name);
 
 /* ---- URIs -------------------------------------------------------------------------------------------------------- */
@@ -109,25 +111,25 @@ char *uri_at(const char *authority);
 
 /* ---- processes and threads --------------------------------------------------------------------------------------- */
 
-/* Memory that child processes share, zeroed. Lives as long as the process. */
+/* Returns zeroed memory that child processes share. It lives as long as the process. */
 void *shared_memory(size_t size);
 
-/* Runs run(arg) in a child that exits with 0 when it returns; call it before this process opens a client. It has a copy
- * of everything; what it shares with this one is in shared_memory. Where locks are PRIVATE it is a thread, with a number
- * below 0 for a pid, and has a copy of the `size` bytes at `arg` alone; 0: those are in shared memory. */
+/* Runs run(arg) in a child that exits with 0 when it returns; call it before this process opens a client. The child has
+ * a copy of everything; only shared_memory is shared. Where locks are PRIVATE it is a thread, with a negative number
+ * for a pid, and a copy of only the `size` bytes at `arg` (0: `arg` is in shared memory). */
 pid_t start_process(void (*run)(void *), void *arg, size_t size);
 
-/* Waits for a child: fails unless it exits with 0 in time. */
+/* Waits for a child. Fails unless it exits with 0 in time. */
 void join_process(pid_t pid);
 
-/* Kills a child and reaps it. This and the next: NEEDS_PROCESSES. */
+/* Kills a child and reaps it. This and the next two: NEEDS_PROCESSES. */
 void kill_process(pid_t pid);
 
-/* SIGSTOP, and returns when it has stopped; SIGCONT. */
+/* Sends SIGSTOP and waits until the child has stopped; sends SIGCONT. */
 void stop_process(pid_t pid);
 void continue_process(pid_t pid);
 
-/* pthread_create, which works. */
+/* pthread_create; a failure fails the case. */
 pthread_t start_thread(void *(*run)(void *), void *arg);
 
 /* A semaphore in shared memory; a wait that takes longer than PATIENCE_MS fails the case. */

@@ -7,7 +7,7 @@ void *acquire_and_keep(void *arg) {
     struct call *call = arg;
     call->code = dlock_acquire(call->lock, call->timeout_ms, NULL);
     call->at_us = now_us();
-    if (call->code != 0) return NULL; /* the handle may be gone */
+    if (call->code != 0) return NULL; /* the handle may be freed */
     call->held = dlock_held(call->lock);
     call->fence = dlock_fence(call->lock);
     return NULL;

@@ -1,4 +1,4 @@
-/* One call in another thread of the case, with what it brought. */
+/* One call in another thread of the case, and its result. */
 #ifndef CONFORMANCE_THREAD_H
 #define CONFORMANCE_THREAD_H
 
@@ -8,21 +8,21 @@ struct call {
     dlock_lock *lock;
     int64_t timeout_ms;
     int code;
-    bool held; /* as that thread sees it after a grant; release_here: before it */
+    bool held; /* seen by that thread after a grant; release_here: before the release */
     uint64_t fence;
     int64_t at_us; /* when the call returned */
 };
 
-/* For start_thread; the argument is a struct call. acquire_here gives back what it was granted. */
+/* Functions for start_thread; the argument is a struct call. acquire_here releases what it was granted. */
 void *acquire_here(void *call);
 void *acquire_and_keep(void *call);
 void *release_here(void *call);
 
-/* Waits for the end of a thread whose wait on this lock has been cancelled. One that was too late to wait by then, on a
- * busy machine, is cancelled again. */
+/* Waits for the end of a thread whose wait on this lock has been cancelled. On a busy machine the wait may begin only
+ * after the cancel: then it is cancelled again. */
 void join_cancelled(dlock_lock *lock, pthread_t thread);
 
-/* One of these, from beginning to end. */
+/* Runs one of these functions in a thread, from beginning to end. */
 struct call in_thread(void *(*run)(void *), dlock_lock *lock, int64_t timeout_ms);
 
 #endif

@@ -1,4 +1,4 @@
-/* Servers that are not there, do not answer, or whose name nobody knows: bounded by each call's deadline. */
+/* Servers that are not there, do not answer, or whose name is unknown: each call ends by its deadline. */
 #include "suite.h"
 
 #include <netinet/in.h>
@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* A TCP socket on a free loopback port, which it keeps from others. It answers nobody; with `listening`, connections
- * succeed all the same. */
+/* Makes a TCP socket on a free loopback port, which it keeps others from using. It answers nothing; with `listening`,
+ * connections succeed all the same. */
 static int silent_socket(bool listening, int *port) {
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct sockaddr_in address;
@@ -24,7 +24,7 @@ static int silent_socket(bool listening, int *port) {
     return fd;
 }
 
-/* The suite's URI, with the operation time-out of this theme, for another server. */
+/* The suite's URI for another server, with the `timeout` of these cases. */
 static char *uri_of(const char *host, int port) {
     char authority[128];
     snprintf(authority, sizeof authority, "user:s3cr3t@%s:%d", host, port);
@@ -97,7 +97,7 @@ void case_silent_server_lazy(void) {
     close(fd);
 }
 
-/* A server whose queue of connections is full: connect() itself is not answered. */
+/* A server whose queue of connections is full: connect() itself gets no answer. */
 void case_unanswered_connect(void) {
     enum { FILL = 8 };
     int port, fd = silent_socket(true, &port), fill[FILL];

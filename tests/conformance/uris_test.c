@@ -1,4 +1,4 @@
-/* Connection strings that are wrong: the right code, a message that names the part, and never a secret. */
+/* Wrong connection strings: the right code, a message that names the part, and never a secret. */
 #include "suite.h"
 
 #include <stdio.h>
@@ -84,7 +84,7 @@ static void expect_no_secret(const char *uri) {
         if (strstr(err.message, secrets[i])) FAIL("a secret of the URI stands in: %s", err.message);
 }
 
-/* Passwords and query values stay out of messages, whatever is wrong. */
+/* Passwords and query values do not appear in messages, whatever is wrong. */
 void case_uri_secrets_stay_secret(void) {
     static const char *const tails[] = {
         "//user:s3cr3t@127.0.0.1:99999",
