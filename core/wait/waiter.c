@@ -12,16 +12,16 @@
 
 enum {
     POLL_MIN_US = 1000,
-    POLL_MAX_US = 50000,     /* servers without wake-ups */
-    DEAF_MAX_US = 500000,    /* servers with wake-ups, while our listener is down */
-    OUTAGE_MIN_US = 10000,   /* between tries while the server is unreachable */
-    OUTAGE_MAX_US = 1000000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    LAST_MIN_US = 1000,      /* the last question is sent this long before the deadline, or, up to … */
-    LAST_MAX_US = 10000,     /* … this time, 1.5 times as long as its last answer took */
-    ANSWER_US = 40000,       /* least time for an answer: one that the deadline cut short would look like an outage */
-    LISTEN_US = 20000,       /* a wait shorter than this polls */
-    SLEEP_MAX_MS = 3600000,  /* longest time without a question, whatever the backend says */
-    STAGGER_MAX_US = 10000   /* spreads clients whose server's queue told them the same time */
+    POLL_MAX_US = 50000,    /* servers without wake-ups */
+    DEAF_MAX_US = 500000,   /* servers with wake-ups, while our listener is down */
+    OUTAGE_MIN_US = 10000,  /* between tries while the server is unreachable */
+    OUTAGE_MAX_US = 500000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
+    LAST_MIN_US = 1000,     /* the last question is sent this long before the deadline, or, up to … */
+    LAST_MAX_US = 10000,    /* … this time, 1.5 times as long as its last answer took */
+    ANSWER_US = 40000,      /* least time for an answer: one that the deadline cut short would look like an outage */
+    LISTEN_US = 20000,      /* a wait shorter than this polls */
+    SLEEP_MAX_MS = 3600000, /* longest time without a question, whatever the backend says */
+    STAGGER_MAX_US = 10000  /* spreads clients whose server's queue told them the same time */
 };
 
 static struct dlock_client *client_of(const struct dlock__waiter *waiter) {

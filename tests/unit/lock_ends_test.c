@@ -101,6 +101,26 @@ static void who_was_never_answered_met_an_outage(void **state) {
     assert_ended(&wait, DLOCK_EUNAVAILABLE, 500);
 }
 
+/* However long it lasted. */
+static void a_server_that_is_back_is_asked_within_half_a_second(void **state) {
+    (void)state;
+    enum { OUTAGE_MS = 10000, SOON_MS = 550, OUTAGES = 12 };
+    dlock_lock *lock = lock_new(client_new("fake:?timeout=1s"), "n");
+    struct actor *actor = actor_new();
+    for (int i = 0; i < OUTAGES; i++) {
+        fake_server_down(true);
+        begin_acquire(actor, lock, DLOCK_FOREVER);
+        fake_advance_ms(OUTAGE_MS + 37 * i);
+        assert_false(over(actor));
+        fake_server_down(false);
+        wait_for(actor, SOON_MS);
+        assert_int_equal(result(actor), 0);
+        begin_release(actor, lock);
+        wait_for(actor, 100);
+        assert_int_equal(result(actor), 0);
+    }
+}
+
 static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock;
     atomic_store((_Atomic int *)arg, err ? err->code : 0);
@@ -245,6 +265,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(so_is_a_silence_of_a_whole_timeout),
         LOCK_TEST(an_outage_that_is_over_counts_no_more),
         LOCK_TEST(who_was_never_answered_met_an_outage),
+        LOCK_TEST(a_server_that_is_back_is_asked_within_half_a_second),
         LOCK_TEST(the_same_without_a_thread),
         LOCK_TEST(what_is_free_before_the_deadline_is_got),
         LOCK_TEST(who_polls_asks_once_more_before_the_deadline),
