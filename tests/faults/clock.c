@@ -1,5 +1,5 @@
-/* To be preloaded into a server or a client: its wall clock is as many nanoseconds ahead of the machine's as the file
- * DLOCK_TEST_CLOCK, mapped, says in its first eight bytes. Other clocks are left alone. */
+/* A library to be preloaded into a server or a client. It moves the wall clock of that process ahead by the number of
+ * nanoseconds in the first eight bytes of the file DLOCK_TEST_CLOCK, which it maps. Other clocks are not changed. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>

@@ -1,4 +1,4 @@
-"""Redis Cluster in the fault suite: three masters, each with a replica."""
+"""A server of the fault suite: Redis Cluster with three masters, each with a replica."""
 import contextlib
 import os
 import subprocess
@@ -8,12 +8,12 @@ from redis_servers import CHANGE_S, RedisPair
 from servers import LEASE_S, SCRIPTS, Redis, await_true
 
 SLOTS, SHARDS = 16384, 3
-# So long a promotion by hand waits for the master, which does not answer while it has not heard yet that this is its replica.
+# How long CLUSTER FAILOVER waits for the master, which does not answer before it knows that the sender is its replica.
 BY_HAND_S = 5
 
 
 def free_port():
-    """For the members among themselves."""
+    """Returns a free port, for the cluster bus of a node."""
     done = subprocess.run(["bash", "-c", ". %s/common.sh && free_port" % SCRIPTS], check=True, stdout=subprocess.PIPE)
     return int(done.stdout)
 
@@ -33,7 +33,7 @@ class Node(Redis):
 
 
 class Shard(RedisPair):
-    """A master and its replica. Which of them is which is for the cluster to say."""
+    """A master and its replica. The cluster decides which of the two is the master."""
 
     def __init__(self, master, replica):
         self.members = [master, replica]
@@ -49,11 +49,11 @@ class Shard(RedisPair):
         self.members.reverse()
 
     def follow(self):
-        """The other one, which finds out by itself, has all that the new master has."""
+        """Waits until the old master, which learns of the promotion by itself, has a full copy of the new master."""
         await_true(self.is_settled, CHANGE_S)
 
     def promote(self):
-        """With every write."""
+        """Promotes the replica without losing a write."""
         end = time.monotonic() + CHANGE_S
         while not self.replica.is_master():
             self.replica.do("FAILOVER")
@@ -72,12 +72,12 @@ class Shard(RedisPair):
 
 
 class RedisCluster(Redis):
-    # A node is stopped for less than the time-out here and there, which is no failover.
+    # Nodes are stopped for less than this timeout now and then, which must not cause a failover.
     options = "--cluster-enabled yes --cluster-node-timeout 3000 --cluster-require-full-coverage no " \
         "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
 
     def start(self):
-        # What a replica is told would get lost on its way, too.
+        # Without replicas if answers are lost: the proxies would lose the replication's messages, too.
         self.members = [self.start_node(number) for number in range(SHARDS if self.loses else 2 * SHARDS)]
         self.port = None
         self.uri = "redis+cluster://%s?" % ",".join("127.0.0.1:%d" % node.port for node in self.members)
@@ -92,13 +92,13 @@ class RedisCluster(Redis):
             shard.replica.do("REPLICATE", shard.ids[shard.master])
         for shard in self.shards:
             shard.follow()
-        self.places = {}  # of slots that have been moved
+        self.places = {}  # shards by slot, of slots that have been moved
 
     def start_node(self, number):
         node = Node(os.path.join(self.folder, str(number)), self.clock)
         os.makedirs(node.folder)
         for last in (False, False, True):
-            # Another process may take that port first.
+            # Another process may take the port before the server does: there are three attempts.
             node.bus = free_port()
             options = "%s --cluster-port %d" % (self.options, node.bus)
             node.environment = dict(self.environment, DLOCK_SERVER_OPTIONS=options)
@@ -123,11 +123,11 @@ class RedisCluster(Redis):
             node.stop()
 
     def answers(self):
-        """Everyone knows everyone."""
+        """True if every node knows all others and finds the cluster complete."""
         words = ("cluster_state:ok", "cluster_slots_ok:%d" % SLOTS, "cluster_known_nodes:%d" % len(self.members))
         return all(word in info for info in (node.cli("CLUSTER", "INFO") for node in self.members) for word in words)
 
-    # ---- what happens to one shard after the other
+    # ---- faults, which hit one shard after the other
 
     def next_shard(self):
         self.shards.append(self.shards.pop(0))
@@ -154,7 +154,8 @@ class RedisCluster(Redis):
         self.next_shard().forsake(seconds)
 
     def move_slot(self, name):
-        """The one of this lock, to the next shard; not before what a node may have forgotten is over."""
+        """Moves the slot of this lock to the next shard. Waits first for the end of leases that a restarted node may have
+        forgotten."""
         time.sleep(LEASE_S * 1.2)
         slot = int(self.members[0].cli("CLUSTER", "KEYSLOT", name))
         of = self.places.get(slot) or next(shard for shard in self.shards if self.is_at_home(slot, shard))

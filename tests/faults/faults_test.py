@@ -1,13 +1,13 @@
 """faults_test.py TARGET [--orphans | --kills | --only FAULT] [--fast] [--seconds S] [--seed N] [--slow MS]: processes
-contend for a few locks on a server while processes, wires, clocks and the server itself are hurt, drawn from a seed.
-Prints a table; fails when the history of grants breaks a rule, when a process answers what no fault explains, when
-anybody is not served in the end, or when anything is left on the server.
+contend for a few locks on a server while faults hit processes, connections, clocks and the server, in an order drawn
+from a seed. Prints a table. Fails if the history of grants breaks a rule, if a call returns an error that no fault
+explains, if a process is not served in the end, or if anything is left on the server.
 
-TARGET is one of nemesis.FAULTS. With --orphans answers are lost, as often as possible, and nothing else happens; with
---kills processes with a guardian are killed, one after the other, and nothing else happens; with --only those faults of
-the server alone whose names begin so. --fast is for many grants: they are held for no time, mostly, and faults are
-rarer. --slow prints each recovery that took longer, and keeps the history. DLOCK_TEST_BIN has the programs;
-DLOCK_TEST_DIR, where it is set, gets the table, too, for table.py, in faults/TARGET.tsv.
+TARGET is one of nemesis.FAULTS. --orphans: the only fault is the loss of answers, as often as possible. --kills: the only
+fault is that processes with a guardian are killed, one after the other. --only: the only faults are the server's whose
+names begin with FAULT. --fast makes many grants: most holds last no time, and faults are rarer. --slow prints each
+recovery that took longer than MS, and keeps the history. DLOCK_TEST_BIN names the directory of the programs. If
+DLOCK_TEST_DIR is set, the table is also written to faults/TARGET.tsv there, for table.py.
 """
 import argparse
 import collections
@@ -41,29 +41,30 @@ SERVERS = {"file": servers.File, "redis": servers.Redis, "redis-aof": servers.Re
            "postgresql-session": servers.PostgresqlSession, "mysql": mysql_servers.Mysql,
            "mysql-session": mysql_servers.MysqlSession}
 ROUND_S = 60
-NAMES, THREADS = 2, 3  # that contend
-CROWD = 16, 24  # … where one request is to have many acquires
+NAMES, THREADS = 2, 3  # number of lock names, and of contending threads in a process
+CROWD = 16, 24  # the same for batches: requests with many acquires
 LEASE_NS = LEASE_S * 1000000000
-LAST_S = 150  # in which every process has to end, on a machine that has no time for it, too
+LAST_S = 150  # the time in which every process must end, even on an overloaded machine
 ORPHAN_S = 30
 GUARDED = ", guardian"
-ENOUGH = 3  # recoveries to judge guardians by
-PROMPT_MS = 250  # in which a guardian releases, and the next one is granted the lock
-CALM_NS = 3 * LEASE_NS  # after other harm until nothing of it is left: waiters that are gone, quarantines, sessions
-BRIEFLY, WIDTH = 3, 200  # lines of each kind at the end of a failure, and their length
-# What each process adds to the URI, and whether it is behind the proxy.
+ENOUGH = 3  # the number of recoveries needed to judge guardians
+PROMPT_MS = 250  # the time for a guardian's release and the next grant
+# The time after other harm until all its effects are over: dead waiters in queues, quarantines, sessions.
+CALM_NS = 3 * LEASE_NS
+BRIEFLY, WIDTH = 3, 200  # how many lines of each kind are printed at the end of a failure, and how much of each
+# For each process: what it adds to the URI, and whether it is behind the proxy.
 KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
 KILLING = [("guardian=on", False)] * 4
 LOSING, LOST = [("connections=1", True)] * 4, "wire: answers lost time and again"
-SNATCH = 2  # of so many answers one is lost then
-CALM = 20  # times as much rest between two faults, with --fast
-CALM_ALONE = 2  # the same with --only
+SNATCH = 2  # with --orphans, one of this many answers is lost
+CALM = 20  # the factor by which --fast extends the pauses between faults
+CALM_ALONE = 2  # the same factor for --only
 NO_LINGER = ("memcached", "memcached-sasl", "postgresql-session", "etcd", "etcd-cluster", "mysql", "mysql-session", "quorum",
              "quorum-5")
 
 
 class Worker:
-    """A process that contends, and the one that takes its place when it is killed."""
+    """A contending process, and the process that replaces it after a kill."""
 
     def __init__(self, run, number):
         self.run, self.number = run, number
@@ -83,7 +84,7 @@ class Worker:
                                         env=dict(os.environ, **(run.clock.environment if run.steps_workers else {})))
 
     def holds(self):
-        """Whether it holds the steady lock, as the end of the history says."""
+        """True if the process holds the steady lock, according to the end of the history."""
         with open(self.run.history, "rb") as file:
             file.seek(max(0, os.path.getsize(self.run.history) - 8192))
             held = set()
@@ -93,7 +94,8 @@ class Worker:
         return bool(held)
 
     def kill(self):
-        """While it holds the steady lock, if that can be met with. Returns when."""
+        """Kills the process, while it holds the steady lock if that can be observed within half a second. Returns the
+        time."""
         end = time.monotonic() + 0.5
         while not self.holds() and time.monotonic() < end:
             pass
@@ -104,14 +106,14 @@ class Worker:
         return at
 
     def end(self, until):
-        """Whether it ended well."""
+        """Waits for the end of the process, and complains if it does not end in time and without an error."""
         try:
             status = self.process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
             return self.run.complain("worker %d does not end" % self.who)
-        if status not in (0, -signal.SIGTERM):  # which comes before it has begun
+        if status not in (0, -signal.SIGTERM):  # SIGTERM kills a worker that has not installed its handler yet.
             self.run.complain("worker %d ended with %d" % (self.who, status))
         self.run.counts["unheard"] += int(self.process.stdout.read() or 0)
 
@@ -127,30 +129,30 @@ class Run:
             self.calm = CALM_ALONE
         self.kinds = LOSING if options.orphans else KILLING if options.kills else KINDS
         self.n_names, self.threads = CROWD if options.orphans and options.fast else (NAMES, THREADS)
-        # One thread of each process takes it all the time, and none keeps it: the next grant of it shows when somebody is
-        # served again. The others may be waited for as long as their holders please.
+        # One thread of each process takes this lock again and again, and releases it soon: its next grant shows when a
+        # process is served again. Holders of the other locks may keep them for long.
         self.steady = "lock%d" % self.n_names
         self.folder, self.bin = folder, os.environ.get("DLOCK_TEST_BIN", "build/bin")
         self.clock = servers.Clock(self.program("libdlock-faults-clock.so"), folder)
-        # A program with a sanitizer wants to be loaded before everything else.
+        # The clock library cannot be preloaded into a program with a sanitizer, whose library must come first.
         self.steps_workers = self.target == "file" and not os.environ.get("DLOCK_FAULTS_SANITIZED")
         self.server = SERVERS[self.target](folder, self.clock)
         self.server.loses = self.kinds == LOSING
         self.relays = {}  # by the port of the server behind it
         self.who, self.problems, self.rounds = 0, [], 0
-        self.counts = collections.Counter()  # what dlock-history counts
+        self.counts = collections.Counter()  # counts of dlock-history, and of this program
         self.seconds = 0
         self.standstill = standstill.Standstill()
-        self.last_fences = []  # with which a history begins
+        self.last_fences = []  # the "earlier" lines with which the next history begins
         self.faults = []
-        # Of each fault, in ms; None: not seen, or not of this fault alone.
+        # Recoveries in ms, by the fault's name; None if there was none to be seen, or another fault fell into it.
         self.recoveries = collections.defaultdict(list)
 
     def program(self, name):
         return os.path.abspath(os.path.join(self.bin, name))
 
     def module(self):
-        """The backend's that sends acquires, if the worker has to count by it."""
+        """Returns the path of the backend's module, as a list, if the worker has to count acquires without an answer."""
         if self.kinds != LOSING:
             return []
         scheme = self.server.uri.split(":")[0].replace("quorum", "redis")
@@ -175,7 +177,7 @@ class Run:
             proxy.tell(word)
 
     def start_relays(self):
-        """Members of a group are behind proxies only where answers are lost: all else happens to themselves."""
+        """Starts the proxies. The members of a group get one only if answers are lost: other faults need no proxy."""
         ports = [self.server.port] if self.server.port else []
         if self.kinds == LOSING:
             ports = ports or [member.port for member in self.server.members]
@@ -194,7 +196,7 @@ class Run:
         time.sleep(seconds)
 
     def rest(self, seconds, end):
-        """Between two faults, but not beyond the end."""
+        """Sleeps between two faults, until `end` at most."""
         time.sleep(max(0, min(seconds * self.calm, end - time.monotonic())))
 
     def await_server(self):
@@ -203,13 +205,13 @@ class Run:
     # ---- faults
 
     def forget(self, begun):
-        """Grants from before need not have outlasted the fault. The server, and then the holders, hear of its end in a
-        while."""
+        """Notes that grants from before need not have survived the fault, after the time in which the server, and then
+        the holders, notice its end."""
         time.sleep(LEASE_S * 1.2)
         self.note("forgot 0 0 %d %d" % (begun, now_ns()))
 
     def hurt_once(self, fault):
-        """Does it; the recovery is asked for when the history is read."""
+        """Injects a fault, and adds a query for the recovery from it, to be answered when the history is read."""
         begun = now_ns()
         self.note("# %d %s" % (begun, fault.name))
         fault.harm(self)
@@ -218,19 +220,19 @@ class Run:
         self.note("# %d %s: over" % (healed, fault.name))
         if fault.forgets:
             self.forget(begun)
-        # Those behind the proxy know best when it is over.
+        # After a fault of the connection, only the processes behind the proxy count.
         concerned = [worker.who for worker in list(self.workers) if worker.far or not fault.name.startswith("wire")]
         self.queries.append((fault.name, healed, "/".join(map(str, [healed] + concerned))))
 
     def hurt_server(self, end):
-        """One fault after the other, each of them before any comes again."""
+        """Injects one fault after the other, until `end`. Each fault comes once before any is repeated."""
         faults = []
         while time.monotonic() < end:
             if not faults:
                 faults = self.random.sample(self.faults, len(self.faults))
             try:
                 self.hurt_once(faults.pop())
-            except Exception as error:  # of a thread that nobody looks at
+            except Exception as error:  # Nobody would see an exception of this thread.
                 self.complain("the nemesis fails: %r" % error)
                 return
             self.rest(self.random.uniform(0.2, 1.5), end)
@@ -241,7 +243,7 @@ class Run:
         self.queries.append(("process killed" + GUARDED * worker.guarded, at, "%d:%d" % (worker.who, at)))
 
     def kill_guarded(self, end):
-        """Each when nothing is left of the last one."""
+        """Kills one process after the other, each when all effects of the previous kill are over."""
         while time.monotonic() < end:
             time.sleep(CALM_NS / 1e9 * self.random.uniform(1.1, 1.5))
             worker = self.random.choice(self.workers)
@@ -271,13 +273,13 @@ class Run:
         nemesis_of_server = threading.Thread(target=self.hurt_server, args=(end,))
         nemesis_of_server.start()
         try:
-            self.hurt_workers(end)  # here: processes end with the thread that started them
+            self.hurt_workers(end)  # in this thread: processes are killed when the thread that started them ends
         finally:
             nemesis_of_server.join()
 
     def lose_answers(self, end):
-        """In the place of all faults: one answer of a few, and now and then all that are on their way to the processes,
-        for as long as it takes to send each of them an answer, or for longer than they wait for one."""
+        """Loses one of SNATCH answers, and now and then all answers on their way to the processes, for a time that ranges
+        from that of one answer to each process to longer than they wait for one. There are no other faults."""
         begun = now_ns()
         self.relay("snatch %d" % SNATCH)
         while time.monotonic() < end:
@@ -290,7 +292,7 @@ class Run:
             self.forget(begun)
 
     def lost(self):
-        """How many connections have lost answers since that was asked last."""
+        """Returns how many connections have lost answers since the last call."""
         before, self.lost_before = self.lost_before, sum(proxy.lost() for proxy in self.relays.values())
         return self.lost_before - before
 
@@ -302,8 +304,8 @@ class Run:
         self.complaints = open(os.path.join(self.folder, "complaints"), "ab")
         with open(self.history, "w") as file:
             file.writelines(line + "\n" for line in self.last_fences)
-        self.queries = []  # name, time, question
-        self.harms = []  # from, until
+        self.queries = []  # tuples: name of the fault, time, query for dlock-history
+        self.harms = []  # tuples: begin and end of a fault
         self.workers = [Worker(self, number) for number in range(len(self.kinds))]
         end = time.monotonic() + seconds
         if self.kinds == LOSING:
@@ -325,8 +327,8 @@ class Run:
         self.look_for_orphans()
 
     def look_for_orphans(self):
-        """All processes have ended: what they left to the server ends with its lease, and nobody is left in its queue
-        who gave up and lived on."""
+        """Complains of locks and waiters that the server still has when all processes have ended, and leases and
+        sessions with them."""
         end = time.monotonic() + ORPHAN_S
         while True:
             left = self.server.held(self) + (self.server.queued() if self.kinds == LOSING else [])
@@ -342,7 +344,7 @@ class Run:
         return ["%s%d" % (word, number) for word in ("lock", "permit") for number in range(self.n_names)] + [self.steady]
 
     def dlock(self, *words, uri=None):
-        """What the command says; words: its subcommand and arguments."""
+        """Runs the dlock command with a subcommand and arguments. Returns its exit status and its lines of output."""
         uri = (uri or self.uri(False)).rstrip("?&")
         done = subprocess.run([self.program("dlock"), words[0], "-b", uri, *words[1:]], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT)
@@ -377,12 +379,12 @@ class Run:
             os.unlink(self.history)
 
     def harmed_again(self, at, ms):
-        """Whether another fault fell into this recovery: one that ends when it begins is its own."""
+        """True if another fault fell into this recovery. The fault whose end is `at` is the recovery's own."""
         return any(begun < at + ms * 1000000 and healed > at and begun != at for begun, healed in self.harms)
 
     def judge_guardian(self, at, ms):
-        """Whether the next one had the lock in time after its holder was killed, as far as the machine ran at all, and
-        there was nothing else to get over."""
+        """Complains if the lock of a holder that was killed was not granted again within PROMPT_MS, apart from the time
+        in which the machine was overloaded. Does nothing if the effects of another fault were not over yet."""
         end = at + ms * 1000000
         if any(begun < end and healed + CALM_NS > at and begun != at for begun, healed in self.harms):
             return
@@ -395,7 +397,7 @@ class Run:
             print("%s: the machine stood still for %d of a guardian's %d ms" % (self.target, stood_ms, ms), flush=True)
 
     def judge_guardians(self):
-        """Whatever else happened, at least one has released before its lease ended."""
+        """Complains if no guardian at all has released a lock before its lease ended, whatever else happened."""
         seen = [ms for ms in self.recoveries.get("process killed" + GUARDED, []) if ms is not None]
         if len(seen) >= ENOUGH and min(seen) >= LEASE_S * 1000:
             self.complain("no guardian has released anything before its lease ended: %s ms" % seen)
@@ -421,10 +423,11 @@ class Run:
                 proxy.end()
             self.server.stop()
 
-    # ---- what came of it
+    # ---- results
 
     def table(self):
-        """Lines of: target, fault, how often, seen recoveries in ms; and a last one: target, nothing, what was counted."""
+        """Yields a tuple for each fault: target, fault, how often it was injected, recoveries in ms; and at last one with
+        an empty fault, the counts of the run and its seed."""
         for name, recoveries in sorted(self.recoveries.items()):
             seen = sorted(ms for ms in recoveries if ms is not None)
             yield (self.target, name, len(recoveries), ",".join(map(str, seen)))
@@ -433,13 +436,13 @@ class Run:
 
 
 def report(run, logs):
-    """What a failure leaves, the least important first: often only the end of it is kept."""
+    """Prints what helps to explain a failure, the most important last, since often only the end of the output is kept."""
     ends = {}
     for name in logs + ["complaints"]:
         with open(os.path.join(run.folder, name), errors="replace") as file:
             ends[name] = file.read()
         print("-- the end of %s\n%s" % (name, ends[name][-4000:]))
-    # Of a sanitizer's report its last line, otherwise what a worker complains of.
+    # The last line of a sanitizer's report, and the complaints of workers.
     words = re.findall("^SUMMARY: .*|^worker [0-9]+: .*", ends["complaints"], re.MULTILINE)
     print("-- %s FAILED:" % run.target)
     print("\n".join(line[:WIDTH] for line in run.problems[:BRIEFLY] + words[:BRIEFLY]))
@@ -460,7 +463,7 @@ def main():
     options = parser.parse_args()
     if options.seconds is None:
         options.seconds = 6 if options.orphans else 10
-    # Mounts of its own end with this process. In a chroot, as for others than root, there are none.
+    # In a mount namespace of its own, mounts end with this process. It needs root, and does not work in a chroot.
     unshare = ["unshare", "-m"]
     if "DLOCK_FAULTS_MOUNTS" not in os.environ and \
             subprocess.run(unshare + ["true"], stderr=subprocess.DEVNULL).returncode == 0:
@@ -468,7 +471,7 @@ def main():
         os.execvp("unshare", unshare + [sys.executable, "-B"] + sys.argv)
     top = os.environ.get("DLOCK_TEST_DIR")
     folder = tempfile.mkdtemp(prefix="dlock-faults.", dir=top)
-    os.chmod(folder, 0o755)  # servers run as other users
+    os.chmod(folder, 0o755)  # Servers run as other users.
     print("%s: seed %d" % (options.target, options.seed), flush=True)
     run = Run(options, folder)
     run.run(options.seconds)

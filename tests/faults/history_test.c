@@ -1,4 +1,4 @@
-/* The checker is tested, too: histories that break a rule, and some that only look so. */
+/* Tests of the checker itself: histories that break a rule, and histories that only seem to break one. */
 #include "support/history.h"
 #include "support/test.h"
 
@@ -6,10 +6,10 @@
 #include <string.h>
 
 struct scene {
-    const char *what, *broken, *text; /* broken: a word of the report; NULL: nothing is wrong */
+    const char *what, *broken, *text; /* broken: words of the expected report; NULL if no rule is broken */
 };
 
-/* held WHO ID TIME ASKED UNTIL NAME MODE LIMIT FENCE */
+/* The fields of a grant: held WHO ID TIME ASKED UNTIL NAME MODE LIMIT FENCE */
 static const struct scene scenes[] = {
     {"two processes at once", "two holders",
      "held 1 1 10 5 100 n x 0 1\nheld 2 1 20 5 100 n x 0 2\nfree 1 1 30\nfree 2 1 40\n"},
@@ -185,7 +185,7 @@ static void contended_grants_are_counted(void **state) {
     }
 }
 
-/* A history as long as that of an hour on a fast server is checked within seconds. */
+/* The checker needs only seconds for a history as long as that of an hour on a fast server. */
 static void long_histories_are_checked(void **state) {
     enum { GRANTS = 300000, KILLS = 3000 };
     (void)state;

@@ -7,8 +7,9 @@ from servers import Disk, Server
 
 
 class Maria:
-    """A connection to MySQL or MariaDB, by the library of the backend: its command is not in the packages."""
-    TIMEOUTS_S = {0: 5, 11: 5, 12: 5}  # to connect, to read, to write
+    """A connection to MySQL or MariaDB through libmariadb, which the backend uses, too: the packages that the tests
+    need do not include the command-line client."""
+    TIMEOUTS_S = {0: 5, 11: 5, 12: 5}  # the options for the connect, read and write timeouts
 
     def __init__(self, port):
         self.library = ctypes.CDLL("libmariadb.so.3")
@@ -23,7 +24,7 @@ class Maria:
             raise ConnectionError("no connection to MySQL")
 
     def sql(self, text):
-        """The first column of each row, or None for an error."""
+        """Returns the first column of each row, or None after an error."""
         if self.library.mysql_query(self.handle, text.encode()):
             return None
         result = ctypes.c_void_p(self.library.mysql_store_result(self.handle))
@@ -69,6 +70,7 @@ class MysqlSession(Mysql):
     ends_unheard = True
 
     def held(self, run):
-        """It cannot list its locks: nobody is there who could have one."""
+        """Session mode cannot list locks. Returns the ids of the clients' sessions instead: without a session there is no
+        lock."""
         with contextlib.closing(Maria(self.port)) as maria:
             return self.sessions(maria)

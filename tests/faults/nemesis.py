@@ -1,8 +1,8 @@
-"""What happens to the servers, the wires and the clocks of the fault suite.
+"""The faults of the fault suite: what is done to servers, connections and clocks.
 
-A fault is a function of a run (faults_test.py) that does the harm, waits, and mends it; it returns when clients can be
-expected to be served again. `forgets` stands at those for which docs/backends.md does not promise that grants outlast
-them: the checker then forgets all of them, too, and goes on with those from afterwards.
+A fault is a function that gets a run (faults_test.py), does the harm, waits, and repairs it; it returns when clients can be
+expected to be served again. `forgets` marks the faults that grants need not survive according to docs/backends.md: after
+such a fault the checker disregards all earlier grants, too.
 """
 import contextlib
 import os
@@ -11,7 +11,7 @@ import time
 
 from servers import Line, ask
 
-# Longer than a lease, or much shorter.
+# How long faults last: much shorter than a lease, or longer.
 LENGTHS_S = (0.3, 1.8)
 
 
@@ -42,7 +42,7 @@ def of_follower(fault):
 
 
 def wire(*words):
-    """A fault of the proxy, behind which half of the processes are."""
+    """Returns a fault of the proxy, through which half of the processes reach the server."""
     def harm(run):
         for word in words:
             run.relay(word)
@@ -52,7 +52,8 @@ def wire(*words):
 
 
 def say(*commands, after=()):
-    """Commands to Redis, and those that take them back, which may find no room for a connection of their own."""
+    """Returns a fault that sends commands to Redis, and the commands `after` a second later. Both use one connection,
+    since Redis may accept no other one in between."""
     def tell(run):
         with contextlib.closing(Line(run.server.port)) as line:
             for command in commands:
@@ -65,7 +66,7 @@ def say(*commands, after=()):
 
 
 def step(seconds):
-    """Moves the wall clock of the server, or, where there is none, of the processes."""
+    """Returns a fault that moves the wall clock of the server, or of the processes if there is no server."""
     def move(run):
         run.clock.step(seconds)
         run.sleep(max(0, -seconds))
@@ -73,7 +74,7 @@ def step(seconds):
 
 
 def fill_disk(run):
-    """A server may end over that."""
+    """Fills the server's disk for a second. A server that terminates because of it is restarted."""
     run.server.disk.fill()
     run.sleep(1)
     run.server.disk.free()
@@ -105,7 +106,7 @@ def forsake(run):
 
 
 def stop_sentinels(run):
-    """All of them: who connects anew has to wait."""
+    """Stops all Sentinels for a while, in which no client can look the master up for a new connection."""
     for sentinel in run.server.sentinels:
         sentinel.signal(signal.SIGSTOP)
     run.sleep(run.random.choice(LENGTHS_S))
@@ -141,7 +142,8 @@ def move_slot(run):
 
 
 def of_some(count, first, length_s, then):
-    """What happens to so many members of a quorum, for that long."""
+    """Returns a fault that calls `first` for `count` members of a quorum, and `then` after one of the times in
+    `length_s`."""
     def hurt(run):
         victims = run.random.sample(run.server.members, count)
         for member in victims:
@@ -182,11 +184,11 @@ def kill_sessions(run):
 
 
 def kill_session_process(run):
-    """PostgreSQL then ends all its processes and recovers."""
+    """Kills the server process of a session, upon which PostgreSQL terminates all its processes and recovers."""
     killed = False
     while not killed:
         for pid in run.server.sessions()[:1]:
-            with contextlib.suppress(ProcessLookupError):  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # The process has just ended.
                 os.kill(pid, signal.SIGKILL)
                 killed = True
     run.sleep(0.2)
@@ -206,8 +208,8 @@ WIRES = [
     Fault("wire: answers lost", wire("lose")),
     Fault("wire: dribbles", wire("dribble")),
 ]
-# Not to ZooKeeper: whoever repeats how a client took its session up again is that client, and what it creates lives on.
-# Nor to etcd, where what a repeated request creates lives as long as the client's lease.
+# Not for ZooKeeper: a repeated request to resume a session resumes it for the repeater, so nodes that it creates live
+# on. Not for etcd either: a key that a repeated request creates lives as long as the client's lease.
 TWICE = Fault("wire: said twice", wire("repeat"))
 RESET = Fault("wire: reset", wire("hang-up"))
 RESTART = Fault("server killed, restarted", crash)
@@ -256,7 +258,7 @@ FAULTS = {
                        Fault("Sentinel killed, restarted", crash_sentinel),
                        Fault("all Sentinels stopped, continued", stop_sentinels),
                        Fault("replica killed, restarted", crash_replica)],
-    # Of the masters; no replica takes over within that time.
+    # The nodes hurt are masters, which come back before a replica takes over.
     "redis-cluster": [Fault("node killed, restarted", of_next_shard(crash)),
                       Fault("node stopped, continued", of_next_shard(pause)),
                       Fault("slot moved", move_slot), Fault("replica promoted", promote),
@@ -267,7 +269,8 @@ FAULTS = {
     "memcached-sasl": WIRES + [TWICE, RESET, PAUSE, RESTART, FORWARD],
     "zookeeper": WIRES + [RESET, PAUSE, RESTART, FORWARD, BACK, DISK],
     "ensemble": MEMBERS + [FORWARD, BACK],
-    "etcd": WIRES + [RESET, PAUSE, RESTART, DISK],  # its program has no libc whose clock could be another one
+    # etcd's program calls no libc for the time, so its wall clock cannot be moved.
+    "etcd": WIRES + [RESET, PAUSE, RESTART, DISK],
     "etcd-cluster": MEMBERS,
     "postgresql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions terminated", terminate_sessions),
                            Fault("session's process killed", kill_session_process), forgetting(FORWARD), BACK, DISK],

@@ -1,18 +1,18 @@
-"""Redis with a replica in the fault suite, and with Sentinels that look after the two."""
+"""Servers of the fault suite: Redis with a replica, with Sentinels, and as a quorum."""
 import os
 import signal
 import time
 
 from servers import Redis, Server, ask, await_true
 
-# A failover comes two time-outs after the last one at the earliest, and a Sentinel that was stopped for too long waits for
-# half a minute before it acts again.
+# The time limit of a failover: Sentinel starts one two failover timeouts after the previous one at the earliest, and
+# does not act for half a minute after it was stopped for too long (TILT mode).
 CHANGE_S = 90
 
 
 class RedisPair(Redis):
-    """A master and its replica, which change places. Neither has persistence; none of them is behind the proxy."""
-    # No full copy waits for further replicas.
+    """A master and its replica, which exchange roles. Neither has persistence, and neither is behind the proxy."""
+    # A full synchronization starts at once instead of waiting for further replicas.
     options = "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
 
     def start(self):
@@ -33,7 +33,7 @@ class RedisPair(Redis):
             member.stop()
 
     def follow(self):
-        """Makes the second the first one's replica, and waits until it has all that this one had."""
+        """Makes the second member the replica of the first one, and waits for the end of the full synchronization."""
         self.replica.tell("REPLICAOF 127.0.0.1 %d" % self.master.port)
         await_true(self.is_copied)
 
@@ -50,8 +50,8 @@ class RedisPair(Redis):
         self.members.reverse()
 
     def promote(self):
-        """With every write: nothing is written meanwhile. The pause would keep a Sentinel, too, from telling the old master
-        what it is then."""
+        """Promotes the replica without losing a write: clients' writes are paused meanwhile. The pause would also keep
+        Sentinel from making the old master a replica, so this function does it, and ends the pause."""
         self.master.tell("CLIENT PAUSE 90000 WRITE")
         await_true(self.has_every_write)
         self.swap()
@@ -60,20 +60,20 @@ class RedisPair(Redis):
         self.follow()
 
     def take_over(self):
-        """The master is gone without a word."""
+        """Kills the master and promotes the replica."""
         self.master.crash()
         self.swap()
         self.come_back()
         self.follow()
 
     def come_back(self):
-        """The old master, as a replica; it is nothing else before."""
+        """Restarts the old master, as a replica from its first moment on."""
         options = "%s --replicaof 127.0.0.1 %d" % (self.options, self.master.port)
         self.replica.environment = dict(self.environment, DLOCK_SERVER_OPTIONS=options)
         self.replica.again()
 
     def forsake(self, seconds):
-        """The master is stopped, and goes on for a moment beside the one in its place."""
+        """Stops the master, promotes the replica, and continues the old master, which for a moment still acts as one."""
         self.master.signal(signal.SIGSTOP)
         time.sleep(seconds)
         self.swap()
@@ -88,7 +88,7 @@ class Sentinel(Server):
         return "PONG" in ask(self.port, "PING\r\n")
 
     def master(self):
-        """What it says of that, as "name=mymaster,status=ok,address=127.0.0.1:1,slaves=1,sentinels=3"."""
+        """Returns the Sentinel's view of the master: "name=mymaster,status=ok,address=127.0.0.1:1,slaves=1,sentinels=3"."""
         lines = ask(self.port, "INFO sentinel\r\n", "\r\n\r\n").splitlines()
         return next(iter(line.split(":", 1)[1] for line in lines if line.startswith("master0:")), "")
 
@@ -114,8 +114,8 @@ class RedisSentinel(RedisPair):
         super().stop()
 
     def announce(self, proxies):
-        """The Sentinels' own questions are lost there, too, and what a replica is told would be: there is none, and no
-        failover."""
+        """Makes the Sentinels announce the proxy of the master. Since the proxy loses what is sent to Sentinels and
+        replicas, too, the master then has no replica, and there are no failovers."""
         self.replica.tell("REPLICAOF NO ONE")
         port = proxies[self.master.port]
         for sentinel in self.sentinels:
@@ -126,29 +126,29 @@ class RedisSentinel(RedisPair):
         await_true(lambda: self.says("status=ok,address=127.0.0.1:%d,slaves=0,sentinels=3" % port))
 
     def says(self, words):
-        """Whether that is what all Sentinels say."""
+        """True if `words` are in every Sentinel's view of the master."""
         return all(words in sentinel.master() for sentinel in self.sentinels)
 
     def await_agreement(self):
-        """Every one of them knows the others, the master and the replica, so that there can be a failover."""
+        """Waits until every Sentinel knows the others, the master and the replica, so that a failover is possible."""
         def agree():
             return self.says("address=127.0.0.1:%d,slaves=1,sentinels=3" % self.master.port) and self.says("status=ok")
         await_true(agree, CHANGE_S)
 
     def await_promotion(self):
-        """Sentinel has made the replica the master, and says so."""
+        """Waits until all Sentinels say that the replica is the master."""
         def promoted():
             return self.says("address=127.0.0.1:%d," % self.replica.port)
         await_true(promoted, CHANGE_S)
         self.members.reverse()
 
     def await_demotion(self):
-        """The old master, which Sentinel tells what it is now, has all that the new one has."""
+        """Waits until Sentinel has made the old master a replica, which has a full copy of the new one."""
         await_true(self.is_copied, CHANGE_S)
         self.await_agreement()
 
     def swap(self):
-        """By hand; that there is no failover in progress is for Sentinel to say."""
+        """Starts a failover by hand. Sentinel refuses until it can start one, or answers that one is in progress."""
         def begun():
             answer = ask(self.sentinels[0].port, "SENTINEL FAILOVER mymaster\r\n")
             return answer.startswith(("+OK", "-INPROG"))
@@ -160,19 +160,19 @@ class RedisSentinel(RedisPair):
         self.await_agreement()
 
     def fail_over(self):
-        """Without a word to the old master, until Sentinel tells it."""
+        """Lets Sentinel promote the replica. The old master acts as one until Sentinel makes it a replica."""
         self.swap()
         self.await_demotion()
 
     def take_over(self):
-        """The master is gone without a word."""
+        """Kills the master, and waits until Sentinel has promoted the replica."""
         self.master.crash()
         self.await_promotion()
         self.come_back()
         self.await_demotion()
 
     def forsake(self, seconds):
-        """The old master goes on beside the new one until Sentinel tells it."""
+        """Stops the master until the replica is promoted. It then acts as a second master until Sentinel demotes it."""
         self.master.signal(signal.SIGSTOP)
         self.await_promotion()
         time.sleep(seconds)
@@ -181,7 +181,7 @@ class RedisSentinel(RedisPair):
 
 
 class Quorum(Redis):
-    """Servers without persistence, of which a majority counts."""
+    """Independent servers without persistence: a lock is held on a majority of them."""
     size = 3
 
     def start(self):
@@ -196,7 +196,7 @@ class Quorum(Redis):
         return all(member.answers() for member in self.members)
 
     def held(self, run):
-        """It does not list; its members do."""
+        """A quorum cannot list locks. Returns the locks of every member."""
         return [line for member in self.members for line in run.dlock("list", uri=member.uri.format(port=member.port))[1]]
 
 

@@ -3,7 +3,7 @@ import subprocess
 
 
 class Relay:
-    """One in front of a server."""
+    """A proxy in front of one server."""
 
     def __init__(self, program, server_port):
         self.process = subprocess.Popen([program, str(server_port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -1,10 +1,10 @@
-/* dlock-relay SERVER_PORT: prints the port of a proxy (tests/support/relay.h) in front of that server, and does what the
- * lines of its standard input say, until they end:
+/* dlock-relay SERVER_PORT: starts a proxy (tests/support/relay.h) in front of that server, prints the proxy's port, and
+ * obeys the commands on its standard input, one a line, until the input ends:
  *
  *     delay MS | hold answers | hold requests | lose | dribble | repeat | hang-up | snatch ONE_IN | well | lost
  *
- * `well` takes back all but the three before it (`snatch 0` ends that one); `lost` prints how many connections have lost
- * answers. */
+ * `well` ends all faults that last, except for `snatch`, which `snatch 0` ends; `lost` prints how many connections have
+ * lost answers. */
 #include "support/relay.h"
 
 #include <stdio.h>

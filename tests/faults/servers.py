@@ -1,4 +1,4 @@
-"""The servers of the fault suite: private ones, by tests/servers, that can be hurt."""
+"""The servers of the fault suite: private ones, started by the scripts in tests/servers, for faults to be injected."""
 import contextlib
 import glob
 import json
@@ -11,7 +11,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SCRIPTS = os.path.join(HERE, "..", "servers")
-LEASE_S = 1  # of every client
+LEASE_S = 1  # the lease of every client
 
 
 def now_ns():
@@ -19,7 +19,7 @@ def now_ns():
 
 
 def await_true(what, seconds=30):
-    """Returns when what() is true."""
+    """Waits until what() returns true. An OSError of it counts as false. Raises TimeoutError."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
@@ -30,13 +30,13 @@ def await_true(what, seconds=30):
 
 
 class Line:
-    """A connection of a text protocol."""
+    """A connection to a server with a text protocol."""
 
     def __init__(self, port, seconds=5):
         self.socket = socket.create_connection(("127.0.0.1", port), seconds)
 
     def ask(self, text, until="\r\n"):
-        """What the server answers, up to a word that ends it."""
+        """Sends `text`, and returns the server's answer, which is complete when it contains `until`."""
         self.socket.sendall(text.encode())
         answer = b""
         while until.encode() not in answer:
@@ -61,7 +61,7 @@ def ask(port, text, until="\r\n"):
 
 
 class Clock:
-    """A wall clock for those who have it preloaded (clock.c)."""
+    """The wall clock of processes that preload clock.c."""
 
     def __init__(self, library, folder):
         self.path = os.path.join(folder, "clock")
@@ -78,7 +78,7 @@ class Clock:
 
 
 class Disk:
-    """A small one of its own, that can be full; only where faults_test.py has mounts of its own."""
+    """A small file system that can be filled. It exists only if faults_test.py has a mount namespace of its own."""
 
     def __init__(self, path, kilobytes):
         self.path, self.filler, self.kilobytes = path, os.path.join(path, "filler"), kilobytes
@@ -101,14 +101,14 @@ class Disk:
 
 
 class Server:
-    """One server process, or none. Its port is where clients find it."""
-    script = None  # of tests/servers
-    options = ""   # at the end of its command line
-    uri = None     # with {port}
+    """One server process, or none. Clients connect to `port`."""
+    script = None  # the name of the script in tests/servers
+    options = ""   # added to the server's command line
+    uri = None     # contains {port}
     disk = None
-    # A grant is over when its connection is, and its holder learns of that at the next renewal only.
+    # True if a grant ends with its connection, which its holder does not learn before the next renewal.
     ends_unheard = False
-    loses = False  # nothing happens to it but that answers are lost
+    loses = False  # True if lost answers are the only fault of this run
 
     def __init__(self, folder, clock):
         self.folder, self.clock = folder, clock
@@ -148,7 +148,8 @@ class Server:
         return not self.alive()
 
     def again(self):
-        """Another process may have its port for a moment: what it forked before it was killed, for one."""
+        """Restarts a killed server. Repeats that while another process, such as a child of the killed one, has its
+        port."""
         self.run("again")
         try:
             await_true(self.is_back)
@@ -166,20 +167,21 @@ class Server:
         raise NotImplementedError
 
     def announce(self, proxies):
-        """Clients are to find it behind these: ports of proxies, by those of servers. Their URI says so already."""
+        """Makes the server announce its proxies to clients; `proxies` maps ports of servers to ports of their proxies.
+        Nothing to do for a server that clients find by the URI, which names the proxy."""
 
     def held(self, run):
-        """Lines about what anybody holds, or who cannot tell."""
+        """Returns lines about all locks that are held, or about the failure to list them."""
         status, lines = run.dlock("list")
         return lines
 
     def queued(self):
-        """What the server keeps of those who wait."""
+        """Returns what the server stores about waiters."""
         return []
 
 
 def running(pid):
-    """Whether the process is there; one that has ended and that nobody has waited for is not."""
+    """True if the process exists and is not a zombie."""
     try:
         with open("/proc/%d/stat" % pid) as file:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -188,7 +190,7 @@ def running(pid):
 
 
 def works_in(pid, folder):
-    """Whether that is the process's working directory; one that has ended has none."""
+    """True if `folder` is the process's working directory. False for a process that has ended."""
     try:
         return os.readlink("/proc/%s/cwd" % pid) == folder
     except OSError:
@@ -215,7 +217,7 @@ class File(Server):
 
 
 class Redis(Server):
-    """Without persistence: after a restart nothing is granted for a lease."""
+    """Redis without persistence: after a restart, nothing is granted for the length of a lease (quarantine)."""
     script = "redis"
     uri = "redis://127.0.0.1:{port}?"
 
@@ -234,7 +236,7 @@ class Redis(Server):
         return [] if keys[:1] == ["$0"] else keys or ["no answer"]
 
     def start_members(self, count):
-        """Several of them, none behind the proxy."""
+        """Starts several servers, none of them behind the proxy."""
         self.members = []
         for number in range(1, count + 1):
             member = Redis(os.path.join(self.folder, str(number)), self.clock)
@@ -245,13 +247,13 @@ class Redis(Server):
         self.port = None
 
     def replication(self):
-        """What it says of that; "slave0" at least."""
+        """Returns the fields of INFO replication, with an empty "slave0" if there is no replica."""
         lines = ask(self.port, "INFO replication\r\n", "\r\n\r\n").splitlines()
         return {"slave0": ",,", **dict(line.split(":", 1) for line in lines if ":" in line)}
 
 
 class RedisAof(Redis):
-    """With a log that is flushed before anything is answered: nothing is forgotten."""
+    """Redis with a log that is flushed before each answer: no grant is lost in a crash."""
     options = "--appendonly yes --appendfsync always --dir {folder}/data"
     uri = "redis://127.0.0.1:{port}?quarantine=0&"
 
@@ -272,13 +274,13 @@ class Memcached(Server):
         return "VERSION" in ask(self.port, "version\r\n")
 
     def held(self, run):
-        """It cannot list its locks."""
+        """Inspects each lock, since memcached cannot list them."""
         lines = [line for name in run.names() for line in run.dlock("inspect", name)[1]]
         return [line for line in lines if not line.endswith("free")]
 
 
 class MemcachedSasl(Memcached):
-    """With a login; it speaks the binary protocol alone."""
+    """memcached with a login, which has the binary protocol only."""
     script = "memcached_sasl"
     uri = "memcached+sasl://user:hunter2@127.0.0.1:{port}?"
     VERSION = b"\x80\x0b" + bytes(22)
@@ -289,7 +291,7 @@ class MemcachedSasl(Memcached):
             return line.socket.recv(1) == b"\x81"
 
 
-LOG_HEADER = 16  # bytes of ZooKeeper's
+LOG_HEADER = 16  # bytes in the header of ZooKeeper's log
 
 
 class Zookeeper(Server):
@@ -309,14 +311,15 @@ class Zookeeper(Server):
         return "Mode: " in ask(self.port, "srvr", "Node count")
 
     def again(self):
-        # A log without even a header, as a kill or a full disk leaves it, keeps it from starting (EOFException).
+        # ZooKeeper does not start (EOFException) with a log shorter than its header, as a kill or a full disk leaves
+        # it.
         for log in glob.glob(os.path.join(self.folder, "zookeeper", "version-2", "log.*")):
             if os.path.getsize(log) < LOG_HEADER:
                 os.unlink(log)
         super().again()
 
     def queued(self):
-        """Nodes of sessions, whatever they are for."""
+        """Counts the ephemeral nodes, whatever they are for."""
         lines = ask(self.port, "mntr", "zk_approximate_data_size").splitlines()
         count = [line for line in lines if "ephemerals" in line]
         return [] if count and count[0].split()[1] == "0" else count or ["no answer"]
@@ -326,7 +329,7 @@ class Zookeeper(Server):
 
 
 class Group:
-    """Servers of one kind that work together, before their class in the list of bases; one at a time is hurt."""
+    """A group of servers of one kind, of which one at a time is hurt. In a list of bases it precedes their class."""
 
     def start_members(self, word):
         done = subprocess.run(["bash", os.path.join(SCRIPTS, self.script + ".sh"), word, self.folder, "3"], check=True,
@@ -345,7 +348,7 @@ class Group:
             member.stop()
 
     def choose(self, leader):
-        """The one that is hurt next."""
+        """Chooses the leader, or a follower, as the member to be hurt next."""
         chosen = None
         while chosen is None:
             for member in self.members:
@@ -373,7 +376,7 @@ class Ensemble(Group, Zookeeper):
 
 
 class Etcd(Server):
-    """The shortest session that it can have."""
+    """etcd, with sessions as short as it allows."""
     script = "etcd"
     uri = "etcd://127.0.0.1:{port}/faults?session=%ds&" % LEASE_S
 
@@ -395,7 +398,7 @@ class Etcd(Server):
         return done.stdout.decode()
 
     def queued(self):
-        """Keys of sessions, whatever they are for."""
+        """Returns all keys, whatever they are for: they belong to sessions."""
         return self.ctl("get", "--keys-only", "--prefix", "faults").split()
 
     def leads(self):
@@ -418,8 +421,8 @@ class Postgresql(Server):
     uri = "postgresql://dlock@127.0.0.1:{port}/postgres?"
 
     def pids(self):
-        """Of all that run in its folder: a process that the postmaster has just begun outlives it for a moment, and keeps
-        its memory from the next one."""
+        """Returns all processes that run in the server's folder: a child that the postmaster has just forked outlives
+        it for a moment, and keeps the shared memory from the next postmaster."""
         folder = os.path.join(self.folder, "postgresql")
         return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and works_in(pid, folder)]
 
@@ -441,7 +444,7 @@ class Postgresql(Server):
         return super().is_gone()
 
     def again(self):
-        # A postmaster that nobody has waited for counts as alive there.
+        # These files stop a new postmaster as long as the process that they name exists, even as a zombie.
         for mark in ("postmaster.pid", ".s.PGSQL.%d.lock" % self.port):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.folder, "postgresql", mark))
@@ -457,7 +460,7 @@ class Postgresql(Server):
         return done.stdout.decode().split()
 
     def sessions(self):
-        """Processes that serve clients."""
+        """Returns the processes that serve clients."""
         return [int(pid) for pid in self.sql("SELECT pid FROM pg_stat_activity WHERE usename = 'dlock' AND "
                                              "pid <> pg_backend_pid() AND backend_type = 'client backend'")]
 
@@ -466,7 +469,7 @@ class PostgresqlSession(Postgresql):
     uri = "postgresql://dlock@127.0.0.1:{port}/postgres?mode=session&"
 
     def held(self, run):
-        """It cannot list its locks either. Those who wait have them, too."""
+        """Counts the advisory locks, since session mode cannot list its locks. Waiters have some, too."""
         count = self.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
         return [] if count == ["0"] else count or ["no answer"]
 

@@ -1,4 +1,4 @@
-"""How long somebody on this machine was ready to run and had no processor, as the kernel counts it."""
+"""Measures for how long some task on this machine was ready to run but had no processor, by the kernel's count (PSI)."""
 import bisect
 import contextlib
 import threading
@@ -11,7 +11,7 @@ PRESSURE = "/proc/pressure/cpu"  # "some avg10=0.00 avg60=0.00 avg300=0.00 total
 
 
 class Standstill(threading.Thread):
-    """Reads the count all the time, until its process ends. A kernel without it excuses nothing."""
+    """A thread that samples the count until the process ends. On a kernel without PSI the measured time is 0."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -27,11 +27,11 @@ class Standstill(threading.Thread):
                 time.sleep(STEP_S)
 
     def ms(self, begun, ended):
-        """How much of this time."""
+        """Returns for how many milliseconds between two times (now_ns) tasks waited for a processor."""
         return round(self.total(ended) - self.total(begun)) // 1000
 
     def total(self, time_ns):
-        """What the kernel had counted then, in a line between two readings: this thread waits, too."""
+        """Returns the kernel's count at this time, interpolated between two samples: this thread may be late, too."""
         after = bisect.bisect_left(self.times, time_ns)
         if after == len(self.times) or after == 0:
             return self.totals[after - 1] if after else 0

@@ -1,5 +1,5 @@
-"""table.py FOLDER…: tables of what faults_test.py has noted there, in Markdown: servers by what was counted, servers by
-what is promised, and faults by servers. Several runs of a server are added up."""
+"""table.py FOLDER…: prints Markdown tables of the results that faults_test.py has left in these folders: counts by
+server, promises by server, and faults by server. Several runs of a server are added up."""
 import collections
 import glob
 import os
@@ -9,8 +9,8 @@ import nemesis
 
 ORDER = list(nemesis.FAULTS)
 KILLED, GUARDED = "process killed", "process killed, guardian"
-AT_ONCE = ("file", "postgresql-session", "mysql-session")  # the server itself notices that a holder is dead
-LOST = "wire: answers lost time and again"  # which is counted by connections
+AT_ONCE = ("file", "postgresql-session", "mysql-session")  # The server itself notices the death of a holder.
+LOST = "wire: answers lost time and again"  # counted in connections
 STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "node stopped", "minority stopped",
            "majority stopped")
 BACK = ("server ", "leader ", "follower ", "node ", "minority ", "majority ", "all killed")
@@ -22,7 +22,7 @@ connections lost answers. \\*: grants from before need not outlast it, and are n
 
 
 class Server:
-    """What was seen on one of them: of each fault how often and the recoveries, and what was counted in all."""
+    """The results of one kind of server: the number and the recoveries of each fault, and the counts of the whole run."""
 
     def __init__(self, target):
         self.target = target
@@ -54,7 +54,7 @@ class Server:
         return "%.1f" % (self.counts["seconds"] / 60)
 
     def longest(self, beginnings):
-        """Of the recoveries from all faults that begin so; and from which."""
+        """Returns the longest recovery from faults whose names begin so, and the name of the fault."""
         seen = [(max(times), name) for name, times in self.recoveries.items() if times and name.startswith(beginnings)]
         return max(seen, default=(None, ""))
 
@@ -63,7 +63,8 @@ class Server:
         return "" if longest is None else "{:,}".format(longest)
 
     def guarded(self):
-        """Kills with nothing else near them, how many of them found the machine at a standstill, and the longest time."""
+        """Returns how many kills of guarded processes were judged, how many of them were excused because the machine was
+        overloaded, and the longest recovery."""
         if not self.counts["guarded"]:
             return ""
         excused = ", excused: %d" % self.counts["excused"] if self.counts["excused"] else ""

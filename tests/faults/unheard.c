@@ -10,9 +10,9 @@
 enum { VARIANTS = 8, SYMBOL = 64 };
 
 static const struct dlock_backend *sources[VARIANTS];
-static struct dlock_backend counted[VARIANTS]; /* of each of these; the first is the one of the module */
+static struct dlock_backend counted[VARIANTS]; /* counting copies of `sources`; the first is the module's backend */
 static size_t n_counted;
-static dlock_batch *real_acquire; /* of the one that serves this process: it has one client */
+static dlock_batch *real_acquire; /* of the backend wrapped last: one is enough, as the process has one client */
 static atomic_size_t count;
 
 static bool unanswered(int result) {

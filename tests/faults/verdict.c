@@ -1,18 +1,18 @@
-/* dlock-history FILE [NAME QUERY…]: reads a history (tests/support/history.h), and prints every break of a rule, then
- * "grants N contended N served N" (history_count), then for each name the line that a history after this one begins
- * with, "earlier …", then a line for each query:
+/* dlock-history FILE [NAME QUERY…]: reads a history (tests/support/history.h), and prints a line for every broken rule,
+ * then "grants N contended N served N" (history_count), then for each name an "earlier …" line with which the next
+ * history begins, then the answer to each query:
  *
- *     TIME/WHO/WHO…    how many ms later one of these processes was granted NAME; "-": never
- *     WHO:TIME         how many ms later NAME, which this process held exclusively at the time, was granted again; "-": it
- *                      did not hold it, or that never was
+ *     TIME/WHO/WHO…    how many ms after TIME one of these processes was granted NAME; "-" if none was
+ *     WHO:TIME         how many ms after TIME the lock NAME, which WHO held exclusively then, was granted again; "-" if
+ *                      WHO did not hold it, or it was not granted again
  *
- * Exits with 0, 1 (a rule is broken) or 2 (no history). */
+ * Exits with 0, 1 (a rule is broken) or 2 (no valid history). */
 #include "support/history.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Holds in an order of their own. */
+/* Pointers to the holds of a history, sorted by `compare`. */
 struct index {
     const struct history_hold **at;
     size_t n;
@@ -50,7 +50,7 @@ static struct index index_of(const struct history *history, int (*compare)(const
     return index;
 }
 
-/* The place of the first that does not come before `key`. */
+/* Returns the position of the first hold that does not sort before `key`. */
 static size_t place_of(const struct index *index, const struct history_hold *key) {
     size_t first = 0;
     for (size_t end = index->n; first < end;) {
@@ -63,13 +63,13 @@ static size_t place_of(const struct index *index, const struct history_hold *key
     return first;
 }
 
-/* When this name was granted next; -1: never. */
+/* Returns the time of the first grant of this name at or after `time`; -1 if there is none. */
 static int64_t next_of_name(const struct index *names, const char *name, int64_t time) {
     size_t i = place_of(names, &(struct history_hold){.name = name, .from = time});
     return i < names->n && strcmp(names->at[i]->name, name) == 0 ? names->at[i]->from : -1;
 }
 
-/* When this process was granted the name next; -1: never. */
+/* Returns the time of the first grant of this name to process `who` at or after `time`; -1 if there is none. */
 static int64_t next_of_process(const struct index *processes, int who, const char *name, int64_t time) {
     size_t i = place_of(processes, &(struct history_hold){.who = who, .from = time});
     for (; i < processes->n && processes->at[i]->who == who; i++)
@@ -114,7 +114,8 @@ static void answer(const struct index *processes, const struct index *names, con
         answer_any(processes, name, number, rest);
 }
 
-/* The last hold of a name has its greatest fence. */
+/* Prints an "earlier" line for each name. The checked history is sorted by fence: the last hold of a name has its
+ * greatest fence. */
 static void print_last_fences(const struct history *history) {
     for (size_t i = 0; i < history->n;) {
         i = history_name_end(history, i);

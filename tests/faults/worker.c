@@ -1,11 +1,10 @@
 /* dlock-faults-worker URI HISTORY WHO SEED THREADS PACE NAMES LEASE_MS [MODULE]: one process of the fault suite. Its
- * threads take NAMES locks in every way that the library has, hold them for a while and give them back, and note each
- * grant in the history (tests/support/history.h) before they go on. PACE is one of `paces`. One more thread takes one more
- * lock, with the number NAMES, in the simplest way and never for longer than BRIEFLY_US, so that whoever waits for it for
- * long waits for something else than its holder. After SIGTERM each takes
- * every lock once more, which has to succeed. With the MODULE of the URI's backend it prints in the end how many acquires
- * were not answered. Exits with 0; with 1 after an answer that no fault explains, or a lock that was never granted
- * again. */
+ * threads take NAMES locks in every way that the library offers, hold them for a while, release them, and append each
+ * grant to the history (tests/support/history.h) before they go on. PACE is one of `paces`. One more thread takes the
+ * steady lock, which has the number NAMES, in the simplest way and for BRIEFLY_US at most, so that a long wait for it
+ * cannot be due to its holder. After SIGTERM each of the other threads takes every lock once more, which must succeed.
+ * With MODULE, the library of the URI's backend, the process finally prints how many acquires got no answer. Exits with
+ * 0, or with 1 after an error that no fault explains or a lock that was never granted again. */
 #include "faults/unheard.h"
 
 #include <dlock/dlock.h>
@@ -36,8 +35,9 @@ enum {
     LONG_US = 40000
 };
 
-/* How long a thread rests between two holds, on average, and of so many holds in LUCK how many last no time at all, up
- * to BRIEFLY_US, up to LONG_US; all others last longer than a lease. */
+/* The average pause of a thread between two holds, and the lengths of holds: a random number below LUCK makes a hold
+ * last no time if it is below `none`, up to BRIEFLY_US below `briefly`, up to LONG_US below `longer`, and otherwise
+ * longer than a lease. */
 struct pace {
     const char *name;
     int pause_us;
@@ -51,13 +51,13 @@ struct thread {
     uint64_t random;
 };
 
-/* A grant, from its acquire to its release. */
+/* One hold of a lock, from the acquire to the release. */
 struct hold {
     dlock_lock *lock;
     int id;
     char mode, name[16];
     int64_t asked, until;
-    sem_t ended; /* an asynchronous call */
+    sem_t ended; /* posted at the end of an asynchronous call */
     int rc;
 };
 
@@ -101,7 +101,7 @@ static void complain(const char *call, const char *name, int rc, const struct dl
     atomic_store(&wrong, 1);
 }
 
-/* What a fault may bring about: ENOMEM where the disk is full before a lock's file is there. */
+/* True if a fault can cause this result. DLOCK_ENOMEM: the disk was full before the lock's file existed. */
 static bool explained(int rc) {
     return rc == 0 || rc == DLOCK_EBUSY || rc == DLOCK_ETIMEDOUT || rc == DLOCK_ENOTREADY || rc == DLOCK_EUNAVAILABLE ||
            rc == DLOCK_ELOST || rc == DLOCK_ECANCELED || rc == DLOCK_ENOMEM;
@@ -115,8 +115,8 @@ static void lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     note("lost %d %d %lld\n", who, hold->id, (long long)now_ns());
 }
 
-/* Until when the grant is sure to last, as far as the library knows now; 0: it has ended. The time is taken first: a
- * process that is stopped in between then claims less, never more. */
+/* Returns the time until which the grant is valid, as far as the library knows now; 0 if it has ended. The clock is
+ * read first: if the process is stopped in between, the result is too early, never too late. */
 static int64_t look(const struct hold *hold) {
     int64_t now = now_ns(), left = dlock_remaining_ms(hold->lock);
     if (left == DLOCK_FOREVER) return INT64_MAX;
@@ -178,7 +178,7 @@ static void work(struct thread *thread, struct hold *hold) {
     }
 }
 
-/* Before a release, and after it. */
+/* Notes that a release is about to begin. Returns the time. */
 static int64_t leave(const struct hold *hold) {
     int64_t now = now_ns();
     note("free %d %d %lld\n", who, hold->id, (long long)now);
@@ -225,7 +225,7 @@ static void plain(struct thread *thread, char mode, uint32_t flags) {
     hold_end(&hold);
 }
 
-/* A writer that becomes a reader: for the history two holds, one after the other. */
+/* Downgrades an exclusive hold to a shared one. In the history these are two holds, one after the other. */
 static void downgrade(struct thread *thread) {
     struct hold hold;
     hold_init(&hold, 'x', (int)pick(thread, (uint64_t)names), 0, DLOCK_OWNER_THREAD);
@@ -339,7 +339,7 @@ static void steady(struct thread *thread) {
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */
 
-/* No fault is left: whoever waits is served. */
+/* Takes every lock once more. There are no faults any more, so each acquire must succeed. */
 static void take_last(char mode) {
     for (int i = 0; i < names; i++) {
         struct hold hold;
@@ -382,7 +382,8 @@ static void stop(int signal) {
     atomic_store(&stopping, true);
 }
 
-/* The server may be away just now; and no guardian comes up within a `timeout` in which this process is stopped. */
+/* Opens the client, with retries: a fault may hit the server just now, or stop this process for the whole timeout in
+ * which its guardian has to start. */
 static void open_client(const char *uri) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     struct dlock_error err;
