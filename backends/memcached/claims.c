@@ -185,7 +185,10 @@ static void begin(struct batch *batch, size_t i) {
     struct dlock_claim *claim = batch->claims[i];
     memset(turn, 0, sizeof *turn);
     turn->claim = claim;
-    turn->step = batch->operation == MEMCACHED_ACQUIRE ? ADD : claim->mode != DLOCK_EXCLUSIVE ? SHARED : LOOK;
+    if (batch->operation == MEMCACHED_ACQUIRE)
+        turn->step = claim->state[STATE_ALONE] == STATE_MET ? LOOK : ADD;
+    else
+        turn->step = claim->mode != DLOCK_EXCLUSIVE ? SHARED : LOOK;
     if (!acceptable(batch, turn)) return;
     if (batch->operation == MEMCACHED_ACQUIRE && memcached_quarantined(batch->memcached, claim)) {
         memcached_turn_conclude(batch, turn, DLOCK_ENOTREADY, "");

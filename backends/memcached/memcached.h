@@ -339,6 +339,9 @@ enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE
 /* dlock_claim.state */
 enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
 
+/* In the place of STATE_ALONE, before there is a grant: an acquire has been turned away. */
+#define STATE_MET 2
+
 /* The claim has its grant, and its lease was set by a request that was sent at sent_us: notes that in it. `alone`: the
  * item is as it would be if nobody else had ever held the name. */
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,

@@ -112,13 +112,25 @@ static void gone(struct batch *batch, struct turn *turn) {
         finish(turn, DLOCK_EBUSY);
 }
 
+/* A waiter looks before it adds, next time: half the work for the server while the item is there. */
+static void turned_away(const struct memcached *memcached, struct dlock_claim *claim,
+                        const struct memcached_item *item) {
+    if (claim->result != DLOCK_EBUSY) return;
+    claim->state[STATE_ALONE] = STATE_MET;
+    if (item->lease_ms > 0 && item->granted != MEMCACHED_NOT_KNOWN)
+        claim->fence = memcached_fence(memcached, item->granted);
+}
+
 /* An acquire has met an item that is not its own. */
 static void met(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
     char why[MEMCACHED_WHY_MAX];
     switch (memcached_meet(batch->memcached, turn->claim, item, why)) {
     case MEMCACHED_OPEN: swap(turn, item->cas, MEMCACHED_THIS_STORE); break;
     case MEMCACHED_CHANGE: turn->step = SHARED; break;
-    case MEMCACHED_CLOSED: memcached_turn_conclude(batch, turn, turn->claim->result, why); break;
+    case MEMCACHED_CLOSED:
+        turned_away(batch->memcached, turn->claim, item);
+        memcached_turn_conclude(batch, turn, turn->claim->result, why);
+        break;
     }
 }
 

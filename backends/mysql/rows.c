@@ -65,9 +65,8 @@ static int read_acquire(struct maria *maria, struct dlock_claim *const *claims, 
         while (at < n && strcmp(claims[at]->name, name) < 0) at++;
         if (at == n || strcmp(claims[at]->name, name) != 0)
             return maria_nonsense(maria, "a row about another lock", err);
-        if (strcmp(token, claims[at]->token) != 0) continue;
-        claims[at]->result = 0;
-        claims[at]->fence = (uint64_t)fence;
+        claims[at]->fence = (uint64_t)fence; /* the holder's, if that is another one */
+        if (strcmp(token, claims[at]->token) == 0) claims[at]->result = 0;
     }
     return 0;
 }

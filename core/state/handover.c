@@ -54,9 +54,10 @@ bool dlock__hand_over(struct dlock__acquisition *acq) {
 
 void dlock__back_off(const struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
+    int64_t now = dlock__now(name->client), most = now - acq->granted_us;
+    dlock__rhythm_released(name->rhythm, most, now);
     bool more = name->head || acq->ordinal >= HAND_OVERS_MAX; /* waiters of this process, now or in a moment */
     if (!more || dlock__can(name->client, DLOCK_CAP_QUEUE)) return;
-    int64_t now = dlock__now(name->client), most = now - acq->granted_us;
     if (most > BACKOFF_POLL_US) most = BACKOFF_POLL_US;
     if (dlock__can(name->client, DLOCK_CAP_WAKE) && acq->op->arg.retry_ms != 0) most = BACKOFF_WAKE_US;
     name->backoff_until_us = now + dlock__jitter(name->client, most / 2, most);

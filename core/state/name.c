@@ -64,6 +64,7 @@ void dlock__name_put(struct dlock__name *name) {
     while (*at != name) at = &(*at)->chain;
     *at = name->chain;
     client->n_names--;
+    free(name->rhythm);
     free(name);
 }
 

@@ -4,6 +4,19 @@
 
 #include "state/acquisition.h"
 
+/* How long others hold a name, for waiters that poll (rhythm.c). */
+struct dlock__rhythm {
+    uint64_t fence;  /* of the grant that was in the way when the server was asked last; 0: unknown, or none */
+    int64_t seen_us; /* when that was */
+    int64_t since_us, blur_us; /* when that grant began, give or take */
+    int64_t hold_us, off_us;   /* how long such grants last, give or take; 0: not known */
+    int64_t released_us;       /* when this process gave its own back; 0: never */
+    int64_t paid_us;           /* the questions that were asked would have been asked until then if they came evenly */
+    uint32_t met, usual;       /* grants of others since the last of ours; before one of ours, on the average */
+    bool guessed;              /* nobody has seen that grant begin */
+    bool odd;                  /* the one before lasted quite unlike others */
+};
+
 /* Everything that this process knows of one name. Lives while a handle or an acquisition refers to it. */
 struct dlock__name {
     struct dlock__name *chain; /* hash bucket */
@@ -19,9 +32,10 @@ struct dlock__name {
     struct dlock__acquisition *asking; /* the head waiter's acquisition: ASKING, WAITING or CONFIRMING */
     struct dlock__acquisition *lost;   /* lost, and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;
-    int64_t backoff_until_us; /* other processes' turn: the head asks no earlier */
-    int64_t ready_at_us;      /* the server's last word on when it begins to grant; 0: it does; DLOCK__NEVER: unknown */
-    char text[];              /* with the prefix */
+    int64_t backoff_until_us;     /* other processes' turn: the head asks no earlier */
+    struct dlock__rhythm *rhythm; /* NULL: nothing is known */
+    int64_t ready_at_us; /* the server's last word on when it begins to grant; 0: it does; DLOCK__NEVER: unknown */
+    char text[];         /* with the prefix */
 };
 
 /* Thread number of a grant that is owned by a handle; dlock__thread_id() never returns it. */
@@ -190,6 +204,18 @@ struct dlock__acquisition *dlock__linger_take(struct dlock_lock *lock);
 struct dlock__acquisition *dlock__linger_misfit(const struct dlock_lock *lock);
 /* Forbids lingering, and ends it if the acquisition lingers. */
 void dlock__linger_not(struct dlock__acquisition *acq);
+
+/* ---- rhythm.c ---- */
+
+/* The server has said "busy", and with which fence somebody holds it (0: it did not say); has granted it to this
+ * process; has taken back what this process has held for so long. Only "busy" with a fence makes the record, if there is memory for it. */
+void dlock__rhythm_busy(struct dlock__rhythm **rhythm, uint64_t fence, int64_t now_us);
+void dlock__rhythm_granted(struct dlock__rhythm *rhythm, int64_t now_us);
+void dlock__rhythm_released(struct dlock__rhythm *rhythm, int64_t held_us, int64_t now_us);
+/* Whether it is known about when the grant that is in the way will end. */
+bool dlock__rhythm_is_known(const struct dlock__rhythm *rhythm);
+/* When to ask next; DLOCK__NEVER: nothing is known of the holder. */
+int64_t dlock__rhythm_next(const struct dlock__rhythm *rhythm, struct dlock_client *client, int64_t now_us);
 
 /* ---- notify.c ---- */
 

@@ -245,6 +245,15 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
     return ask(waiter);
 }
 
+/* When a waiter asks again that nobody will tell: some time soon, or when the holder is likely to be done. */
+static int64_t poll_at(struct dlock__waiter *waiter, int64_t now, int64_t longest) {
+    const struct dlock__rhythm *rhythm = name_of(waiter)->rhythm;
+    if (dlock__rhythm_is_known(rhythm)) waiter->pause_us = POLL_MAX_US; /* it would ask early for nothing */
+    int64_t due = dlock__rhythm_next(rhythm, client_of(waiter), now);
+    int64_t at = now + next_pause(waiter, POLL_MIN_US, longest);
+    return due < at ? due : at;
+}
+
 /* When to ask again after an answer without a grant, unless something happens before. */
 static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
     struct dlock_client *client = client_of(waiter);
@@ -253,8 +262,7 @@ static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_cla
     if (acq_of(waiter)->conn) return DLOCK__NEVER; /* the connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
-    if (deaf || retry_ms < 0)
-        return now + next_pause(waiter, POLL_MIN_US, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
+    if (deaf || retry_ms < 0) return poll_at(waiter, now, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
     if (acq_of(waiter)->queued && retry_ms > 0) {
@@ -287,6 +295,8 @@ static void busy(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     struct dlock__op *op = acq->op;
     if (op->result == DLOCK_EBUSY) acq->contended = true;
+    dlock__rhythm_busy(&name_of(waiter)->rhythm, op->result == DLOCK_EBUSY ? op->arg.fence : 0,
+                       dlock__now(client_of(waiter)));
     acq->told = false;
     if (acq->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
@@ -358,6 +368,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         }
     }
     if (rc == 0) {
+        dlock__rhythm_granted(name_of(waiter)->rhythm, dlock__now(client_of(waiter)));
         acq->untold_grant = acq->queued && !acq->op->woken;
         if (acq->untold_grant && !acq->told && waiter->heard) dlock__listener_doubted(client_of(waiter));
         acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;

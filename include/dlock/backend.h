@@ -157,17 +157,21 @@ struct dlock_claim {
     uint32_t flags;       /* DLOCK_CLAIM_… */
     int64_t lease_ms;     /* how long the server shall keep it from now on */
     /* out */
-    int result;        /* 0 or a code; preset to DLOCK_EPROTO */
-    uint64_t fence;    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name */
+    int result; /* 0 or a code; preset to DLOCK_EPROTO */
+    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name. EBUSY: the fence of the exclusive
+     * holder, if the answer tells it at no extra cost, or any number that changes with each grant of the name: from it
+     * waiters that poll learn when to ask. 0 (preset): unknown. */
+    uint64_t fence;
     int64_t server_us; /* the server's clock when it handled this claim; 0 if unknown */
     /* Preset to lease_ms: how long the server keeps the grant without a renewal; DLOCK_FOREVER: as long as its
      * connection lives. */
     int64_t kept_ms;
     /* EBUSY, ENOTREADY: the core asks again after this time, and not before unless a wake-up comes; -1 (preset): it
-     * polls, every 1 to 50 ms; DLOCK_FOREVER: a wake-up will come. Without WAKE leave -1 unless nothing can change
-     * earlier: nobody would notice a release. With a place in the server's queue: as dlock_queue_retry_ms() says, and
-     * the core adds at most 1 % and 10 ms. Release, with WAKE and without QUEUE: 0 when the server had nobody to wake;
-     * this client's own waiters then need not back off for others. */
+     * polls, every 1 to 50 ms, or when the holder is likely to be done (`fence`); DLOCK_FOREVER: a wake-up will come.
+     * Without WAKE leave -1 unless nothing can change earlier: nobody would notice a release. With a place in the
+     * server's queue: as dlock_queue_retry_ms() says, and the core adds at most 1 % and 10 ms. Release, with WAKE and
+     * without QUEUE: 0 when the server had nobody to wake; this client's own waiters then need not back off for
+     * others. */
     int64_t retry_ms;
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, passed to every
      * operation on the claim, and taken along to another process by an export. Never a pointer. */

@@ -27,7 +27,7 @@ static bool server_is_down, wakes_held;
 static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true};
-static const struct server_rules poll_rules = {.queue = false};
+static const struct server_rules poll_rules = {.queue = false, .tells = true};
 static const struct server_rules session_rules = {.queue = true, .session = true};
 static const struct server_rules forever_rules = {.look = true, .forever = true};
 

@@ -242,6 +242,7 @@ void server_acquire(const struct server_rules *rules, unsigned conn, struct dloc
     claim->result = free && ready_left_ms() > 0 ? DLOCK_ENOTREADY : DLOCK_EBUSY;
     if (claim->result == DLOCK_ENOTREADY) claim->ready_ms = ready_left_ms();
     claim->retry_ms = retry_ms(rules, server_holder(claim->name), mine, claim->lease_ms);
+    if (rules->tells && claim->result == DLOCK_EBUSY) claim->fence = server_holder(claim->name)->fence;
 }
 
 void server_renew(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim) {

@@ -33,6 +33,7 @@ struct server_rules {
     bool queue;   /* FIFO with direct hand-over; else whoever asks first */
     bool look;    /* tells everybody when a name becomes free */
     bool forever; /* grants have no lease: they end with their connection */
+    bool tells;   /* with which fence the name is held, to who asks for it */
     bool session; /* they do, but their holders must see to it that it lives */
 };
 

@@ -423,6 +423,33 @@ static void nobody_may_have_held_what_another_thread_waited_for(void **state) {
     assert_int_equal(release_by(asking, lock), 0);
 }
 
+/* Others hold it for 20 ms each, one after the other: the waiter is soon there when they are done. */
+static void who_polls_learns_when_to_ask(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
+    struct actor *actor = actor_new();
+    int64_t late_us = 0;
+    fake_log_clear();
+    for (int i = 0; i < 40; i++) {
+        struct fake_grant other = taken("n");
+        begin_acquire(actor, lock, -1);
+        for (int turns = i % 4; turns > 0; turns--) { /* it goes by the waiter */
+            fake_advance_ms(20);
+            fake_other_release(&other, "n");
+            other = taken("n");
+        }
+        fake_advance_ms(20);
+        fake_other_release(&other, "n");
+        late_us = i < 20 ? 0 : late_us + wait_for(actor, 60);
+        wait_for(actor, 60);
+        assert_int_equal(result(actor), 0);
+        fake_advance_ms(20);
+        assert_int_equal(release_by(actor, lock), 0);
+    }
+    assert_true(late_us < 20 * 1000); /* 25 ms apart it would be ten times as late */
+    assert_true(fake_claims(FAKE_ACQUIRE, "n") < 40 * 5 * 20 * 400 / 1000);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -450,6 +477,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(servers_without_wakes_are_polled_every_1_to_50_ms),
         LOCK_TEST(nothing_is_asked_too_late_for_an_answer),
         LOCK_TEST(nobody_may_have_held_what_another_thread_waited_for),
+        LOCK_TEST(who_polls_learns_when_to_ask),
     };
     return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
 }

@@ -1,0 +1,209 @@
+/* Waiters that poll, and learn how long others hold the name: many of them on one lock, on a clock of their own. */
+#include "state/client.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+enum { TRIP_US = 60, PAUSE_MIN_US = 1000, PAUSE_MAX_US = 50000, WAITERS_MAX = 1000 };
+
+/* How long each holds it, of `mean_us` on the average or about. */
+enum holders { REGULAR, RANDOM, SOME_FOR_LONG, NOW_THIS_NOW_THAT };
+
+struct scene {
+    size_t n;
+    enum holders holders;
+    int64_t mean_us, rest_us; /* from the release to the next acquire */
+    bool learns;
+};
+
+struct outcome {
+    double in_use;   /* the share of the time in which it was held */
+    double asked;    /* questions in a second, of each */
+    double fairness; /* the fewest grants of one, as a share of the most */
+};
+
+struct worker {
+    struct dlock__rhythm *rhythm;
+    enum { RESTING, ASKING, HOLDING } does;
+    int64_t until_us, pause_us;
+    unsigned grants, asked;
+};
+
+static struct dlock_client client;
+
+/* In [0, 1). */
+static double chance(void) {
+    return (double)dlock__jitter(&client, 0, 999999) / 1e6;
+}
+
+static int64_t hold_us(const struct scene *scene) {
+    const double x = chance();
+    switch (scene->holders) {
+    case REGULAR: break;
+    case RANDOM: return 10 - (int64_t)(log(1 - x) * (double)scene->mean_us);
+    case SOME_FOR_LONG: return x < 0.9 ? scene->mean_us : scene->mean_us * 5;
+    case NOW_THIS_NOW_THAT: return x < 0.5 ? scene->mean_us : scene->mean_us * 3;
+    }
+    return scene->mean_us + (int64_t)(x * 100);
+}
+
+/* As a waiter of the core does. */
+static int64_t ask_again_at(const struct scene *scene, struct worker *worker, int64_t now_us) {
+    int64_t due_us = DLOCK__NEVER, most_us;
+    if (scene->learns) due_us = dlock__rhythm_next(worker->rhythm, &client, now_us);
+    if (scene->learns && dlock__rhythm_is_known(worker->rhythm)) worker->pause_us = PAUSE_MAX_US;
+    most_us = (worker->pause_us > PAUSE_MIN_US ? worker->pause_us : PAUSE_MIN_US) * 3;
+    worker->pause_us = dlock__jitter(&client, PAUSE_MIN_US, most_us < PAUSE_MAX_US ? most_us : PAUSE_MAX_US);
+    return due_us < now_us + worker->pause_us ? due_us : now_us + worker->pause_us;
+}
+
+static struct worker *next_of(struct worker *workers, size_t n) {
+    struct worker *next = workers;
+    for (size_t i = 1; i < n; i++)
+        if (workers[i].until_us < next->until_us) next = &workers[i];
+    return next;
+}
+
+static struct outcome play(const struct scene *scene, int seconds) {
+    static struct worker workers[WAITERS_MAX];
+    const struct worker *holder = NULL;
+    int64_t now_us = 0, began_us = 0, used_us = 0, end_us = seconds * INT64_C(1000000);
+    uint64_t fence = 0;
+    unsigned asked = 0, most = 0, least = UINT32_MAX;
+    client.jitter = 88172645463325252;
+    for (size_t i = 0; i < scene->n; i++)
+        workers[i] = (struct worker){.does = ASKING, .until_us = 1 + (int64_t)i * PAUSE_MIN_US};
+    for (struct worker *worker; (worker = next_of(workers, scene->n))->until_us < end_us;) {
+        now_us = worker->until_us;
+        if (worker->does == RESTING) {
+            worker->does = ASKING;
+            worker->pause_us = 0;
+        } else if (worker->does == HOLDING) {
+            used_us += now_us - began_us;
+            holder = NULL;
+            dlock__rhythm_released(worker->rhythm, now_us - began_us, now_us);
+            worker->does = RESTING;
+            worker->until_us = now_us + scene->rest_us;
+        } else if (holder) {
+            asked++;
+            dlock__rhythm_busy(&worker->rhythm, fence, now_us);
+            worker->until_us = ask_again_at(scene, worker, now_us) + TRIP_US;
+        } else {
+            asked++;
+            dlock__rhythm_granted(worker->rhythm, now_us);
+            holder = worker;
+            fence++;
+            began_us = now_us;
+            worker->grants++;
+            worker->does = HOLDING;
+            worker->until_us = now_us + hold_us(scene);
+        }
+    }
+    for (size_t i = 0; i < scene->n; i++) {
+        if (workers[i].grants > most) most = workers[i].grants;
+        if (workers[i].grants < least) least = workers[i].grants;
+        free(workers[i].rhythm);
+    }
+    return (struct outcome){(double)used_us / (double)end_us, (double)asked / seconds / (double)scene->n,
+                            (double)least / most};
+}
+
+/* The lock is idle for a twentieth of the time at most, and each waiter asks 400 times a second at most. */
+static void who_holds_it_equally_long_is_followed(void **state) {
+    static const struct scene scenes[] = {{2, REGULAR, 10000, 10000, true},
+                                          {4, REGULAR, 10000, 10000, true},
+                                          {8, REGULAR, 10000, 10000, true},
+                                          {4, REGULAR, 100000, 10000, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
+        const struct outcome outcome = play(&scenes[i], 60);
+        assert_true(outcome.in_use > 0.95);
+        assert_true(outcome.asked < 400);
+        assert_true(outcome.fairness > 0.5);
+    }
+}
+
+/* Nothing is lost where that cannot be foreseen. */
+static void it_is_never_worse_than_asking_at_any_time(void **state) {
+    static const enum holders kinds[] = {REGULAR, RANDOM, SOME_FOR_LONG, NOW_THIS_NOW_THAT};
+    (void)state;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        for (size_t n = 2; n <= 16; n *= 2)
+            for (int64_t mean_us = 1000; mean_us <= 100000; mean_us *= 10) {
+                struct scene scene = {n, kinds[i], mean_us, 10000, true};
+                const struct outcome learned = play(&scene, 60);
+                scene.learns = false;
+                assert_true(learned.in_use > play(&scene, 60).in_use - 0.01);
+                assert_true(learned.asked < 450);
+            }
+}
+
+/* A thousand do not all come for the end of the same grant. */
+static void a_crowd_does_not_ask_more_for_it(void **state) {
+    struct scene scene = {WAITERS_MAX, REGULAR, 10000, 10000, true};
+    (void)state;
+    const struct outcome learned = play(&scene, 20);
+    scene.learns = false;
+    assert_true(learned.asked < 2 * play(&scene, 20).asked);
+    assert_true(learned.in_use > 0.95);
+}
+
+/* One that stopped holding it for so long, or began to, is understood after a few grants. */
+static void a_new_rhythm_is_learned(void **state) {
+    (void)state;
+    static const int64_t rhythms[] = {10000, 30000, 6000, 300000, 5000};
+    struct dlock__rhythm *rhythm = NULL;
+    int64_t now_us = 1000000;
+    uint64_t fence = 1;
+    client.jitter = 1;
+    for (size_t i = 0; i < sizeof rhythms / sizeof *rhythms; i++) {
+        int64_t idle_us = 0;
+        for (int grants = 0; grants < 30; grants++, fence++) {
+            int64_t end_us = now_us - idle_us + rhythms[i];
+            dlock__rhythm_busy(&rhythm, fence, now_us);
+            while (now_us < end_us) {
+                dlock__rhythm_busy(&rhythm, fence, now_us);
+                int64_t due_us = dlock__rhythm_next(rhythm, &client, now_us);
+                now_us += dlock__jitter(&client, PAUSE_MIN_US, PAUSE_MAX_US);
+                if (due_us < now_us) now_us = due_us;
+            }
+            idle_us = now_us - end_us;
+            if (grants % 4 > 0) continue;
+            dlock__rhythm_granted(rhythm, now_us);
+            now_us += rhythms[i];
+            dlock__rhythm_released(rhythm, rhythms[i], now_us);
+            idle_us = 0;
+        }
+        assert_in_range(rhythm->hold_us, rhythms[i] - rhythms[i] / 8, rhythms[i] + rhythms[i] / 8);
+        assert_true(idle_us < 2000);
+    }
+    free(rhythm);
+}
+
+/* A backend that tells no fences. */
+static void without_fences_nothing_is_known(void **state) {
+    struct dlock__rhythm *rhythm = NULL;
+    (void)state;
+    for (int64_t now_us = 1; now_us < 100000; now_us += 1000) {
+        dlock__rhythm_busy(&rhythm, 0, now_us);
+        assert_false(dlock__rhythm_is_known(rhythm));
+        assert_true(dlock__rhythm_next(rhythm, &client, now_us) == DLOCK__NEVER);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(who_holds_it_equally_long_is_followed),
+        cmocka_unit_test(it_is_never_worse_than_asking_at_any_time),
+        cmocka_unit_test(a_crowd_does_not_ask_more_for_it),
+        cmocka_unit_test(a_new_rhythm_is_learned),
+        cmocka_unit_test(without_fences_nothing_is_known),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
