@@ -9,6 +9,7 @@
 #include <dlock/dlock.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -345,20 +346,23 @@ void fake_env_reset(uint64_t seed) {
 
 /* Reads what the kernel knows of a thread. False when it is gone. */
 static bool task_look(pid_t tid, char *state, unsigned long *switches) {
-    char path[64], line[256];
-    unsigned long count;
+    char path[64], text[4096];
     *state = '?';
     *switches = 0;
     snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)tid);
-    FILE *file = fopen(path, "re");
-    if (!file) return false;
-    while (fgets(line, sizeof line, file)) {
-        if (strncmp(line, "State:", 6) == 0) *state = line[7];
-        if (sscanf(line, "voluntary_ctxt_switches: %lu", &count) == 1) *switches += count;
-        if (sscanf(line, "nonvoluntary_ctxt_switches: %lu", &count) == 1) *switches += count;
-    }
-    fclose(file);
-    return *state != '?';
+    int fd = open(path, O_RDONLY | O_CLOEXEC); /* without stdio: a test does so a hundred thousand times */
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0) close(fd);
+    if (n <= 0) return false;
+    text[n] = '\0';
+    const char *line = strstr(text, "\nState:"), *count = strstr(text, "\nvoluntary_ctxt_switches:");
+    if (!line || !count) fail("/proc does not tell how a thread is");
+    *state = line[8];
+    unsigned long own, taken;
+    if (sscanf(count, " voluntary_ctxt_switches: %lu nonvoluntary_ctxt_switches: %lu", &own, &taken) != 2)
+        fail("/proc does not tell how often a thread slept");
+    *switches = own + taken;
+    return true;
 }
 
 /* Looks at every thread; true when all sleep and none ran since the look before. */
