@@ -147,13 +147,19 @@ export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
 # Number of tests at the same time: they wait more than they work. Tests with much work count as several (PROCESSORS),
 # or leave the processors to the others if time does not matter to them (nice). Tests that take longest, or count as
-# several, begin first (COST).
-at_once=20
+# several, begin first (COST). The cases of the conformance suite have half of the places, in which they wait, from the
+# beginning to the end: the processors are as busy at the beginning, when the long tests run, as later.
+at_once=24
 case "$preset" in
-asan-ubsan | tsan) at_once=14 ;; # with sanitizers tests work more
+asan-ubsan | tsan) at_once=20 ;; # with sanitizers tests work more
 coverage) at_once=4 ;;           # every process writes a hundred files at its end
 esac
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once")
+cases=$((at_once / 2))
+if [ "$selection" = conformance ]; then cases=$at_once; fi
+echo '{"version": {"major": 1, "minor": 0}, "local": [{"cases": [{"id": "places", "slots": '"$cases"'}]}]}' \
+    >"$folder/places.json"
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once"
+    --resource-spec-file "$folder/places.json")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
         arguments+=(-L "^$selection\$")
