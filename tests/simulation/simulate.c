@@ -8,6 +8,7 @@
 
 #include <fcntl.h>
 #include <getopt.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,12 @@ static double seconds;
 static unsigned n_jobs, faults_most = 10;
 static const char *file; /* of seeds, one at the beginning of each line */
 static bool shrinks;
+static volatile sig_atomic_t stopped; /* by a signal: no more seeds are begun, and the sums are printed */
+
+static void stop(int sig) {
+    (void)sig;
+    stopped = 1;
+}
 
 static int run(uint64_t seed) {
     struct sim_plan plan = sim_draw(seed);
@@ -116,7 +123,7 @@ static int run_all(void) {
         perror(file);
         return 2;
     }
-    for (; faults < faults_most && next_seed(list, at, &seed); at += !list || feof(list)) {
+    for (; !stopped && faults < faults_most && next_seed(list, at, &seed); at += !list || feof(list)) {
         if (seconds > 0 && at > 0 && now() - begun > seconds) break; /* those of the file are run in any case */
         if (count > 0 && at >= count) break;
         if (busy == n_jobs) {
@@ -142,7 +149,8 @@ static int usage(void) {
     fprintf(stderr,
             "usage: dlock-simulate [--seconds S] [--from N] [--count N] [--file SEEDS] [--faults N] [--shrink] [-j N]\n"
             "       dlock-simulate --seed N [-v] [--set NAME=NUMBER …] [--shrink]\n"
-            "--from is drawn without it; --faults: ends after so many; -v tells the story.\n");
+            "--from is drawn without it; --faults: ends after so many; -v tells the story.\n"
+            "SIGINT or SIGTERM: begins no more seeds, and prints the sums.\n");
     return 2;
 }
 
@@ -194,5 +202,8 @@ int main(int argc, char **argv) {
     if (drawn && getrandom(&random, sizeof random, 0) == sizeof random) from = random * UINT64_C(1000000);
     totals = mmap(NULL, sizeof *totals, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (totals == MAP_FAILED) return 1;
+    struct sigaction action = {.sa_handler = stop, .sa_flags = SA_RESTART};
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
     return run_all();
 }
