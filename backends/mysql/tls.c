@@ -149,7 +149,9 @@ int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const s
     if (maria->handshake.is_late)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to MySQL at %s: no answer in time to TLS",
                           maria->where);
-    if (maria->handshake.has_ended || strstr(why, "unexpected eof") || strstr(why, "onnection reset"))
+    /* libmariadb 3.4 reports an end that OpenSSL has no word for by the errno of an earlier read. */
+    if (maria->handshake.has_ended || strstr(why, "unexpected eof") || strstr(why, "onnection reset") ||
+        strstr(why, "temporarily unavailable"))
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "cannot connect to MySQL at %s: it has ended the connection during the handshake of TLS",
                           maria->where);
