@@ -88,10 +88,20 @@ static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
     return at_us;
 }
 
+/* Wakes the workers of these members. */
+static void wake_workers(struct quorum *quorum, uint32_t mask) {
+    for (size_t i = 0; i < quorum->n; i++)
+        if (mask & 1U << i) pthread_cond_signal(&quorum->members[i].work);
+}
+
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t)) {
+    struct quorum *quorum = round->quorum;
     line_up(round, mask);
     round->decided = decided;
     round->awaited = true;
+    pthread_mutex_unlock(&quorum->mutex); /* which each worker needs as soon as it is awake */
+    wake_workers(quorum, mask);
+    pthread_mutex_lock(&quorum->mutex);
     for (;;) {
         const int64_t now_us = dlock_now_us();
         if (now_us >= round->deadline_us || decided(round, now_us)) break;
@@ -103,5 +113,6 @@ void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const
 void quorum_send_off(struct quorum_round *round, uint32_t mask, int64_t until_us) {
     round->until_us = until_us;
     line_up(round, mask);
+    wake_workers(round->quorum, mask);
     quorum_round_put(round);
 }

@@ -125,7 +125,6 @@ void quorum_line_up(struct quorum_member *member, struct quorum_part *part) {
     *(member->last ? &member->last->next : &member->first) = part;
     member->last = part;
     member->lined_up++;
-    if (member->busy_us == 0) pthread_cond_signal(&member->work);
 }
 
 /* ---- the connection: these leave the mutex meanwhile ---- */
