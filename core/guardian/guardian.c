@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #define PROGRAM "dlock-guardian"
@@ -20,7 +19,9 @@
 enum {
     OWN_FDS = 2,           /* descriptors in front of those that grants live in: the table and the pidfd */
     RESTART_US = 10000000, /* between two attempts to replace a dead helper */
-    LAST_WORDS_MS = 5000   /* time for a helper that is our child to exit, after it was dismissed */
+    LAST_WORDS_MS = 5000,  /* time for a helper that is our child to exit, after it was dismissed */
+    REAP_MIN_US = 20,      /* between two looks whether it has, growing: it mostly takes less than a millisecond */
+    REAP_MAX_US = 1000
 };
 
 bool dlock__guard_off;
@@ -215,9 +216,12 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
 
 /* Waits for the exit of a helper that is our child, so that it does not stay as a zombie. */
 static void reap(const struct dlock__guard *guard, pid_t helper) {
-    const struct timespec moment = {0, 1000000};
+    int64_t until_us = dlock__after(dlock__now_us(), dlock__us(LAST_WORDS_MS)), pause_us = REAP_MIN_US;
     if (!guard->adopted || helper == 0) return;
-    for (int i = 0; i < LAST_WORDS_MS && !dlock__start_reaped(helper); i++) nanosleep(&moment, NULL);
+    while (!dlock__start_reaped(helper) && dlock__now_us() < until_us) {
+        dlock__sleep_us(pause_us);
+        if (pause_us < REAP_MAX_US) pause_us *= 2;
+    }
 }
 
 void dlock__guard_close(struct dlock_client *client) {
