@@ -4,17 +4,18 @@
 
 #include "state/acquisition.h"
 
-/* How long others hold a name, for waiters that poll (rhythm.c). */
+/* What is known about how long others hold a name, for waiters that poll (rhythm.c). Protected by the client's
+ * mutex. */
 struct dlock__rhythm {
-    uint64_t fence;  /* of the grant that was in the way when the server was asked last; 0: unknown, or none */
-    int64_t seen_us; /* when that was */
-    int64_t since_us, blur_us; /* when that grant began, give or take */
-    int64_t hold_us, off_us;   /* how long such grants last, give or take; 0: not known */
-    int64_t released_us;       /* when this process gave its own back; 0: never */
-    int64_t paid_us;           /* the questions that were asked would have been asked until then if they came evenly */
-    uint32_t met, usual;       /* grants of others since the last of ours; before one of ours, on the average */
-    bool guessed;              /* nobody has seen that grant begin */
-    bool odd;                  /* the one before lasted quite unlike others */
+    uint64_t fence;            /* of the grant that blocked the last question; 0: unknown, or none */
+    int64_t seen_us;           /* when it was seen */
+    int64_t since_us, blur_us; /* when that grant began, and the error of that */
+    int64_t hold_us, off_us;   /* how long such grants last, and the error of that; 0: unknown */
+    int64_t released_us;       /* when this process last released the name; 0: never */
+    int64_t paid_us;           /* the time by which the questions asked so far would have been due at an even pace */
+    uint32_t met, usual;       /* grants to others since the last one to this process; their usual number */
+    bool guessed;              /* the begin of that grant was not observed */
+    bool odd;                  /* the hold before was very different from earlier ones */
 };
 
 /* Everything that this process knows of one name. Lives while a handle or an acquisition refers to it. */
@@ -207,14 +208,15 @@ void dlock__linger_not(struct dlock__acquisition *acq);
 
 /* ---- rhythm.c ---- */
 
-/* The server has said "busy", and with which fence somebody holds it (0: it did not say); has granted it to this
- * process; has taken back what this process has held for so long. Only "busy" with a fence makes the record, if there is memory for it. */
+/* Learn from the server: dlock__rhythm_busy from a busy answer with the holder's fence (0: unknown),
+ * dlock__rhythm_granted from a grant to this process, dlock__rhythm_released from the end of a hold of held_us. Only
+ * dlock__rhythm_busy with a fence makes the record; without memory for it nothing is learned. */
 void dlock__rhythm_busy(struct dlock__rhythm **rhythm, uint64_t fence, int64_t now_us);
 void dlock__rhythm_granted(struct dlock__rhythm *rhythm, int64_t now_us);
 void dlock__rhythm_released(struct dlock__rhythm *rhythm, int64_t held_us, int64_t now_us);
-/* Whether it is known about when the grant that is in the way will end. */
+/* True if the end of the grant that blocks the waiters can be predicted. */
 bool dlock__rhythm_is_known(const struct dlock__rhythm *rhythm);
-/* When to ask next; DLOCK__NEVER: nothing is known of the holder. */
+/* Returns when to ask next; DLOCK__NEVER: nothing is known about the holder. */
 int64_t dlock__rhythm_next(const struct dlock__rhythm *rhythm, struct dlock_client *client, int64_t now_us);
 
 /* ---- notify.c ---- */

@@ -1,28 +1,31 @@
-/* The rhythm of a name whose waiters poll: how long others hold it, learned from the fences that busy answers tell, and
- * so when the present grant is likely to end. A waiter asks then, a few times close to each other, instead of at any
- * time. That is a guess about when to ask, and about nothing else: where others hold the name for now this and now that
- * long, questions come as if nothing was known, or sooner. */
+/* The rhythm of a name whose waiters poll. From the fences in busy answers it learns how long others hold the name, and
+ * so predicts when the present grant will end. Around that time a waiter asks several times in short succession,
+ * instead of at any time. The prediction affects only when a waiter asks: if holds differ widely in length, it asks as
+ * if nothing were known, or sooner. */
 #include "state/client.h"
 
 #include <stdlib.h>
 
-/* On the average a waiter asks no more often than that because of what it has learned, but several times in a row. In a
- * crowd those whose turn is far off ask less often: they leave it to those who have waited for longer. */
+/* The prediction makes a waiter ask once per APART_US on average, but up to IN_A_ROW times in succession. A waiter
+ * whose turn is probably more than NEXT_ONES grants away asks less often, in favour of those that have waited longer.
+ * MET_MAX limits a counter. */
 enum { APART_US = 2500, IN_A_ROW = 8, NEXT_ONES = 8, MET_MAX = 100000 };
 
-/* Questions about the end of a grant are at least that far apart. */
+/* Least time between two questions about the end of a grant. */
 enum { STEP_US = 250 };
 
-/* Nobody knows since when it has been held. */
+/* Uncertainty of a grant's begin if nothing is known about it. */
 static const int64_t BLIND_US = DLOCK__NEVER / 4;
 
+/* Average time between questions: APART_US, or longer if many others are usually granted the name before this
+ * process. */
 static int64_t apart_us(const struct dlock__rhythm *rhythm) {
     uint32_t met = rhythm->met, usual = rhythm->usual ? rhythm->usual : 2 * met, left = usual > met ? usual - met : 0;
     return left > NEXT_ONES ? (int64_t)APART_US * left / NEXT_ONES : APART_US;
 }
 
-/* Somebody held the name for about `hold_us`, give or take `off_us`. One that is quite unlike those before says little of
- * the next, but two in a row do. */
+/* Learns from a hold by others of `hold_us`, known to within `off_us`. A hold that differs much from earlier ones is
+ * ignored, but after two of them in succession the prediction starts anew. */
 static void learn(struct dlock__rhythm *rhythm, int64_t hold_us, int64_t off_us) {
     int64_t more = hold_us - rhythm->hold_us, differs = more < 0 ? -more : more;
     bool odd = differs > off_us && (hold_us > 2 * rhythm->hold_us || rhythm->hold_us > 2 * hold_us);
@@ -33,13 +36,13 @@ static void learn(struct dlock__rhythm *rhythm, int64_t hold_us, int64_t off_us)
     if (!rhythm->hold_us) {
         rhythm->hold_us = hold_us;
         rhythm->off_us = off_us;
-    } else if (!odd && (differs > off_us || off_us < 2 * rhythm->off_us)) { /* else it says nothing new */
+    } else if (!odd && (differs > off_us || off_us < 2 * rhythm->off_us)) { /* otherwise it tells nothing new */
         rhythm->hold_us += more / 4;
         rhythm->off_us += (differs + off_us / 4 - rhythm->off_us) / 4;
     }
 }
 
-/* The grant that was in the way has ended since it was seen. */
+/* Notes that the grant seen last has ended since: halfway between then and now, to within half of that time. */
 static void ended(struct dlock__rhythm *rhythm, int64_t now_us) {
     int64_t off_us = (now_us - rhythm->seen_us) / 2, at_us = rhythm->seen_us + off_us;
     if (!rhythm->guessed) learn(rhythm, at_us - rhythm->since_us, rhythm->blur_us + off_us);
@@ -48,8 +51,9 @@ static void ended(struct dlock__rhythm *rhythm, int64_t now_us) {
     rhythm->blur_us = off_us;
 }
 
-/* A grant that began while nobody looked. Since this process gave its own back others have had their turns, one after
- * the other if there were enough of them, each a little later than it could: rather the one before than the one after. */
+/* Estimates the begin of a grant that began unobserved. Since this process released the name others have had turns of
+ * hold_us each, without a gap if there were enough of them, and each a little late: rather counts one turn too few than
+ * one too many. */
 static void guess(struct dlock__rhythm *rhythm, int64_t now_us) {
     int64_t passed_us = now_us - rhythm->released_us, hold_us = rhythm->hold_us, late_us = hold_us / 8;
     bool blind = !hold_us || !rhythm->released_us;
@@ -88,10 +92,10 @@ void dlock__rhythm_granted(struct dlock__rhythm *rhythm, int64_t now_us) {
 void dlock__rhythm_released(struct dlock__rhythm *rhythm, int64_t held_us, int64_t now_us) {
     if (!rhythm) return;
     rhythm->released_us = now_us;
-    if (!rhythm->hold_us) learn(rhythm, held_us, held_us / 8); /* others may be like this process */
+    if (!rhythm->hold_us) learn(rhythm, held_us, held_us / 8); /* others may hold it for as long as this process */
 }
 
-/* How long others hold the name, as long as that can be said. */
+/* True if holds by others are similar enough for a prediction. */
 static bool is_regular(const struct dlock__rhythm *rhythm) {
     return rhythm->off_us < rhythm->hold_us / 4;
 }
@@ -101,7 +105,7 @@ bool dlock__rhythm_is_known(const struct dlock__rhythm *rhythm) {
            rhythm->seen_us < rhythm->since_us + rhythm->hold_us + rhythm->hold_us / 4;
 }
 
-/* Close to each other around the end that is expected. */
+/* Returns the time of the next question around the predicted end: its begin, or one step from now. */
 static int64_t around_end(const struct dlock__rhythm *rhythm, struct dlock_client *client, int64_t now_us) {
     int64_t step_us = rhythm->off_us > 2 * STEP_US ? rhythm->off_us / 2 : STEP_US,
             off_us = rhythm->off_us + rhythm->blur_us;
@@ -110,7 +114,8 @@ static int64_t around_end(const struct dlock__rhythm *rhythm, struct dlock_clien
     return now_us + dlock__jitter(client, step_us / 2, step_us + step_us / 2);
 }
 
-/* Often enough to see about when a grant ends, however long it lasts. */
+/* Returns the time of the next question without a prediction: often enough to notice roughly when a grant ends, however
+ * long it lasts. */
 static int64_t all_along(const struct dlock__rhythm *rhythm, struct dlock_client *client, int64_t now_us) {
     int64_t step_us = (is_regular(rhythm) ? rhythm->hold_us : now_us - rhythm->since_us) / 8,
             least_us = apart_us(rhythm);

@@ -245,10 +245,11 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
     return ask(waiter);
 }
 
-/* When a waiter asks again that nobody will tell: some time soon, or when the holder is likely to be done. */
+/* When a waiter without wake-ups asks again: after a random pause, or earlier if the holder is likely to be done by
+ * then. */
 static int64_t poll_at(struct dlock__waiter *waiter, int64_t now, int64_t longest) {
     const struct dlock__rhythm *rhythm = name_of(waiter)->rhythm;
-    if (dlock__rhythm_is_known(rhythm)) waiter->pause_us = POLL_MAX_US; /* it would ask early for nothing */
+    if (dlock__rhythm_is_known(rhythm)) waiter->pause_us = POLL_MAX_US; /* no short pauses before the predicted end */
     int64_t due = dlock__rhythm_next(rhythm, client_of(waiter), now);
     int64_t at = now + next_pause(waiter, POLL_MIN_US, longest);
     return due < at ? due : at;

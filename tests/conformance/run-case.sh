@@ -1,5 +1,5 @@
 #!/bin/sh
-# run-case.sh BACKEND PROGRAM [CASE]: one case of the suite, or another program, against the private server that
+# run-case.sh BACKEND PROGRAM [CASE]: runs one case of the suite, or another program, against the private server that
 # tests/run.sh has started.
 set -eu
 eval "uri=\${DLOCK_TEST_URI_$1:-}"

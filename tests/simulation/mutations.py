@@ -18,7 +18,7 @@ LIST = os.path.join(ROOT, "tests", "simulation", "mutations.txt")
 
 
 def read_list():
-    """[(title, [(file, old, new), ...]), ...]: see the head of the list."""
+    """Returns [(title, [(file, old, new), ...]), ...]; the head of the list describes its format."""
     mutations, lines = [], None
     with open(LIST, encoding="utf-8") as source:
         for number, line in enumerate(source, 1):
@@ -41,8 +41,8 @@ def read_list():
 
 
 def mutate(folder, edits):
-    """Applies the edits, and returns what is needed to take them back. Lines stand for themselves without their
-    indentation, so that a move into a block, say, does not matter."""
+    """Applies the edits. Returns what restore() needs to undo them, or None if one does not fit the source. Lines are
+    compared without their indentation, so that a move into a block does not matter."""
     before = {}
     for name, old, new in edits:
         path = os.path.join(folder, name)
@@ -77,7 +77,7 @@ def build(folder):
 
 
 def simulate(folder, seconds):
-    """What it noticed, or None; and how long that took."""
+    """Runs the simulation. Returns the fault that it reports, or None, and how long that took."""
     begun = time.monotonic()
     program = os.path.join(folder, "build", "bin", "dlock-simulate")
     kept = os.path.join(folder, "tests", "simulation", "seeds.txt")

@@ -1,5 +1,6 @@
-# dlock_test_harness(<backend> [OBJECTS] [SOURCES …] [LIBRARIES …]): what the tests of one backend share, beside
-# tests/support. With OBJECTS they see the inside of the backend; else its table of operations alone.
+# dlock_test_harness(<backend> [OBJECTS] [SOURCES …] [LIBRARIES …]): makes the library that the tests of one backend
+# share, beside tests/support. With OBJECTS the tests see the backend's internal functions, else only its table of
+# operations.
 function(dlock_test_harness backend)
   cmake_parse_arguments(arg "OBJECTS" "" "SOURCES;LIBRARIES" ${ARGN})
   set(target dlock-${backend}-harness)
@@ -19,8 +20,8 @@ function(dlock_test_harness backend)
   endif()
 endfunction()
 
-# dlock_backend_test(<backend> <name> [LIBRARIES …] [WRAPPER command …]): <name>_test.c over the harness, in CTest as
-# <backend>/<name>.
+# dlock_backend_test(<backend> <name> [LIBRARIES …] [WRAPPER command …]): makes a program of <name>_test.c and the
+# harness, and adds it to CTest as <backend>/<name>.
 function(dlock_backend_test backend name)
   cmake_parse_arguments(arg "" "" "LIBRARIES;WRAPPER" ${ARGN})
   set(target ${backend}-${name})
