@@ -347,6 +347,9 @@ class Group:
         for member in self.members:
             member.stop()
 
+    def queued(self):
+        return self.members[0].queued()
+
     def choose(self, leader):
         """Chooses the leader, or a follower, as the member to be hurt next."""
         chosen = None
