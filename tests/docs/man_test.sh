@@ -18,7 +18,8 @@ pages=$(grep -L '^\.so ' man?/dlock*.? man3/libdlock.3)
 [ "$(wc -w <<<"$pages")" -gt 20 ] || complain "too few pages: $pages"
 for page in $pages; do
     faults=$(mandoc -T lint -W warning "$page") || complain "$faults"
-    faults=$(man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null)
+    # groff 1.23 also tells of each line that one long word fills.
+    faults=$(man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null | grep -v 'cannot adjust line$') || true
     [ -z "$faults" ] || complain "$page: $faults"
     for other in $(sed -n 's/\\-/-/g; s/^\.\(It \)\?Xr \(.*\)/\2/p' "$page" | grep -oE '[a-z_-]*dlock[a-z_-]* [0-9]' | tr ' ' .); do
         [ -e "man${other##*.}/$other" ] || complain "$page leads to $other, which does not exist"
@@ -29,7 +30,7 @@ functions=$(grep -hoE '^DLOCK_EXPORT .*\bdlock_[a-z_]+\(' "$header" | grep -oE '
 [ "$(wc -w <<<"$functions")" -gt 30 ] || complain "too few functions: $functions"
 for function in $functions; do
     shown=$(man 3 "$function" 2>&1 | col -b) || true
-    grep -qE "^     $function\(" <<<"$shown" || complain "man 3 $function does not show it"
+    grep -qE "^ {5,7}$function\(" <<<"$shown" || complain "man 3 $function does not show it"
 done
 
 if [ "$failed" = 0 ]; then echo "man: OK"; fi
