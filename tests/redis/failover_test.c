@@ -102,6 +102,36 @@ static void a_promoted_replica_grants_nothing_at_first(void **state) {
     link_end(&other);
 }
 
+/* With FORCE the master does not wait for a replica that is behind: what that has not heard of is forgotten. */
+static void a_forced_failover_is_a_promotion(void **state) {
+    struct link old, new;
+    struct held before, last, again;
+    (void)state;
+    follow(&replica, relay_port(between));
+    careful_link(&old, &master, 'a');
+    claim_init(&before, "before", 'a', 1);
+    claim_init(&last, "last", 'a', 2);
+    await_grant(&old, &before);
+    let_replica_catch_up();
+    relay_hold(between, RELAY_ANSWERS, true);
+    assert_int_equal(acquire(&old, &last), 0);
+    assert_string_equal(ask_text(&master, "FAILOVER TO 127.0.0.1 %d FORCE TIMEOUT 100", replica.port), "OK");
+    await_role(&replica, "role:master");
+    await_role(&master, "role:slave");
+    assert_int_equal(ask_number(&replica, "EXISTS last"), 0);
+
+    const int64_t before_ms = now_ms();
+    careful_link(&new, &replica, 'b');
+    claim_init(&again, "last", 'b', 1);
+    refused_for(&new, &again);
+    assert_int_equal(renew(&new, &before), 0);
+    await_grant(&new, &again);
+    assert_true(now_ms() - before_ms >= QUARANTINE_MS);
+    assert_true(again.claim.fence > last.claim.fence);
+    link_end(&old);
+    link_end(&new);
+}
+
 /* Neither a release nor a break hands the lock on in the meantime. */
 static void a_promoted_replica_hands_nothing_over(void **state) {
     struct link old, new;
@@ -385,6 +415,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_promoted_replica_grants_nothing_at_first),
+        TEST(a_forced_failover_is_a_promotion),
         TEST(a_promoted_replica_hands_nothing_over),
         TEST(there_and_back_is_noticed_by_idle_connections),
         TEST(the_first_replica_costs_nothing),
