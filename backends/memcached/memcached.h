@@ -339,11 +339,11 @@ enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE
 /* dlock_claim.state */
 enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
 
-/* In the place of STATE_ALONE, before there is a grant: an acquire has been turned away. */
+/* The value of STATE_ALONE after an acquire of a claim without a grant found the lock held. */
 #define STATE_MET 2
 
-/* The claim has its grant, and its lease was set by a request that was sent at sent_us: notes that in it. `alone`: the
- * item is as it would be if nobody else had ever held the name. */
+/* Stores in the claim that it has its grant, with a lease that a request sent at `sent_us` has set. `alone`: the item is
+ * as it would be if no other client had ever held the name. */
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
                     uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
 

@@ -112,7 +112,8 @@ static void gone(struct batch *batch, struct turn *turn) {
         finish(turn, DLOCK_EBUSY);
 }
 
-/* A waiter looks before it adds, next time: half the work for the server while the item is there. */
+/* Notes in the claim that an acquire has found the lock held: the next one then begins with a look instead of an `add`,
+ * which is half the work for the server while the item exists. Also stores the fence of the item, if it is known. */
 static void turned_away(const struct memcached *memcached, struct dlock_claim *claim,
                         const struct memcached_item *item) {
     if (claim->result != DLOCK_EBUSY) return;
@@ -121,7 +122,7 @@ static void turned_away(const struct memcached *memcached, struct dlock_claim *c
         claim->fence = memcached_fence(memcached, item->granted);
 }
 
-/* An acquire has met an item that is not its own. */
+/* Takes the next step of an acquire that has found an item of another client. */
 static void met(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
     char why[MEMCACHED_WHY_MAX];
     switch (memcached_meet(batch->memcached, turn->claim, item, why)) {

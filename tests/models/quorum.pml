@@ -7,8 +7,8 @@
  * be lost; a lost request may be executed late, when its client no longer waits for it. One member is restarted, and
  * forgets everything.
  *
- * Member 0 is the gate, where waiters queue: a client that does not get the lock may keep its vote there, under the token of
- * the try that got it, and asks the other members with the token of its next try. Wake-ups are left out.
+ * Member 0 is the gate, where waiters queue: a client that does not get the lock may keep its vote there, under the
+ * token of the try that got it, and asks the other members with the token of its next try. Wake-ups are left out.
  *
  * The first try asks the members in the order of their numbers, to keep the search small: the gate, then two that are
  * alike.
