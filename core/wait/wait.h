@@ -27,6 +27,17 @@ void dlock__waiter_leave(struct dlock__waiter *waiter);
 /* Ends a wait with ECANCELED. */
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
 
+/* ---- pause.c ---- */
+
+/* When to ask again after an answer without a grant, unless something happens before. If the waiter may not be told of a
+ * release, since it has no place in a queue, no later than a last question before the deadline. */
+int64_t dlock__ask_again_at(struct dlock__waiter *waiter, const struct dlock__acquisition *acq,
+                            const struct dlock_claim *answer);
+/* The same after a question that the server has not answered. */
+int64_t dlock__ask_after_outage_at(struct dlock__waiter *waiter);
+/* The latest time for a question whose answer should arrive by the deadline. */
+int64_t dlock__last_question(const struct dlock__waiter *waiter);
+
 /* ---- blocking.c ---- */
 
 /* Waits in line and asks the server, for a caller who holds nothing. Returns 0 (the caller owns the grant) or an error.

@@ -11,17 +11,8 @@
 #include <string.h>
 
 enum {
-    POLL_MIN_US = 1000,
-    POLL_MAX_US = 50000,    /* servers without wake-ups */
-    DEAF_MAX_US = 500000,   /* servers with wake-ups, while our listener is down */
-    OUTAGE_MIN_US = 10000,  /* between tries while the server is unreachable */
-    OUTAGE_MAX_US = 500000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
-    LAST_MIN_US = 1000,     /* the last question is sent this long before the deadline, or, up to … */
-    LAST_MAX_US = 10000,    /* … this time, 1.5 times as long as its last answer took */
-    ANSWER_US = 40000,      /* least time for an answer: one that the deadline cut short would look like an outage */
-    LISTEN_US = 20000,      /* a wait shorter than this polls */
-    SLEEP_MAX_MS = 3600000, /* longest time without a question, whatever the backend says */
-    STAGGER_MAX_US = 10000  /* spreads clients whose server's queue told them the same time */
+    ANSWER_US = 40000, /* least time for an answer: one that the deadline cut short would look like an outage */
+    LISTEN_US = 20000  /* a wait shorter than this polls */
 };
 
 static struct dlock_client *client_of(const struct dlock__waiter *waiter) {
@@ -36,13 +27,6 @@ static struct dlock__name *name_of(const struct dlock__waiter *waiter) {
 static struct dlock__acquisition *acq_of(const struct dlock__waiter *waiter) {
     struct dlock__name *name = name_of(waiter);
     return name->head == waiter ? name->asking : NULL;
-}
-
-/* The next pause: random, growing, at most `high`. */
-static int64_t next_pause(struct dlock__waiter *waiter, int64_t low, int64_t high) {
-    int64_t top = (waiter->pause_us > low ? waiter->pause_us : low) * 3;
-    waiter->pause_us = (uint32_t)dlock__jitter(client_of(waiter), low, top < high ? top : high);
-    return waiter->pause_us;
 }
 
 /* ---- the end of a wait ---- */
@@ -205,13 +189,6 @@ static int64_t question_deadline(const struct dlock__waiter *waiter) {
     return waiter->deadline_us > least ? waiter->deadline_us : least;
 }
 
-/* The latest time for a question whose answer should arrive by the deadline. */
-static int64_t last_question(const struct dlock__waiter *waiter) {
-    int64_t before = waiter->trip_us + waiter->trip_us / 2;
-    if (before > LAST_MAX_US) before = LAST_MAX_US;
-    return waiter->deadline_us - (before < LAST_MIN_US ? LAST_MIN_US : before);
-}
-
 static enum dlock__turn out_of_memory(struct dlock__waiter *waiter) {
     give_up(waiter);
     return end(waiter, explain(waiter, DLOCK_ENOMEM, "out of memory for an acquisition"));
@@ -245,44 +222,6 @@ static enum dlock__turn ask_first(struct dlock__waiter *waiter) {
     return ask(waiter);
 }
 
-/* When a waiter without wake-ups asks again: after a random pause, or earlier if the holder is likely to be done by
- * then. */
-static int64_t poll_at(struct dlock__waiter *waiter, int64_t now, int64_t longest) {
-    const struct dlock__rhythm *rhythm = name_of(waiter)->rhythm;
-    if (dlock__rhythm_is_known(rhythm)) waiter->pause_us = POLL_MAX_US; /* no short pauses before the predicted end */
-    int64_t due = dlock__rhythm_next(rhythm, client_of(waiter), now);
-    int64_t at = now + next_pause(waiter, POLL_MIN_US, longest);
-    return due < at ? due : at;
-}
-
-/* When to ask again after an answer without a grant, unless something happens before. */
-static int64_t ask_again_at(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
-    struct dlock_client *client = client_of(waiter);
-    int64_t now = dlock__now(client_of(waiter)), retry_ms = answer->retry_ms;
-    if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
-    if (acq_of(waiter)->conn) return DLOCK__NEVER; /* the connection will tell */
-    bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
-    bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
-    if (deaf || retry_ms < 0) return poll_at(waiter, now, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
-    if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
-    if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
-    if (acq_of(waiter)->queued && retry_ms > 0) {
-        int64_t stagger = retry_ms * 10 < STAGGER_MAX_US ? retry_ms * 10 : STAGGER_MAX_US;
-        return now + retry_ms * 1000 + dlock__jitter(client, 0, stagger);
-    }
-    int64_t least = next_pause(waiter, POLL_MIN_US, POLL_MAX_US); /* "at once" must not become a tight loop */
-    int64_t pause = retry_ms * 1000 + dlock__jitter(client, 0, retry_ms * 100);
-    return now + (pause > least ? pause : least);
-}
-
-/* The same, but not after the time for a last question before the deadline, if the waiter has no place in a queue and
- * so may not be told of a release. */
-static int64_t ask_again_in_time(struct dlock__waiter *waiter, const struct dlock_claim *answer) {
-    int64_t at = ask_again_at(waiter, answer), last = last_question(waiter);
-    bool told = acq_of(waiter)->queued || acq_of(waiter)->conn;
-    return !told && last < at && dlock__now(client_of(waiter)) < last ? last : at;
-}
-
 /* The head has to wait: tries behind it, which entered because they might have been granted together with it, have
  * failed. */
 static void turn_tries_away(struct dlock__name *name) {
@@ -301,7 +240,7 @@ static void busy(struct dlock__waiter *waiter) {
     acq->told = false;
     if (acq->queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
-    dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : ask_again_in_time(waiter, &op->arg));
+    dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : dlock__ask_again_at(waiter, acq, &op->arg));
     if (op->woken) {
         /* A wake-up from after this answer counts; at the same microsecond the order is unknown, so its age counts as
          * unproved. One from before is over, or the server worked on both at the same time: asking again tells. */
@@ -340,7 +279,7 @@ static void judge(struct dlock__waiter *waiter, int result) {
     int64_t trip_us = dlock__now(client) - acq_of(waiter)->op->prepared_us;
     if (result == DLOCK_EBUSY || result == DLOCK_ENOTREADY) {
         waiter->heard = true;
-        waiter->trip_us = (uint16_t)(trip_us < LAST_MAX_US ? trip_us : LAST_MAX_US);
+        waiter->trip_us = (uint16_t)(trip_us < UINT16_MAX ? trip_us : UINT16_MAX);
     } else if (result == DLOCK_EUNAVAILABLE) {
         bool silent = trip_us >= dlock__us(client->uri->timeout_ms);
         waiter->heard = waiter->heard && acq_of(waiter)->op->late && !silent;
@@ -386,7 +325,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
         end(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE) {
-        dlock__acq_wait(acq, dlock__now(client_of(waiter)) + next_pause(waiter, OUTAGE_MIN_US, OUTAGE_MAX_US));
+        dlock__acq_wait(acq, dlock__ask_after_outage_at(waiter));
         dlock__slot_detach(acq);
     } else if (listen_first(waiter)) {
         dlock__acq_wait(acq, 0);
@@ -457,7 +396,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
             *until_us = 0; /* the mutex was left: look again */
             return DLOCK__TURN_SLEEP;
         }
-        int64_t ask_us = name->backoff_until_us, last = last_question(waiter);
+        int64_t ask_us = name->backoff_until_us, last = dlock__last_question(waiter);
         if (last < ask_us) ask_us = last;
         if (now < until && (waiter->try_only || ask_us <= now)) return ask_first(waiter);
         if (ask_us < until) until = ask_us;
