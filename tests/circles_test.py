@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """circles_test.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them; and when one calls
-upwards in the drawing that the target has of its files: the rooms in docs/internals.md, or the list in a backend's header.
+upwards in the drawing that the target has of its files: the layers in docs/internals.md, or the list in a backend's header.
 
 A file calls another when its object file needs a function or a datum that the other's defines. Each target is looked at
 by itself: between targets there are only public headers."""
@@ -75,16 +75,16 @@ def drawing(target):
 
 
 def upward(target, graph):
-    """What is drawn otherwise than it is. A folder's files may call each other; those that no room has are left out."""
+    """What is drawn otherwise than it is. A folder's files may call each other; those that no layer has are left out."""
     if not drawing(target): return
     header, rows = drawing(target)
-    rooms = target == "dlock-core"
-    key = (lambda file: stem(file).split("/")[0] + "/") if rooms else stem
+    layered = target == "dlock-core"
+    key = (lambda file: stem(file).split("/")[0] + "/") if layered else stem
     for caller in graph:
-        if not rooms and key(caller) not in rows: yield f"{target}: {key(caller)} is not in the drawing in {header.relative_to(tree)}"
+        if not layered and key(caller) not in rows: yield f"{target}: {key(caller)} is not in the drawing in {header.relative_to(tree)}"
         for callee in graph[caller]:
             one, other = rows.get(key(caller)), rows.get(key(callee))
-            if one is None or other is None or one < other or (rooms and one == other): continue
+            if one is None or other is None or one < other or (layered and one == other): continue
             yield f"{target}: {stem(caller)} calls {stem(callee)}, which is not below it in {header.relative_to(tree)}"
 
 
