@@ -140,7 +140,7 @@ const struct command command_doctor = {
     "      --json         print JSON\n"
     "  -h, --help         show this\n\n"
     "Exit status: 0 all is fine, 1 something weakens the locks, 64 wrong usage, 69 the server cannot be asked, or its\n"
-    "backend knows nothing to look at.\n",
+    "backend has nothing to check.\n",
     doctor_main};
 
 /* ---- schema ------------------------------------------------------------------------------------------------------ */

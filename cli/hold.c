@@ -48,7 +48,7 @@ static void hear_loss(const struct hold *hold) {
     char reason[LOSS_REASON_MAX];
     hold->ending->lost = true;
     if (!too_late) hold->ending->status = STATUS_LOST;
-    note("lost the lock \"%s\" in the time of --hold: %s; %s", plan->command->name,
+    note("lost the lock \"%s\" during --hold: %s; %s", plan->command->name,
          loss_reason(plan->command->loss, plan->command->lease, plan->command->client, reason, 0),
          too_late ? "the command had ended before" : "perhaps before the command ended");
 }

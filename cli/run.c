@@ -305,7 +305,7 @@ const struct command command_run = {
     "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
     "      --metrics FILE             count grants, waits and losses in FILE, for node_exporter, from run to run\n"
     "      --pass-uri                 give COMMAND the whole URI, with its password, as DLOCK_URI\n"
-    "  -o, --close                    as in flock(1); always so\n"
+    "  -o, --close                    accepted for flock(1); always in effect\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
     "DLOCK_TOKEN in its environment, and the DLOCK_URI that dlock found there, without a password.\n\n"

@@ -38,7 +38,7 @@ static int read_base(const struct dlock_uri *uri, char base[ETCD_BASE_SIZE], str
 
 static int check_user(const struct dlock_uri *uri, struct dlock_error *err) {
     if (uri->password && !is_set(uri->user))
-        return dlock_fail(err, DLOCK_EINVAL, "etcd knows a password together with a user only: %s://user@host",
+        return dlock_fail(err, DLOCK_EINVAL, "etcd accepts a password only together with a user: %s://user@host",
                           uri->scheme);
     return 0;
 }

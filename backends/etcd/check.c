@@ -76,7 +76,7 @@ static void check_lease(struct dlock_report *report, struct etcd *z) {
                "session %lld s; the URI asks for %d", (long long)(lease.ttl_ms / 1000), asked_s);
     if (lease.ttl_ms < 5000)
         dlock_find(report,
-                   "the choice of another leader takes a second or two, and costs locks with sessions not much longer: "
+                   "electing another leader takes a second or two, and locks with sessions not much longer are lost: "
                    "set session= to 5s or more",
                    "a short session");
 }
@@ -84,10 +84,13 @@ static void check_lease(struct dlock_report *report, struct etcd *z) {
 static void check_tls(struct dlock_report *report, const struct etcd *z) {
     if (z->address.tls)
         dlock_find(report,
-                   z->address.insecure ? "anybody in between can be the server: set ca= in place of insecure=on" : NULL,
+                   z->address.insecure
+                       ? "anybody on the network path can pose as the server: set ca= in place of insecure=on"
+                       : NULL,
                    z->address.insecure ? "TLS, and any certificate is accepted" : "TLS");
     else if (z->address.password)
-        dlock_find(report, "everybody in between can read the password: use etcd+tls://", "a password without TLS");
+        dlock_find(report, "anybody on the network path can read the password: use etcd+tls://",
+                   "a password without TLS");
 }
 
 int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {

@@ -56,7 +56,7 @@ static int judge(const struct etcd *z, int64_t code, const char *text, struct dl
     const char *where = z->address.where;
     if (code == NOT_FOUND && says(text, "lease not found")) return etcd_lease_ended(z, err);
     if (code == UNAUTHENTICATED) {
-        dlock_fail(err, DLOCK_EAUTH, "etcd at %s knows the user no more", where);
+        dlock_fail(err, DLOCK_EAUTH, "etcd at %s does not accept this user's token any more", where);
         return ETCD_TOKEN_OLD;
     }
     if (code == DENIED)
@@ -88,8 +88,7 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
     return judge(z, code, text, err);
 }
 
-int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool stranger, CURLcode code, const char *why,
-                struct dlock_error *err) {
+int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, const char *why, struct dlock_error *err) {
     const char *at = strstr(host->url, "://") + 3;
     switch (code) {
     case CURLE_OPERATION_TIMEDOUT:
@@ -107,8 +106,13 @@ int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool strange
     case CURLE_SSL_ISSUER_ERROR:
         return dlock_fail(err, DLOCK_EAUTH, "TLS with etcd at %s: %.200s; see ca=, cert=, key= and sni=", at, why);
     case CURLE_SSL_CONNECT_ERROR:
-        return dlock_fail(err, DLOCK_EPROTO, "etcd at %s begins no TLS: %.200s; is etcd:// meant?", at, why);
-    case CURLE_WRITE_ERROR: return etcd_nonsense(z, "an answer so long", err);
+        return dlock_fail(err, DLOCK_EPROTO,
+                          "etcd at %s does not speak TLS: %.200s; for an unencrypted connection write etcd://", at,
+                          why);
+    case CURLE_WRITE_ERROR:
+        dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent an answer of more than %d MB", at, ETCD_REPLY_MAX >> 20);
+        doubt(err);
+        return DLOCK_EPROTO;
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_HTTP2:

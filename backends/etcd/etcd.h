@@ -149,8 +149,7 @@ int etcd_lease_ended(const struct etcd *z, struct dlock_error *err);
 int etcd_code(int rc, struct dlock_error *err);
 /* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never
  * had an answer from an etcd. */
-int etcd_failed(const struct etcd *z, const struct etcd_host *host, bool stranger, CURLcode code, const char *why,
-                struct dlock_error *err);
+int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, const char *why, struct dlock_error *err);
 
 /* ---- sockets.c: libcurl's descriptors ---------------------------------------------------------------------------- */
 

@@ -206,7 +206,7 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
             leave_member(z, number); /* it has no leader or no space; another one may */
             if (left == 1 || repeat == ETCD_ONCE) return rc;
         } else {
-            int rc = etcd_failed(z, host, is_stranger(z, channel), code,
+            int rc = etcd_failed(host, is_stranger(z, channel), code,
                                  channel->why[0] ? channel->why : curl_easy_strerror(code), err);
             leave_member(z, number);
             if (left == 1 || (repeat == ETCD_ONCE && !never_sent(channel, code))) return rc;

@@ -142,7 +142,8 @@ static int write_grant(struct attempt *a, const char *token) {
                           "directory",
                           a->conn->path, a->file);
     if (last >= last_fence)
-        return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s holds the last fence there is: delete it while nobody uses it",
+        return dlock_fail(a->err, DLOCK_EINVAL,
+                          "%s/%s holds the greatest possible fence: delete it while nobody uses the lock",
                           a->conn->path, a->file);
     fence = clock_us();
     if (fence <= last || fence > last_fence) fence = last + 1;
@@ -221,8 +222,7 @@ static int in_use(struct attempt *a) {
     const struct dlock_claim *claim = a->claim;
     char limit[24] = "", asked[40] = "";
     if (a->in_use < 0)
-        return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as a lock, so there are no permits",
-                          claim->name);
+        return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as a lock, not as permits", claim->name);
     if (a->in_use > 0) snprintf(limit, sizeof limit, "%u ", (unsigned)a->in_use);
     if (claim->mode == DLOCK_PERMIT) snprintf(asked, sizeof asked, ", and was asked for as %u", (unsigned)claim->limit);
     return dlock_fail(a->err, DLOCK_EINVAL, "lock \"%s\" is in use as %spermits%s", claim->name, limit, asked);

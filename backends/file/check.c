@@ -40,8 +40,8 @@ static const char *weakness(const struct file_conn *conn, const struct stat *dir
     if (unsafe) return unsafe;
     if (is_temporary(dir)) return "old files are deleted here, locked or not: name a directory for locks alone";
     if ((dir->st_mode & S_IWOTH) && !(conn->mode & S_IWOTH))
-        return "anybody may make a lock's file first, which then keeps you out: name a directory where only those may "
-               "write who share its locks";
+        return "anybody can create a lock's file first and so keep you out: name a directory that only users of these "
+               "locks can write to";
     if ((dir->st_mode & S_IWGRP) && !(dir->st_mode & S_ISVTX))
         return "its group may delete or replace lock files, and so take locks away: chmod +t, or g-w";
     return NULL;
@@ -75,7 +75,8 @@ static void check_above(struct dlock_report *report, const struct file_conn *con
     }
     if (!safe)
         dlock_find(report,
-                   "it can be renamed, and another directory, with other locks, put in its place: as for this one",
+                   "the lock directory can be renamed and replaced by another one with other locks: restrict this "
+                   "directory in the same way",
                    "a directory above it belongs to user %u, mode %04o", (unsigned)st.st_uid,
                    (unsigned)(st.st_mode & 07777));
     else
@@ -86,7 +87,7 @@ static void check_above(struct dlock_report *report, const struct file_conn *con
 
 static void check_room(struct dlock_report *report, const struct statfs *fs) {
     bool few_blocks = fs->f_blocks > 0 && fs->f_bavail<FEW_FILES, few_files = fs->f_files> 0 && fs->f_ffree < FEW_FILES;
-    dlock_find(report, few_blocks || few_files ? "without room new locks fail: make some" : NULL,
+    dlock_find(report, few_blocks || few_files ? "new locks fail without free space: delete other files" : NULL,
                "room for %s%d lock files", few_blocks || few_files ? "less than " : "more than ", FEW_FILES);
 }
 
@@ -114,7 +115,8 @@ int file_check(void *c, dlock_each_finding each, void *arg, int timeout_ms, stru
                filesystem_name((unsigned long)fs.f_type & 0xffffffff));
     if (dir.st_nlink == 0) {
         dlock_find(&report,
-                   "whoever opens it anew gets another directory, and the same locks: end the processes that use it",
+                   "a process that opens it again gets a new directory and can hold the same locks: end the processes "
+                   "that use the deleted one",
                    "directory %.400s was deleted", conn->path);
     } else {
         check_rights(&report, conn, &dir);

@@ -130,7 +130,7 @@ static int find_path(const struct dlock_uri *uri, char **path, struct dlock_erro
                               uri->hosts[i].host);
     if (uri->user || uri->password)
         return dlock_fail(err, DLOCK_EINVAL,
-                          "file: takes no user and no password: who may lock is up to the directory");
+                          "file: takes no user and no password: the permissions of the directory decide who may lock");
     int rc = uri->path && uri->path[0] ? named_path(uri->path, path, err) : default_path(path, err);
     if (rc != 0) return rc;
     for (size_t length = strlen(*path); length > 1 && (*path)[length - 1] == '/'; length--) (*path)[length - 1] = '\0';

@@ -107,10 +107,10 @@ int mem_check(void *memory, dlock_each_finding each, void *arg, int timeout_ms, 
     struct dlock_report report = {each, arg, false};
     char delay[32];
     (void)timeout_ms, (void)err;
-    dlock_find(&report, "for the tests of a program: name a server, or file:, where locks are to exclude others",
+    dlock_find(&report, "mem: is for a program's own tests: name a server, or file:, to exclude other processes",
                "locks of mem: exclude the threads of one process, and nothing else");
     if (conn->delay_ms > 0 || conn->fail > 0)
-        dlock_find(&report, "as its URI asks for: leave delay= and fail= out",
+        dlock_find(&report, "its URI asks for these faults: leave delay= and fail= out",
                    "every request takes %s, and %u of a million are not answered",
                    dlock_duration_text(delay, conn->delay_ms), (unsigned)conn->fail);
     return 0;

@@ -33,10 +33,9 @@ static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
     for (size_t i = 1; i < uri->n_hosts; i++) {
         const struct dlock_host *host = &uri->hosts[i];
         if (strcmp(host->host, first->host) != 0 || host->port != first->port)
-            return dlock_fail(
-                err, DLOCK_EINVAL,
-                "memcached locks need exactly one server: memcached servers know nothing of each other, so "
-                "whichever stands in for another one grants locks that are held there");
+            return dlock_fail(err, DLOCK_EINVAL,
+                              "memcached locks need exactly one server: memcached servers share no data, so a stand-in "
+                              "for another server would grant locks that are held there");
         if (host->address && (!is_loopback(first) || !is_loopback(host)))
             return dlock_fail(err, DLOCK_EINVAL,
                               "\"%.100s\" has several addresses (%.50s, %.50s%s), which may be several servers, and "

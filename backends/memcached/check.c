@@ -72,7 +72,7 @@ static void check_memory(struct dlock_report *report, const struct fact *stats, 
 static void check_mover(struct dlock_report *report, const struct fact *stats, const struct fact *settings) {
     const char *automove = *settings[AUTOMOVE].value ? settings[AUTOMOVE].value : "unknown";
     if (strcmp(settings[MOVER].value, "yes") == 0 && *stats[MOVED_OUT].value)
-        dlock_find(report, "it drops held locks when memory is short, -M or not: start one with -o no_slab_reassign",
+        dlock_find(report, "it drops held locks when memory is short, even with -M: start one with -o no_slab_reassign",
                    "slab page mover on (slab_automove %s), %lld items dropped so far", automove,
                    number(&stats[MOVED_OUT]) + number(&stats[MOVED_BUSY]));
     else if (*settings[MOVER].value)

@@ -114,7 +114,7 @@ static int fly_all(struct batch *batch) {
             if (batch->turns[i].step != DONE && batch->turns[i].step != SHARED) batch->flight[batch->n_flight++] = i;
         if (batch->n_flight == 0) return 0;
         if (flights == MAX_FLIGHTS)
-            return memcached_dead(batch->memcached, "an item changes each time it was looked at", batch->err);
+            return memcached_dead(batch->memcached, "an item changed between every read and write", batch->err);
         if ((rc = fly(batch)) != 0) return rc;
     }
 }
@@ -156,12 +156,13 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
     if (claim->mode != DLOCK_EXCLUSIVE && claim->mode != DLOCK_SHARED && claim->mode != DLOCK_PERMIT)
         memcached_turn_conclude(batch, turn, DLOCK_ENOTSUP, "the memcached backend does not know this mode");
     else if ((claim->mode == DLOCK_PERMIT) != (claim->limit > 0))
-        memcached_turn_conclude(batch, turn, DLOCK_EINVAL, "permits have a limit, and nothing else has");
+        memcached_turn_conclude(batch, turn, DLOCK_EINVAL, "permits need a limit, and only permits have one");
     else if (name == 0 || name > MEMCACHED_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         memcached_turn_conclude(batch, turn, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     else if (batch->operation != MEMCACHED_RELEASE && !lease_fits(batch->memcached, claim->lease_ms))
-        memcached_turn_conclude(batch, turn, DLOCK_EINVAL,
-                                "a lease on memcached is longer than 0, at most ten years, and ends before 2038-01-19");
+        memcached_turn_conclude(
+            batch, turn, DLOCK_EINVAL,
+            "a lease on memcached must be longer than 0 and at most ten years, and must end before 2038-01-19");
     else
         return true;
     return false;

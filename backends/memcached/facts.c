@@ -65,7 +65,7 @@ int memcached_read_time(struct memcached *memcached, int64_t deadline_us, uint64
     struct facts facts = {0};
     int rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc) return rc;
-    if (!time_makes_sense(&facts)) return memcached_nonsense(memcached, "stats without a time of our days", err);
+    if (!time_makes_sense(&facts)) return memcached_nonsense(memcached, "stats without a plausible time", err);
     *time_s = facts.time_s;
     return 0;
 }
@@ -82,7 +82,7 @@ int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct
     if (rc == 0) rc = memcached_read_stats(memcached, deadline_us, learn, &facts, err);
     if (rc) return rc;
     if (!time_makes_sense(&facts) || !facts.has_uptime || facts.time_s <= facts.uptime_s)
-        return memcached_nonsense(memcached, "stats without uptime, or without a time of our days", err);
+        return memcached_nonsense(memcached, "stats without uptime, or without a plausible time", err);
     if (facts.no_cas)
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "memcached at %s runs with -C (no compare-and-swap), which locks need; start it without",

@@ -75,5 +75,5 @@ int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_e
         if ((rc = memcached_read_ended(conn, deadline_us, &stored, err)) != 0) return rc;
         if (stored == MEMCACHED_STORED) return 0;
     }
-    return memcached_dead(conn, "an item changed each time it was looked at", err);
+    return memcached_dead(conn, "an item changed between every two reads", err);
 }

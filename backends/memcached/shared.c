@@ -169,7 +169,7 @@ static enum decision decide_acquire(struct shared *shared) {
     holders->limit = claim->limit;
     set_lease(shared, memcached_add_holder(holders, claim->token), claim->lease_ms);
     if (memcached_holders_size(holders) > MEMCACHED_KEPT_MAX)
-        return explain(shared, DLOCK_EBUSY, "those who hold the name fill the longest item that a lock may have");
+        return explain(shared, DLOCK_EBUSY, "too many holders for one memcached item");
     return CHANGE;
 }
 
@@ -304,7 +304,7 @@ static int try(struct shared *shared, bool *done) {
 
 /* Gives up after other clients came first each time. An acquire has certainly got nothing, and may ask again. */
 static int give_up(struct shared *shared) {
-    static const char why[] = "others changed the item each time before this client could";
+    static const char why[] = "other clients changed the item before each attempt of this one";
     if (shared->operation != MEMCACHED_ACQUIRE) return memcached_dead(shared->memcached, why, shared->err);
     explain(shared, DLOCK_EBUSY, "%s", why);
     return 0;

@@ -32,7 +32,7 @@ static void check_durability(struct dlock_report *report, const struct maria *ma
                                        : "a crash forgets grants of the last second, and others get them: set "
                                          "innodb_flush_log_at_trx_commit=1",
                "innodb_flush_log_at_trx_commit=%s: %s", *flush ? flush : "unknown",
-               strcmp(flush, "1") == 0 ? "a grant is on the disk before it is answered" : "grants are flushed later");
+               strcmp(flush, "1") == 0 ? "a grant is on disk before it is confirmed" : "grants are flushed later");
 }
 
 static void check_replicas(struct dlock_report *report, const struct fact *facts) {
@@ -41,8 +41,8 @@ static void check_replicas(struct dlock_report *report, const struct fact *facts
     if (replicas > 0)
         dlock_find(report,
                    semi ? NULL
-                        : "a failover to a replica forgets the last grants: replicate semi-synchronously, and have a "
-                          "lease pass before the replica is promoted",
+                        : "a failover to a replica forgets the last grants: replicate semi-synchronously, and wait for "
+                          "one lease before you promote the replica",
                    "%lld replica%s, %ssemi-synchronous", replicas, replicas == 1 ? "" : "s", semi ? "" : "not ");
     else
         dlock_find(report, NULL, "no replica is connected (binary log %s)",
@@ -74,7 +74,9 @@ static void check_tls(struct dlock_report *report, const struct maria *maria) {
     const char *version = "";
     if (!maria->tls) return;
     mariadb_get_infov(maria->link, MARIADB_CONNECTION_TLS_VERSION, &version);
-    dlock_find(report, maria->insecure ? "anybody in between can be the server: set ca= in place of insecure=on" : NULL,
+    dlock_find(report,
+               maria->insecure ? "anybody on the network path can pose as the server: set ca= in place of insecure=on"
+                               : NULL,
                maria->insecure ? "%.20s, and any certificate is accepted" : "%.20s, the certificate is verified",
                version ? version : "TLS");
 }

@@ -73,13 +73,13 @@ static bool is_on(const char *value) {
 static int judge(struct maria *maria, const char *name, const char *value, struct dlock_error *err) {
     if (strcmp(name, "wsrep_on") == 0 && is_on(value))
         return dlock_fail(err, DLOCK_ENOTSUP,
-                          "MySQL at %s is a node of a Galera cluster, which finds out at the commit, or not at all "
-                          "(GET_LOCK), what another node has granted: use a single primary",
+                          "MySQL at %s is a node of a Galera cluster, which learns at the commit, or never (GET_LOCK), "
+                          "what another node has granted: use a single primary",
                           maria->where);
     if (strcmp(name, "group_replication_single_primary_mode") == 0 && !is_on(value))
         return dlock_fail(err, DLOCK_ENOTSUP,
-                          "MySQL at %s is a member of a group with several primaries, which find out at the commit, or "
-                          "not at all (GET_LOCK), what another one has granted: use a single primary",
+                          "MySQL at %s is a member of a group with several primaries, which learn at the commit, or "
+                          "never (GET_LOCK), what another one has granted: use a single primary",
                           maria->where);
     if ((strcmp(name, "read_only") == 0 || strcmp(name, "innodb_read_only") == 0) && strcasecmp(value, "OFF") != 0 &&
         strcmp(value, "0") != 0)

@@ -7,7 +7,7 @@ enum { NAME, TOKEN, FENCE, COLUMNS };
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
     size_t length = strlen(claim->name);
     if (claim->mode != DLOCK_EXCLUSIVE) {
-        claim->result = dlock_fail(err, DLOCK_ENOTSUP, "MySQL has neither readers nor permits");
+        claim->result = dlock_fail(err, DLOCK_ENOTSUP, "MySQL has neither shared locks nor permits");
         return false;
     }
     if (length > 0 && length <= MARIA_NAME_MAX) return true;

@@ -17,7 +17,7 @@
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
     size_t length = strlen(claim->name);
     if (claim->mode != DLOCK_EXCLUSIVE)
-        claim->result = dlock_fail(err, DLOCK_ENOTSUP, "MySQL has neither readers nor permits");
+        claim->result = dlock_fail(err, DLOCK_ENOTSUP, "MySQL has neither shared locks nor permits");
     else if (length == 0 || length > MARIA_NAME_MAX)
         claim->result = dlock_fail(err, DLOCK_EINVAL, "a name has 1 to %d bytes", MARIA_NAME_MAX);
     else

@@ -118,7 +118,7 @@ void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const stru
 
 static int untrusted(const struct maria *maria, const char *why, const char *name, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EAUTH,
-                      "TLS with MySQL at %s: %.200s (its certificate has to be in force, for \"%.80s\", and of an "
+                      "TLS with MySQL at %s: %.200s (its certificate has to be valid, for \"%.80s\", and issued by an "
                       "authority in ca=)",
                       maria->where, why, name);
 }
@@ -131,7 +131,8 @@ int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const str
     int fd = (int)mysql_get_socket(maria->link);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); /* requests wait in poll() only */
     if (!mysql_get_ssl_cipher(maria->link))
-        return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s has no TLS: without TLS it is mysql://", maria->where);
+        return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s offers no TLS; for an unencrypted connection write mysql://",
+                          maria->where);
     if (!maria->insecure && strcmp(maria->link->host, sni_of(uri, host)) != 0)
         return dlock_fail(err, DLOCK_EPROTO, "libmariadb has compared the certificate of MySQL at %s with another name",
                           maria->where);
@@ -147,15 +148,16 @@ int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const s
                        struct dlock_error *err) {
     const char *why = mysql_error(maria->link);
     if (maria->handshake.is_late)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to MySQL at %s: no answer in time to TLS",
-                          maria->where);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                          "cannot connect to MySQL at %s: no answer in time to the TLS handshake", maria->where);
     /* libmariadb 3.4 reports an end that OpenSSL has no word for by the errno of an earlier read. */
     if (maria->handshake.has_ended || strstr(why, "unexpected eof") || strstr(why, "onnection reset") ||
         strstr(why, "temporarily unavailable"))
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
-                          "cannot connect to MySQL at %s: it has ended the connection during the handshake of TLS",
+                          "cannot connect to MySQL at %s: it has ended the connection during the TLS handshake",
                           maria->where);
     if (strstr(why, "does not support"))
-        return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s has no TLS: without TLS it is mysql://", maria->where);
+        return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s offers no TLS; for an unencrypted connection write mysql://",
+                          maria->where);
     return untrusted(maria, why, sni_of(uri, host), err);
 }

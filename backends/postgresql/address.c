@@ -108,7 +108,7 @@ static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
 static int check_host(const struct dlock_uri *uri, struct dlock_error *err) {
     if (!uri->n_hosts || !dlock_uri_get(uri, "hostaddr") || dlock_uri_get(uri, "host")) return 0;
     return dlock_fail(err, DLOCK_EINVAL,
-                      "URI: with \"hostaddr\" the host is a key, too, and none stands in front: "
+                      "URI: with \"hostaddr\" the host must be a key, too, not stand before the path: write "
                       "postgresql:///db?host=NAME&hostaddr=ADDRESS&port=5432");
 }
 

@@ -108,20 +108,19 @@ static void check_session(struct dlock_report *report, const struct pg *pg, cons
     long long statement_ms = number(facts, STATEMENT_MS);
     bool pooled = number(facts, BACKEND) != PQbackendPID(pg->link);
     if (pg->listen == PG_LISTEN_OFF)
-        dlock_find(report, "waiters poll, and nobody keeps their order: connect past the pooler, and remove listen=off",
+        dlock_find(report, "waiters poll, and are not served in order: connect past the pooler, and remove listen=off",
                    "listen=off%s", pooled ? ", behind a connection pooler" : "");
     else if (pooled)
-        dlock_find(report, "right only where the pooler pools whole sessions: connect past it, or write listen=off",
+        dlock_find(report, "correct only if the pooler pools whole sessions: connect past it, or write listen=off",
                    "listen=on behind a connection pooler");
     else
         dlock_find(report, NULL, "waiters are woken by %s, no connection pooler in between",
                    pg->sessions ? "the lock itself" : "NOTIFY");
     if (pg->sessions)
         dlock_find(report,
-                   PQserverVersion(pg->link) < 140000
-                       ? "a stopped holder keeps its lock, and who gives up waiting may stay in line: PostgreSQL 14 "
-                         "ends such sessions"
-                       : NULL,
+                   PQserverVersion(pg->link) < 140000 ? "a stopped holder keeps its lock, and a waiter that gives up "
+                                                        "may stay queued: PostgreSQL 14 or newer ends such sessions"
+                                                      : NULL,
                    "mode=session: leases are the server's idle_session_timeout");
     dlock_find(report,
                is(facts, ISOLATION, "read committed")
@@ -146,7 +145,7 @@ static void check_old(struct dlock_report *report, const PGresult *facts) {
                "the longest transaction has been open for %lld s", seconds);
     if (age >= OLD_XIDS)
         dlock_find(report, "dead rows stay, and locks get slower: is its standby gone? Then drop the slot",
-                   "a replication slot holds back the cleaning up of %lld transactions", age);
+                   "a replication slot holds back the cleanup of %lld transactions", age);
 }
 
 static void check_room(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
@@ -165,16 +164,18 @@ static void check_rights(struct dlock_report *report, const struct pg *pg, const
                    "run what `dlock schema postgresql` prints, which brings them up to date while they are in use",
                    "schema %s has the objects of an older dlock", pg->schema);
     else if (older)
-        dlock_find(report, "when nobody locks its DBA has to DROP it, and run what `dlock schema postgresql` prints",
+        dlock_find(report,
+                   "its DBA has to DROP it while nobody locks, and then run what `dlock schema postgresql` prints",
                    "schema %s has the objects of an older dlock", pg->schema);
     else if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
         dlock_find(report, NULL, "schema %s is there, and may be used", pg->schema);
     else if (*fact(facts, OBJECTS))
-        dlock_find(report,
-                   pg->sessions
-                       ? "nothing is granted to this role: run the GRANTs at the end of dlock's postgresql-session.sql"
-                       : "nothing is granted to this role: run the GRANTs at the end of `dlock schema postgresql`",
-                   "schema %s is there, and may not be used", pg->schema);
+        dlock_find(
+            report,
+            pg->sessions
+                ? "this role has no privileges on it: run the GRANTs at the end of dlock's postgresql-session.sql"
+                : "this role has no privileges on it: run the GRANTs at the end of `dlock schema postgresql`",
+            "schema %s is there, and may not be used", pg->schema);
     else if (is(facts, MAY_CREATE, "t"))
         dlock_find(report, NULL, "schema %s is not there yet: it is made at the first use", pg->schema);
     else

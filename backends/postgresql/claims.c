@@ -43,7 +43,7 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum oper
     if (name == 0 || name > PG_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         return refuse(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     if (claim->lease_ms <= 0 && operation != RELEASE)
-        return refuse(batch, claim, DLOCK_EINVAL, "a lease is longer than 0");
+        return refuse(batch, claim, DLOCK_EINVAL, "a lease must be longer than 0");
     return true;
 }
 

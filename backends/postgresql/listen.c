@@ -168,5 +168,5 @@ int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         if (!dlock_wait_fd(PQsocket(pg->link), POLLIN, 0)) return 0;
         if (!PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
     }
-    return pg_nonsense(pg, "too much that is no wake-up", err);
+    return pg_nonsense(pg, "unexpected traffic on the wake-up connection", err);
 }

@@ -24,7 +24,7 @@ void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_u
         return;
     }
     char message[sizeof err.message + 64];
-    snprintf(message, sizeof message, "waiters are not told of their turn, and have to ask: %s", err.message);
+    snprintf(message, sizeof message, "waiters cannot be notified and have to poll: %s", err.message);
     if (!pg->untold) pg->peer->log(pg->peer, DLOCK_LOG_WARN, message);
     pg->untold = true;
 }

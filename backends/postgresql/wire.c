@@ -42,7 +42,7 @@ int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct
         if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) {
             PQclear(one);
             PQclear(kept);
-            return pg_nonsense(pg, "a copy that nobody asked for", err);
+            return pg_nonsense(pg, "a COPY that was not asked for", err);
         }
         if (kept && pg_is_error(kept)) {
             PQclear(one);

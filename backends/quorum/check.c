@@ -27,24 +27,26 @@ static void check_member(struct quorum_member *member, struct relay *relay, int 
     backend->disconnect(member->check_conn);
     atomic_store(&member->checking, false);
     if (rc != 0)
-        dlock_find(&relay->report, "every member that is away is one that must not fail any more: bring it back",
+        dlock_find(&relay->report, "each missing member leaves one fewer that may fail: bring it back",
                    "%.100s: %.300s", relay->where, why.message);
 }
 
 static void check_quorum(const struct quorum *quorum, struct dlock_report *report) {
     const size_t spare = quorum->n - quorum->majority;
     dlock_find(report,
-               quorum->n % 2 == 0 ? "an even number survives no more failures than one less: add or remove one" : NULL,
+               quorum->n % 2 == 0
+                   ? "an even number of members survives no more failures than one fewer: add or remove one"
+                   : NULL,
                "%zu members, of which %zu may fail at a time", quorum->n, spare);
     for (size_t i = 0; i < quorum->n; i++)
         for (size_t j = i + 1; j < quorum->n; j++)
             if (strcmp(quorum->members[i].server.where, quorum->members[j].server.where) == 0)
-                dlock_find(report, "a server that counts twice takes two members along when it fails: name another one",
+                dlock_find(report, "both members fail with this server: name another one",
                            "members %zu and %zu are both at %.100s", i + 1, j + 1, quorum->members[i].server.where);
     for (size_t i = 0; i < quorum->n; i++) {
         const struct dlock_member *server = &quorum->members[i].server;
         if (server->backend->caps & DLOCK_CAP_PRIVATE)
-            dlock_find(report, "use it for tests of a program alone", "%.100s: its locks are this process's own",
+            dlock_find(report, "use it only in a program's own tests", "%.100s: its locks are this process's own",
                        server->where);
     }
 }

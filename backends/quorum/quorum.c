@@ -53,8 +53,8 @@ static int verdict(const struct quorum *quorum, struct dlock_error *err) {
     for (size_t i = 0; one && i < quorum->n; i++)
         same += quorum->members[i].state == QUORUM_DOWN && quorum->members[i].why.code == one->why.code;
     const int code = down > quorum->n - quorum->majority && same == down ? one->why.code : DLOCK_EUNAVAILABLE;
-    return dlock_fail(err, code, "%zu of %zu members of the quorum can be reached, and %zu have to; %.100s: %.300s", up,
-                      quorum->n, quorum->majority, one ? one->server.where : "the others",
+    return dlock_fail(err, code, "%zu of %zu members of the quorum can be reached, and %zu are needed; %.100s: %.300s",
+                      up, quorum->n, quorum->majority, one ? one->server.where : "the others",
                       one ? one->why.message : "no answer in time");
 }
 

@@ -30,7 +30,7 @@ int quorum_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
         return dlock_fail(
             err, DLOCK_EINVAL,
             "URI: a quorum has %d members at least, as in quorum:?of=URI&of=URI&of=URI, and this one %zu: "
-            "with two, each that fails would stop all",
+            "with two, either failure would stop all locking",
             QUORUM_LEAST, n);
     if (n > QUORUM_MOST)
         return dlock_fail(err, DLOCK_EINVAL, "URI: a quorum has %d members at most, and this one %zu", QUORUM_MOST, n);

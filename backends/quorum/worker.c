@@ -117,7 +117,7 @@ void quorum_line_up(struct quorum_member *member, struct quorum_part *part) {
     part->state = QUORUM_LINED_UP;
     part->next = NULL;
     if (member->lined_up >= LINE_MAX || (member->state == QUORUM_DOWN && part->round->verb != QUORUM_RELEASE)) {
-        static const struct dlock_error full = {DLOCK_EUNAVAILABLE, "too much waits for it"};
+        static const struct dlock_error full = {DLOCK_EUNAVAILABLE, "its queue is full"};
         const struct dlock_error *why = member->state == QUORUM_DOWN ? &member->why : &full;
         done(part, why->code, why);
         return;

@@ -99,7 +99,7 @@ static void check_sentinels(struct dlock_report *report, struct redis *redis, in
     const bool few = asked < 3, deaf = answered < asked;
     dlock_find(report,
                few    ? "name all of them, at least three, on machines of their own: fewer cannot agree when one fails"
-               : deaf ? "look at those that do not answer: as long as they are away a failover may not come about"
+               : deaf ? "look at those that do not answer: a failover may be impossible while they are away"
                       : NULL,
                "%zu of %zu Sentinels answer; quorum %d; the master is %s port %d", answered, asked, master->quorum,
                master->address, master->port);
@@ -122,8 +122,8 @@ static int check_incarnation(struct redis *redis, struct dlock_report *report, i
     if (rc == DLOCK_EAUTH)
         dlock_find(report,
                    redis->member
-                       ? "nothing is granted before it may: give it +eval and ~dlock:{*}:incarnation (ACL SETUSER)"
-                       : "nothing is granted before it may: give it +eval and ~" REDIS_INCARNATION " (ACL SETUSER)",
+                       ? "no lock is granted until it may: give it +eval and ~dlock:{*}:incarnation (ACL SETUSER)"
+                       : "no lock is granted until it may: give it +eval and ~" REDIS_INCARNATION " (ACL SETUSER)",
                    "this user may not see whether the server was restarted or promoted");
     else if (rc && err)
         *err = why;
@@ -150,7 +150,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
         rc = redis_nonsense(redis, "INFO names no redis_version", err);
     } else {
         /* any other role was refused at connect */
-        dlock_find(&report, NULL, redis->member ? "redis %s, a master" : "redis %s, a master of its own", version);
+        dlock_find(&report, NULL, redis->member ? "redis %s, a master" : "redis %s, a standalone master", version);
         stream_report(&redis->stream, &report);
         check_sentinels(&report, redis, deadline_us);
         check_memory(&report, info);

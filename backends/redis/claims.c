@@ -306,15 +306,16 @@ static bool acceptable(const struct redis *redis, struct batch *batch, struct dl
                        enum redis_script script) {
     size_t name = strlen(claim->name), token = strlen(claim->token);
     if (claim->mode == DLOCK_PERMIT && claim->limit == 0 && script != REDIS_RELEASE)
-        explain(batch, claim, DLOCK_EINVAL, "there is at least one permit");
+        explain(batch, claim, DLOCK_EINVAL, "the number of permits must be at least 1");
     else if (name == 0 || name > REDIS_NAME_MAX || token == 0 || token > DLOCK_TOKEN_MAX)
         explain(batch, claim, DLOCK_EINVAL, "a name has 1 to 255 bytes and a token 1 to 127");
     else if (claim->lease_ms <= 0 && script != REDIS_RELEASE)
-        explain(batch, claim, DLOCK_EINVAL, "a lease is longer than 0");
+        explain(batch, claim, DLOCK_EINVAL, "a lease must be longer than 0");
     else if (redis->master.strict && claim->lease_ms < 2 * REDIS_SURE_MS && script != REDIS_RELEASE)
-        explain(batch, claim, DLOCK_EINVAL, "with Sentinels a lease is 400 ms at least: 200 ms of it cannot be used");
+        explain(batch, claim, DLOCK_EINVAL,
+                "with Sentinels a lease must be at least 400 ms: 200 ms of it cannot be used");
     else if (claim->floor >= FLOOR_END && script == REDIS_RENEW)
-        explain(batch, claim, DLOCK_EINVAL, "a fence cannot be raised so far: Redis counts up to 2^53 exactly");
+        explain(batch, claim, DLOCK_EINVAL, "a fence cannot be raised that far: Redis counts exactly only up to 2^53");
     else
         return true;
     return false;

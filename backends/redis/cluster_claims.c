@@ -146,8 +146,7 @@ static void give_up(struct part *part) {
         if (!why.code)
             dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s", part->slots[i],
                        part->claims[i]->name,
-                       part->tries ? "is on its way to another node"
-                                   : "is not to be found: the nodes name others for it");
+                       part->tries ? "is on its way to another node" : "cannot be located: the nodes keep redirecting");
         part->claims[i]->result = why.code;
         explain(part, &why);
     }

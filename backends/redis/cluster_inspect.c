@@ -226,7 +226,7 @@ int cluster_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms
     for (size_t i = 0; i < REDIS_SLOTS; i++) served += cluster->owner[i] != 0;
     for (size_t i = 0; i < cluster->n_nodes; i++) nodes += cluster->nodes[i]->serves;
     dlock_find(&report,
-               served < REDIS_SLOTS ? "locks in the other slots are granted by nobody: redis-cli --cluster fix" : NULL,
+               served < REDIS_SLOTS ? "no node grants locks in the other slots: redis-cli --cluster fix" : NULL,
                "a cluster of %zu masters, with %zu of %d slots", nodes, served, REDIS_SLOTS);
     finder.ended = report.ended;
     for (size_t i = 0; i < cluster->n_nodes && !finder.ended && rc == 0; i++)

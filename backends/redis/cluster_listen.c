@@ -28,7 +28,7 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct cluster *cluster = conn;
     size_t listens = 0, left = 0;
-    struct dlock_error why = {0, "none has slots"};
+    struct dlock_error why = {0, "no node has slots"};
     const int epoll = epoll_create1(EPOLL_CLOEXEC);
     if (epoll < 0) return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left; raise the limit (ulimit -n)");
     cluster->epoll = epoll + 1;
@@ -63,7 +63,7 @@ int cluster_probe(void *conn, struct dlock_error *err) {
         if (!redis->reader) continue;
         if (redis->unanswered) {
             if (now_us - cluster->probed_us < ANSWER_US) continue;
-            return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s is silent", redis->where);
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s does not answer probes", redis->where);
         }
         int rc = redis_probe(redis, err);
         if (rc) return rc;

@@ -46,7 +46,7 @@ int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dloc
     else if (reply->type == REDIS_REPLY_ERROR)
         rc = refused(redis, reply, err);
     else
-        rc = redis_nonsense(redis, "since when it is the master", err);
+        rc = redis_nonsense(redis, "the age of the master's incarnation", err);
     freeReplyObject(reply);
     if (rc) return rc;
     const int64_t now_us = dlock_now_us();

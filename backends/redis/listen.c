@@ -146,7 +146,7 @@ int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         else if (redis->unanswered && is_pong(reply))
             rc = heard(redis, out);
         else
-            rc = redis_nonsense(redis, "no message of a subscription", err);
+            rc = redis_nonsense(redis, "not a message of the subscription", err);
         freeReplyObject(reply);
         if (rc != 0) return rc;
     }

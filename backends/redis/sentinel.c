@@ -123,7 +123,7 @@ static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel 
                  (int)strcspn(reply->str, " "), reply->str);
         code = DLOCK_EAUTH;
     } else if (strncmp(reply->str, "ERR unknown command", 19) == 0) {
-        snprintf(why, sizeof why, "it is none, but another Redis server");
+        snprintf(why, sizeof why, "it is a Redis server, not a Sentinel");
     } else {
         snprintf(why, sizeof why, "%.200s", reply->str);
     }

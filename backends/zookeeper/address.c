@@ -62,7 +62,7 @@ static int read_curator(struct zookeeper *z, const struct dlock_uri *uri, struct
 static int check_auth(const struct dlock_uri *uri, struct dlock_error *err) {
     if (uri->password && !(uri->user && *uri->user))
         return dlock_fail(err, DLOCK_EINVAL,
-                          "ZooKeeper knows a password together with a user only: zookeeper://user@host");
+                          "ZooKeeper accepts a password only together with a user: zookeeper://user@host");
     for (size_t i = 0; i < uri->n_params; i++) {
         const char *value = uri->params[i].value;
         size_t length = strcspn(value, ":");

@@ -397,7 +397,7 @@ int zookeeper_granted(struct zookeeper_attempt *a) {
     *a->slots[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
     if (claim->kept_ms > 0) return 0;
     claim->kept_ms = claim->lease_ms; /* this machine stood still: the next request proves the session anew */
-    return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "the session with ZooKeeper at %s is older than what proves it",
+    return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "cannot prove that the session with ZooKeeper at %s is still alive",
                       a->z->where);
 }
 

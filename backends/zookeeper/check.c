@@ -77,8 +77,7 @@ static void check_version(struct dlock_report *report, const char *srvr) {
     int major = 0, minor = 0, patch = 0;
     value_of(srvr, "Zookeeper version: ", version, sizeof version);
     if (sscanf(version, "%d.%d.%d", &major, &minor, &patch) != 3) {
-        dlock_find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf",
-                   "ZooKeeper of unknown version");
+        dlock_find(report, "allow these commands: 4lw.commands.whitelist=srvr,conf", "ZooKeeper of unknown version");
         return;
     }
     bool old = major * 10000 + minor * 100 + patch < CONTAINERS_SINCE;
@@ -116,9 +115,8 @@ static const char *advice_on_session(int session_ms, int tick_ms) {
     if (session_ms < 2 * tick_ms)
         return "a moment's silence ends the session, and all locks in it: set session= to two ticks or more";
     if (session_ms / 3 < zookeeper_report_us(session_ms) / 1000 + RECONNECT_MS)
-        return "a connection that falls silent, as behind a firewall that forgets it, costs all locks before another "
-               "one "
-               "is tried: set session= to 10s";
+        return "a connection that a firewall silently drops costs all locks before another server is tried: set "
+               "session= to 10s";
     return NULL;
 }
 
@@ -132,7 +130,7 @@ static void check_ticks(struct dlock_report *report, struct zookeeper *z, const 
     pthread_mutex_unlock(&z->mutex);
     const char *advice = advice_on_session(session_ms, tick_ms);
     if (tick_ms <= 0) {
-        dlock_find(report, "allow it to be looked at: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
+        dlock_find(report, "allow these commands: 4lw.commands.whitelist=srvr,conf; it should be at most 2000",
                    "tickTime cannot be looked at");
         dlock_find(report, advice, "session timeout %d ms, as negotiated", session_ms);
         return;
@@ -155,13 +153,12 @@ static void check_connections(struct dlock_report *report, const char *srvr, con
     if (most <= 0)
         dlock_find(report, NULL, "no limit to the connections from one address");
     else
-        dlock_find(
-            report,
-            most < CONNECTIONS || open > most / 4 * 3
-                ? "each client and each `dlock run` needs one; those that are too many from one address are turned "
-                  "away without a word: raise maxClientCnxns"
-                : NULL,
-            "maxClientCnxns %d; %d connection%s from all addresses now", most, open, open == 1 ? "" : "s");
+        dlock_find(report,
+                   most < CONNECTIONS || open > most / 4 * 3
+                       ? "each client and each `dlock run` needs one; the server closes further connections from one "
+                         "address without an answer: raise maxClientCnxns"
+                       : NULL,
+                   "maxClientCnxns %d; %d connection%s from all addresses now", most, open, open == 1 ? "" : "s");
 }
 
 /* Reports nothing unless `mntr` is allowed. */

@@ -53,13 +53,13 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
     case NO_CONNECTION: break;
     case NO_ZOOKEEPER:
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
-                          "%s can be connected to, but begins no session; is this a ZooKeeper server?", z->where);
+                          "%s accepts connections, but begins no session; is this a ZooKeeper server?", z->where);
     case NO_SESSION:
         if (began) return DLOCK_EUNAVAILABLE; /* err already says why */
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s began no session in time", z->where);
     case NOT_SERVING:
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
-                          "ZooKeeper at %s serves nobody now: it has no connection to a majority of its ensemble",
+                          "ZooKeeper at %s serves no clients now: it has no connection to a majority of its ensemble",
                           z->where);
     }
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s: %s", z->where,

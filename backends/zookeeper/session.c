@@ -190,7 +190,7 @@ int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error 
     if (open) return 0;
     int code = error == EINVAL ? DLOCK_EINVAL : error == ENOMEM || error == EMFILE ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE;
     return dlock_fail(err, code, "cannot begin a session with ZooKeeper at %s: %s", z->where,
-                      error ? strerror(error) : "no time for it");
+                      error ? strerror(error) : "the time was over");
 }
 
 void zookeeper_leave_session(struct zookeeper *z) {

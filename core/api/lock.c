@@ -228,7 +228,7 @@ static int reenter(struct dlock__acquisition *acq, struct dlock_lock *lock, stru
                           shown);
     if (acq->mode == DLOCK_SHARED && lock->mode == DLOCK_EXCLUSIVE)
         return dlock_fail(err, DLOCK_EDEADLK,
-                          "lock \"%s\" is held shared by the caller, who would wait for itself to have it exclusively; "
+                          "lock \"%s\" is held shared by the caller, and an exclusive acquire would wait for itself; "
                           "release it first",
                           shown);
     if (acq->count == UINT32_MAX)
@@ -313,7 +313,7 @@ int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *e
     else if (acq->state == DLOCK__DOWNGRADING)
         rc = dlock_fail(err, DLOCK_EUNAVAILABLE,
                         "the downgrade of lock \"%s\" was not confirmed in time: it is held shared or exclusively, and "
-                        "is still being tried",
+                        "the downgrade is still being tried",
                         shown);
     dlock__acq_put(acq);
     return rc;

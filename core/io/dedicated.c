@@ -123,7 +123,7 @@ int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **ar
     struct dlock_client *client = acq->name->client;
     struct dlock__conn *conn = acq->conn;
     if (!conn || conn->busy || dlock__now(client) >= deadline_us)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": no time for its renewal",
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the deadline has passed before its renewal",
                           dlock__name_shown(acq->name));
     conn->busy = true;
     int64_t sent_us;

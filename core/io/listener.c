@@ -155,7 +155,7 @@ static bool somebody_waits(const struct dlock_client *client) {
 static int late_answer(struct dlock_client *client, struct dlock_error *err) {
     int rc = dlock__wakes_read(client, err);
     if (rc != 0 || client->listener.answer_by_us == DLOCK__NEVER) return rc;
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "it is silent");
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "it does not answer probes");
 }
 
 static int probe(struct dlock_client *client, struct dlock_error *err) {
@@ -177,7 +177,7 @@ void dlock__listener_look(struct dlock_client *client) {
     struct dlock_error err;
     int rc;
     if (client->listener.unheard)
-        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server has forgotten that it listens");
+        rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server has dropped its subscription");
     else if (client->listener.answer_by_us != DLOCK__NEVER)
         rc = late_answer(client, &err);
     else

@@ -25,8 +25,9 @@ static int check_keys(const struct dlock__uri *uri, struct dlock_error *err) {
         const char *key = dlock__uri_common_keys[i];
         bool allowed = strcmp(key, kept[0]) == 0 || strcmp(key, kept[1]) == 0;
         if (!allowed && uri->common_seen & 1U << i)
-            return dlock_fail(err, DLOCK_EINVAL,
-                              "\"%s\" is no key of a member: write it behind the URI as a whole, for all of them", key);
+            return dlock_fail(
+                err, DLOCK_EINVAL,
+                "\"%s\" is not a key of a member's URI: write it at the end of the whole URI, for all members", key);
     }
     return 0;
 }
@@ -39,7 +40,7 @@ static int check_secrets(const char *text, struct dlock_error *err) {
     if (!bare) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a member");
     int rc = dlock_uri_without_secrets(text, bare, size, err);
     if (rc == 0 && strcmp(bare, text) != 0)
-        rc = dlock_fail(err, DLOCK_EINVAL, "a member's password stands in a file: password_file=/path");
+        rc = dlock_fail(err, DLOCK_EINVAL, "a member's password must be in a file: write password_file=/path");
     explicit_bzero(bare, size);
     free(bare);
     return rc;

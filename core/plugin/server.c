@@ -10,7 +10,7 @@ static int check_keys(const struct dlock__server *server, struct dlock_error *er
     int rc = dlock__uri_check_keys(server->uri, backend, err);
     if (rc == 0 && server->uri->linger_ms > 0 && !can(server, DLOCK_CAP_WANTED))
         return dlock_fail(err, DLOCK_ENOTSUP,
-                          "URI: \"linger\" needs a server that tells holders who else asks, %s does not: leave it out",
+                          "URI: \"linger\" needs a server that tells holders about waiters, %s does not: leave it out",
                           backend->name);
     if (rc == 0 && server->uri->password_file && can(server, DLOCK_CAP_LOCAL))
         return dlock_fail(err, DLOCK_EINVAL,

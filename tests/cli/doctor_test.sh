@@ -39,7 +39,7 @@ contains "with the advice" "$err" "$work/locks: anybody may delete"
 chmod 1777 "$work/locks"
 run "$DLOCK" doctor
 equal "with the sticky bit it is still weak" "$status" 1
-contains "since" "$out" "weak  directory $work/locks, mode 1777"$'\n'"      anybody may make a lock's file first"
+contains "since" "$out" "weak  directory $work/locks, mode 1777"$'\n'"      anybody can create a lock's file first"
 run "$DLOCK" doctor "file:$work/locks?mode=0666"
 equal "unless that is what is wanted" "$status" 0
 contains "and said" "$out" "lock files are made with mode 0666"

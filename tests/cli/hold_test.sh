@@ -156,7 +156,7 @@ DLOCK_URI="$DLOCK_URI?lease=1s" held_on broken
 run "$DLOCK" break broken
 ended "$pid"
 equal "nobody knows whether before the command ended" "$status" 75
-contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "broken" in the time of --hold: somebody broke it, or removed its file; perhaps before the command ended'
+contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "broken" during --hold: somebody broke it, or removed its file; perhaps before the command ended'
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
 use_redis
@@ -188,7 +188,7 @@ refused "held" later
 run "$DLOCK" break later
 ended "$pid"
 equal "after the server has confirmed it: the command's status" "$status" 3
-contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "later" in the time of --hold: somebody broke it, or the server forgot it; the command had ended before'
+contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "later" during --hold: somebody broke it, or the server forgot it; the command had ended before'
 begin "$DLOCK" run -l 3 --hold 60 before -- redis-cli -h "${address%:*}" -p "${address#*:}" del before
 ended "$pid"
 equal "while the command ran" "$status" 75
@@ -202,7 +202,7 @@ held_on outage -b "$DLOCK_URI&timeout=500ms&guardian=off" -l 3
 kill -STOP "$server"
 ended "$pid"
 equal "the command's status" "$status" 3
-grep -qE '^dlock: lost the lock "outage" in the time of --hold: its lease ended before it could be renewed \(renewal .*\); the command had ended before$' "$work/bg.err" ||
+grep -qE '^dlock: lost the lock "outage" during --hold: its lease ended before it could be renewed \(renewal .*\); the command had ended before$' "$work/bg.err" ||
     fail "it is said" "$(<"$work/bg.err")"
 kill -CONT "$server"
 

@@ -105,9 +105,9 @@ equal "refused" "$said" "69 dlock: no connection to ZooKeeper at AT: Connection 
 asks zookeeper full
 equal "timed out" "$said" "69 dlock: no connection to ZooKeeper at AT: no answer in time"
 asks zookeeper http
-equal "no ZooKeeper" "$said" "69 dlock: AT can be connected to, but begins no session; is this a ZooKeeper server?"
+equal "no ZooKeeper" "$said" "69 dlock: AT accepts connections, but begins no session; is this a ZooKeeper server?"
 asks zookeeper lonely 6s # a tenth of that is for the question, on a busy machine, too
 equal "without the others" "$said" \
-    "69 dlock: ZooKeeper at AT serves nobody now: it has no connection to a majority of its ensemble"
+    "69 dlock: ZooKeeper at AT serves no clients now: it has no connection to a majority of its ensemble"
 
 finish

@@ -185,7 +185,7 @@ if [[ $installed == *zookeeper* ]]; then
     lacks "is not shown" "$out$err" wrong-password
     run "$DLOCK" run -b "$base&password_file=$file" a -- true
     equal "without a user" "$status $err" \
-        "64 dlock: ZooKeeper knows a password together with a user only: zookeeper://user@host"
+        "64 dlock: ZooKeeper accepts a password only together with a user: zookeeper://user@host"
 fi
 
 finish

@@ -122,12 +122,12 @@ static void without_room(void **state) {
     struct world *world = *state;
     fake_blocks = 16;
     struct findings findings = check(world->conn);
-    found(&findings, "room for less than 1000 lock files", "make some");
+    found(&findings, "room for less than 1000 lock files", "delete other files");
     found(&findings, "inotify wakes waiters", NULL);
     fake_blocks = 0;
     fake_files = 100;
     findings = check(world->conn);
-    found(&findings, "room for less than 1000 lock files", "make some");
+    found(&findings, "room for less than 1000 lock files", "delete other files");
     fake_type = 0x01021994;
     findings = check(world->conn);
     found(&findings, "flock on a tmpfs file system", NULL);
@@ -143,7 +143,7 @@ static void weak_rights(void **state) {
                   {01770, NULL, NULL},
                   {0777, NULL, "o-w"},
                   {0777, "0666", "o-w"},
-                  {01777, NULL, "anybody may make a lock's file"},
+                  {01777, NULL, "anybody can create a lock's file"},
                   {01777, "0666", NULL}};
     struct world *world = *state;
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {

@@ -278,7 +278,7 @@ static void a_list_that_always_changes_is_busy(void **state) {
     (void)state;
     assert_int_equal(join_the_list(INT32_MAX, SHORT_MS, &err), DLOCK_EBUSY);
     assert_in_range(now_ms() - begin, 0, SHORT_MS + SLACK_MS);
-    assert_non_null(strstr(err.message, "others changed the item each time"));
+    assert_non_null(strstr(err.message, "other clients changed the item"));
 }
 
 /* An answer to nothing would be the answer to the next request. */

@@ -362,7 +362,7 @@ static void a_crowd_has_its_limits(void **state) {
         while (inside <= CROWD && try_explained(&links[0], &crowd[inside], why) == 0) inside++;
         assert_in_range(inside, round ? 60 : CROWD, CROWD);
         assert_int_equal(crowd[inside].claim.result, DLOCK_EBUSY);
-        assert_non_null(strstr(why, round ? "the longest item" : "no more than 128"));
+        assert_non_null(strstr(why, round ? "too many holders" : "no more than 128"));
         assert_int_equal(renew(&links[0], &crowd[0]), 0);
         assert_int_equal(release(&links[0], &crowd[1]), 0);
         if (try_explained(&links[0], &crowd[inside], why) != 0) fail_msg("%d, %d: %s", round, inside, why);

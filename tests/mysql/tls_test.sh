@@ -75,8 +75,8 @@ refused "TLS keys without TLS" "mysql://dlock@127.0.0.1:$port/locks?ca=$certific
 refused "no such file" "$(unverified "&ca=$certificates/none.pem")" 69 "cannot read the certificates in $certificates/none.pem"
 
 describe "a server without TLS"
-refused "verified" "$(uri)" 69 "has no TLS"
-refused "not verified" "$(unverified '&insecure=on')" 69 "has no TLS"
+refused "verified" "$(uri)" 69 "offers no TLS"
+refused "not verified" "$(unverified '&insecure=on')" 69 "offers no TLS"
 
 describe "a certificate of the authority"
 server_with good
@@ -87,8 +87,8 @@ accepted "sni=" "$(uri '&sni=locks.test')"
 accepted "sessions" "$(uri '&mode=session')"
 accepted "the other name of the scheme" "$(uri | sed 's,mysql+,mariadb+,')"
 refused "sni= of another" "$(uri '&sni=elsewhere.test')" 69 'for "elsewhere.test"'
-refused "another authority" "$(unverified "&ca=$certificates/other-ca.pem")" 69 "of an authority in ca="
-refused "the system's authorities" "$(unverified)" 69 "of an authority in ca="
+refused "another authority" "$(unverified "&ca=$certificates/other-ca.pem")" 69 "issued by an authority in ca="
+refused "the system's authorities" "$(unverified)" 69 "issued by an authority in ca="
 address_refused "the system's authorities, by address" "$(unverified "" 127.0.0.1)"
 refused "no certificate in ca=" "$(unverified "&ca=$certificates/good.key")" 69 "TLS with MySQL"
 accepted "insecure=on" "$(unverified '&insecure=on')"
@@ -104,7 +104,7 @@ contains "says what protects the connection" "$out" "the certificate is verified
 contains "and which version" "$out" "TLSv1."
 run "$DLOCK" doctor "$(unverified '&insecure=on')"
 equal "insecure is weak" "$status" 1
-contains "insecure is spelled out" "$out" "anybody in between can be the server"
+contains "insecure is spelled out" "$out" "anybody on the network path can pose as the server"
 
 describe "a user who needs a certificate"
 certified() { uri "${1:-}" | sed 's,//dlock:,//certified:,'; }
@@ -151,7 +151,7 @@ for kind in mute silent halfway drips closes; do
     within 20 "the impostor is there" test -s "$work/impostor.$kind"
     before=$(date +%s%3N)
     message="no answer in time"
-    if [ "$kind" = closes ]; then message="ended the connection during the handshake"; fi
+    if [ "$kind" = closes ]; then message="ended the connection during the TLS handshake"; fi
     refused "$kind" "$(at=$(cat "$work/impostor.$kind") within=600ms uri)" 69 "$message"
     took=$(($(date +%s%3N) - before))
     if [ "$took" -gt 30000 ]; then fail "$kind took $took ms"; fi

@@ -290,12 +290,12 @@ static void answers_that_lead_nowhere(void **state) {
         int code;
         const char *why;
     } answers[] = {
-        {"-MOVED <slot> 127.0.0.1:<port>\r\n", DLOCK_EUNAVAILABLE, "name others for it"}, /* to each other */
-        {"-ASK <slot> 127.0.0.1:<port>\r\n", DLOCK_EUNAVAILABLE, "name others for it"},
-        {"-MOVED <slot> :<port>\r\n", DLOCK_EUNAVAILABLE, "name others for it"},
-        {"-MOVED 5 127.0.0.1:6379\r\n", DLOCK_EUNAVAILABLE, "name others for it"}, /* another slot */
-        {"-MOVED <slot> 127.0.0.1:1\r\n", DLOCK_EUNAVAILABLE, "127.0.0.1:1"},      /* nobody is there */
-        {"-MOVED <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "name others for it"},
+        {"-MOVED <slot> 127.0.0.1:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"}, /* to each other */
+        {"-ASK <slot> 127.0.0.1:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
+        {"-MOVED <slot> :<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
+        {"-MOVED 5 127.0.0.1:6379\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"}, /* another slot */
+        {"-MOVED <slot> 127.0.0.1:1\r\n", DLOCK_EUNAVAILABLE, "127.0.0.1:1"},    /* nobody is there */
+        {"-MOVED <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
         {"-ASK <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "on its way"},
         {"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", DLOCK_EUNAVAILABLE, "on its way"},
         {"-CLUSTERDOWN The cluster is down\r\n", DLOCK_EUNAVAILABLE, "CLUSTERDOWN"},

@@ -89,7 +89,7 @@ within 60 "its own again" says "${ports[0]}" node2.test cluster slots
 describe "the other keys"
 ask "${ports[1]}" config set tls-auth-clients yes >/dev/null
 make_certificate "$work/client" "$work/ca" DNS:client.test
-refused "a node that wants a certificate" "$(uri)" 1 'does it want a certificate of ours, "cert"?'
+refused "a node that wants a certificate" "$(uri)" 1 'does it require a client certificate, "cert"?'
 accepted "cert= and key=" "$(uri "&cert=$work/client.pem&key=$work/client.key")" 0 1 2
 ask_as_client() { ask "${ports[1]}" --cert "$work/client.pem" --key "$work/client.key" "$@"; }
 begin "$DLOCK" run -l 3s -b "$(uri "&cert=$work/client.pem&key=$work/client.key")" "${names[1]}" -- sleep 5

@@ -114,7 +114,7 @@ contains "says for whom the certificate is" "$out" 'for \"127.0.0.1\", ends on 2
 contains "which ends soon" "$out" "replace it"
 run "$DLOCK" doctor "$(unverified '&insecure=on')"
 equal "insecure is weak" "$status" 1
-contains "insecure is spelled out" "$out" "anybody may be the server: its certificate is not looked at"
+contains "insecure is spelled out" "$out" "and the server's certificate is not checked"
 
 describe "a certificate for another name"
 server_with elsewhere
@@ -130,7 +130,7 @@ accepted "insecure=on" "$(unverified '&insecure=on')"
 
 describe "a server that wants certificates"
 server_with good "${wants_certificates[@]}"
-refused "none" "$(uri)" 69 'does it want a certificate of ours, "cert"?'
+refused "none" "$(uri)" 69 'does it require a client certificate, "cert"?'
 accepted "cert= and key=" "$(uri "&cert=$certificates/client.pem&key=$certificates/client.key")"
 cat "$certificates/client.pem" "$certificates/client.key" >"$certificates/both.pem"
 accepted "both in one file" "$(uri "&cert=$certificates/both.pem")"

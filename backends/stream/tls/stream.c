@@ -209,7 +209,7 @@ static int failed(struct tls *tls, int error) {
                   reason == SSL_R_TLSV1_ALERT_ACCESS_DENIED || reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE ||
                   (reason >= SSL_R_SSLV3_ALERT_NO_CERTIFICATE && reason <= SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN));
     snprintf(tls->why, sizeof tls->why, "%s: %s%s", alert ? "the server ended TLS" : "TLS", reason_of(last, text),
-             tls->refused ? " (does it want a certificate of ours, \"cert\"?)" : "");
+             tls->refused ? " (does it require a client certificate, \"cert\"?)" : "");
     return EPROTO;
 }
 
@@ -374,12 +374,12 @@ void stream_report(const struct stream *stream, struct dlock_report *report) {
     int days = 0, seconds;
     if (tls->insecure) {
         dlock_find(report, "leave insecure= out, and name the authority of the server's certificate with ca=",
-                   "%s, and anybody may be the server: its certificate is not looked at", version);
+                   "%s, and the server's certificate is not checked", version);
         return;
     }
     if (end && ASN1_TIME_to_tm(end, &until)) strftime(date, sizeof date, "%Y-%m-%d", &until);
     if (end) ASN1_TIME_diff(&days, &seconds, NULL, end);
-    dlock_find(report, days < SOON_DAYS ? "replace it: once it has ended no connection can be made any more" : NULL,
+    dlock_find(report, days < SOON_DAYS ? "replace it: once it has expired no connection can be made" : NULL,
                "%s, and the server's certificate, for \"%.100s\", ends on %s", version, tls->name, date);
 }
 

@@ -116,7 +116,7 @@ pooled "transactions?listen=off" 1
 weak "listen=off, behind a connection pooler" "connect past the pooler"
 fine "isolation level read committed"
 pooled "sessions?listen=on" 1
-weak "listen=on behind a connection pooler" "only where the pooler pools whole sessions"
+weak "listen=on behind a connection pooler" "only if the pooler pools whole sessions"
 pooled "transactions" 69
 contains "what to write" "$err" "listen=off"
 

@@ -49,6 +49,6 @@ fine "${where[2]}: redis "
 describe "two are"
 "$redis" stop "$folder/c"
 settings "$quorum&timeout=1s" 69
-contains "they are named" "$err" "of 3 members of the quorum can be reached, and 2 have to"
+contains "they are named" "$err" "of 3 members of the quorum can be reached, and 2 are needed"
 
 finish

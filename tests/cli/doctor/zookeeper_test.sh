@@ -28,7 +28,7 @@ fine "no limit to the connections"
 
 describe "a short session"
 settings "zookeeper://$where?session=4s$patient" 1
-weak "session timeout 4000 ms" "falls silent"
+weak "session timeout 4000 ms" "silently drops"
 
 describe "few connections"
 again maxClientCnxns=10
