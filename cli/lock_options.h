@@ -32,15 +32,15 @@ struct lock_options {
         X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("verbose", no_argument, 'v')
 #define LOCK_OPTIONS_LONG(word, argument, letter) \
     { word, argument, NULL, letter }
-#define LOCK_OPTIONS_HELP                                                                                    \
-    "  -b, --backend URI              the lock server; default $DLOCK_URI, then file:\n"                     \
-    "  -w, --wait, --timeout TIME     give up when the lock is not free in TIME; default: wait for ever\n"   \
-    "  -n, --nonblock, --nb           give up when the lock is not free now\n"                               \
-    "  -x, -e, --exclusive            one holder at a time; the default\n"                                   \
-    "  -s, --shared                   many readers at a time, or one exclusive holder\n"                     \
-    "  -p, --permits N                one of N permits: up to N holders at a time, who all say the same N\n" \
-    "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"                                 \
-    "  -v, --verbose                  say on standard error whom it waits for, and when it got the lock\n"
+#define LOCK_OPTIONS_HELP                                                                                  \
+    "  -b, --backend URI              the lock server; default $DLOCK_URI, then file:\n"                   \
+    "  -w, --wait, --timeout TIME     give up when the lock is not free in TIME; default: wait for ever\n" \
+    "  -n, --nonblock, --nb           give up when the lock is not free now\n"                             \
+    "  -x, -e, --exclusive            one holder at a time; the default\n"                                 \
+    "  -s, --shared                   many readers at a time, or one exclusive holder\n"                   \
+    "  -p, --permits N                one of N permits: up to N holders at a time, all with the same N\n"  \
+    "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"                               \
+    "  -v, --verbose                  say on standard error which holder it waits for, and when it got the lock\n"
 
 /* Reads the option that getopt_long() found; `command` is for error messages. Returns GO_ON, or the exit status. */
 enum parsed { GO_ON = -1 };

@@ -126,15 +126,15 @@ static void put_free(const struct metrics *metrics, const char *name) {
 static void put_locks(const struct metrics *metrics) {
     gauge(metrics, "dlock_lock_held", "Whether somebody holds the lock.", put_held);
     for (size_t i = 0; i < metrics->subject->n; i++) put_free(metrics, metrics->subject->names[i]);
-    gauge(metrics, "dlock_lock_holders", "How many hold the lock, by mode and host (empty: not known).", put_holders);
+    gauge(metrics, "dlock_lock_holders", "Holders of the lock, by mode and host (empty: not known).", put_holders);
     if (metrics->queues)
-        gauge(metrics, "dlock_lock_waiters", "How many stand in the lock's queue at the server.", put_waiters);
-    gauge(metrics, "dlock_lock_permits", "How many may hold it at once, of a name that is in use as permits.",
-          put_limit);
+        gauge(metrics, "dlock_lock_waiters", "Waiters in the lock's queue at the server.", put_waiters);
+    gauge(metrics, "dlock_lock_permits", "Permits of the name, if it is in use as permits.", put_limit);
     gauge(metrics, "dlock_lock_remaining_seconds",
-          "How long the lease lasts that ends first; +Inf: it ends with its holder. Holders renew it.", put_remaining);
+          "Time until the first lease of the lock ends unless renewed; +Inf: it ends with its holder.", put_remaining);
     gauge(metrics, "dlock_lock_fence",
-          "The greatest fence of its holders. It changes with every grant; differences count nothing.", put_fence);
+          "The greatest fence of its holders. It changes with every grant; the size of a step means nothing.",
+          put_fence);
 }
 
 static void put_server(const struct metrics *metrics, int rc, int64_t took_us) {

@@ -14,7 +14,7 @@ static bool over_tls(const struct dlock_uri *uri) {
     return strcmp(uri->scheme, "etcd+tls") == 0;
 }
 
-/* ---- what each part has to be ------------------------------------------------------------------------------------ */
+/* ---- checks of each part ----------------------------------------------------------------------------------------- */
 
 static int read_session(const struct dlock_uri *uri, int *ttl_s, struct dlock_error *err) {
     const char *text = dlock_uri_get(uri, "session");

@@ -30,7 +30,7 @@ struct etcd_watch {
     char name[256];
 };
 
-/* ---- what a stream says ------------------------------------------------------------------------------------------ */
+/* ---- messages of a stream ---------------------------------------------------------------------------------------- */
 
 /* Reads one message, which is one line. */
 static void read_message(struct etcd_watch *watch) {

@@ -330,7 +330,7 @@ bool file_wake_others(const struct file_conn *conn, const char *file);
 /* Tells a holder with FILE_LINGERS that the lock is wanted. */
 void file_tell_wanted(int fd);
 
-/* ---- holder.c: who holds a file's lock --------------------------------------------------------------------------- */
+/* ---- holder.c: the holder of a file's lock ----------------------------------------------------------------------- */
 
 /* The flock(2) locks of this machine that /proc/locks shows to this process. */
 struct file_locks {

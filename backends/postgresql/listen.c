@@ -42,7 +42,7 @@ int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     return 0;
 }
 
-/* ---- what a notification says ------------------------------------------------------------------------------------ */
+/* ---- payload of a notification ----------------------------------------------------------------------------------- */
 
 /* Takes the next word off *text, with the space that ends it. False: there is none, or it is too long. */
 static bool take_word(const char **text, char *out, size_t size) {

@@ -203,7 +203,7 @@ void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const
 /* Sends a request that nobody waits for, until until_us; takes over the caller's reference. Called with the mutex. */
 void quorum_send_off(struct quorum_round *round, uint32_t mask, int64_t until_us);
 
-/* ---- votes.c: what the members have said of one claim. With the mutex ---- */
+/* ---- votes.c: the members' answers to one claim. With the mutex ---- */
 
 struct quorum_votes {
     unsigned yes, busy, lost, not_ready, refused, failed; /* numbers of members; refused: with a final error */
@@ -228,7 +228,7 @@ int quorum_explain(const struct quorum_round *round, const struct quorum_votes *
 int64_t quorum_kept_ms(const struct quorum_round *round, size_t claim, unsigned k);
 int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned k);
 
-/* ---- request.c: what the operations have in common ---- */
+/* ---- request.c: the common part of all operations ---- */
 
 enum { QUORUM_BATCH = 256 }; /* most claims of a request */
 

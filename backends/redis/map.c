@@ -42,7 +42,7 @@ struct cluster_node *cluster_route(const struct cluster *cluster, unsigned slot,
     return cluster->owner[slot] ? cluster->nodes[cluster->owner[slot] - 1] : NULL;
 }
 
-/* ---- what is a node's own ---------------------------------------------------------------------------------------- */
+/* ---- a node's hash tag ------------------------------------------------------------------------------------------- */
 
 static bool has_tag(const struct cluster *cluster, const struct cluster_node *node, unsigned number) {
     char tag[12];

@@ -249,7 +249,7 @@ struct redis_pipeline {
 int redis_run_pipeline(struct redis *redis, const struct redis_pipeline *pipeline, int64_t deadline_us,
                        struct dlock_error *err);
 
-/* ---- info.c: what the server says about itself ------------------------------------------------------------------- */
+/* ---- info.c: the server's INFO ----------------------------------------------------------------------------------- */
 
 /* Copies the value of a line "field:value" of INFO. False: there is none. */
 bool redis_info_field(const redisReply *info, const char *field, char *out, size_t size);
@@ -310,7 +310,7 @@ int redis_is_sure(struct redis *redis, struct dlock_error *err);
 /* Closes their descriptors in a forked child. */
 void redis_sentinels_abandon(const struct redis_sentinels *sentinels);
 
-/* ---- rights.c: what its user may do ------------------------------------------------------------------------------ */
+/* ---- rights.c: permissions of the user --------------------------------------------------------------------------- */
 
 /* Reports the rights that the user lacks. Returns 0, EUNAVAILABLE or EPROTO. */
 int redis_check_rights(struct redis *redis, struct dlock_report *report, int64_t deadline_us, struct dlock_error *err);

@@ -59,7 +59,7 @@ static void makes_no_sense(struct redis_sentinels *sentinels, struct redis_senti
     failed(sentinels, sentinel, DLOCK_EPROTO, "its answer makes no sense");
 }
 
-/* ---- what it says ------------------------------------------------------------------------------------------------ */
+/* ---- answers of a Sentinel --------------------------------------------------------------------------------------- */
 
 /* Returns the value of a field of SENTINEL MASTER's reply; "": there is none. */
 static const char *field_of(const redisReply *reply, const char *field) {

@@ -281,7 +281,7 @@ static int read_round(struct zookeeper_attempt *a, struct zookeeper_slot *create
     return rc;
 }
 
-/* ---- what it shows ----------------------------------------------------------------------------------------------- */
+/* ---- reading the answers ----------------------------------------------------------------------------------------- */
 
 /* Takes over a node with the claim's uuid whose create was never answered, if this session made it. */
 static int adopt(struct zookeeper_attempt *a, struct zookeeper_slot *s) {

@@ -23,7 +23,7 @@ struct seen {
     char name[256];
 };
 
-/* ---- what stands in a node --------------------------------------------------------------------------------------- */
+/* ---- contents of a node ------------------------------------------------------------------------------------------ */
 
 static bool token_like(const char *text, size_t length) {
     for (size_t i = 0; i < length; i++)
@@ -66,7 +66,7 @@ static int show(const struct holders *holders, const struct seen *seen, const ch
     return each(&info, arg);
 }
 
-/* ---- who holds a name -------------------------------------------------------------------------------------------- */
+/* ---- holders of a name ------------------------------------------------------------------------------------------- */
 
 struct looking {
     struct zookeeper *z;

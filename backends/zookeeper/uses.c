@@ -107,7 +107,7 @@ static int look_everywhere(struct search *search, struct zookeeper_attempt *a) {
     return rc;
 }
 
-/* ---- what comes of it -------------------------------------------------------------------------------------------- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static int refuse(const struct zookeeper_attempt *a, const struct use *use) {
     const char *name = a->claim->name;

@@ -163,7 +163,7 @@ void zookeeper_watches_free(struct zookeeper *z) {
     wake_free(z->woken);
 }
 
-/* ---- what the server says ---------------------------------------------------------------------------------------- */
+/* ---- events from the server -------------------------------------------------------------------------------------- */
 
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left) {
     if (rc == ZOK) return;

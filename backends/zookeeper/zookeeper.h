@@ -180,7 +180,7 @@ void zookeeper_call_end(struct zookeeper_call *call);
 /* Frees the calls that were never answered. Called after the handle has been closed. */
 void zookeeper_calls_free(struct zookeeper *z);
 
-/* ---- errors.c: what answers mean --------------------------------------------------------------------------------- */
+/* ---- errors.c: errors of answers --------------------------------------------------------------------------------- */
 
 /* True if a transaction was committed, either as requested or as the refusal of one of its parts. */
 bool zookeeper_committed(const struct zookeeper_request *transaction);

@@ -12,7 +12,7 @@ static const struct words {
 } words[] = {
     {"cycle", "A lock that nobody else wants", "An acquire and its release, in one process."},
     {"re-entry", "A lock that one holds already",
-     "An acquire and a release more by the holder, the mean of 64: the clock takes about as long as one."},
+     "One more acquire and release by the holder; the mean of 64, since reading the clock takes about as long as one."},
     {"hand-over", "Hand-over between processes",
      "From the beginning of a release to the grant of another process that was waiting by then. All want the lock, and "
      "give it back at once."},
@@ -23,9 +23,8 @@ static const struct words {
     {"one-lock", "Threads on one lock",
      "From the beginning of a release to the grant of another thread of the same client that was waiting by then."},
     {"crowd", "A crowd that waits",
-     "As in a hand-over; each holds the lock for 1 ms. A server that wakes all who wait for every grant is asked more, "
-     "the "
-     "more there are."},
+     "As in a hand-over; each holds the lock for 1 ms. A server that wakes every waiter for each grant gets more "
+     "requests, the more waiters there are."},
     {"renewal", "Locks that are kept",
      "One process holds the locks, and its client renews them: what does that cost the server, and the client?"},
     {"command", "A command under a lock",

@@ -46,7 +46,7 @@ static int query(const char *host, int flags, struct addrinfo **list) {
     return getaddrinfo(host, NULL, &hints, list);
 }
 
-/* ---- what is known ----------------------------------------------------------------------------------------------- */
+/* ---- known addresses --------------------------------------------------------------------------------------------- */
 
 static bool listed(const struct dlock__addresses *addresses, const char *address, int port) {
     for (size_t i = 0; i < addresses->n; i++)

@@ -332,7 +332,7 @@ bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err)
     return true;
 }
 
-/* ---- without what is secret -------------------------------------------------------------------------------------- */
+/* ---- the URI without secrets ------------------------------------------------------------------------------------- */
 
 /* True if the value of this key, given as it is in the URI, may be a secret. Judges by the key's spelling, since
  * backends take keys that the core does not know. */

@@ -108,7 +108,7 @@ static void round_trip(void *arg) {
     post(server->curl, "/kv/range", "{\"key\":\"ZGxvY2s=\"}", "\"header\"", &answer);
 }
 
-/* ---- what the server has received -------------------------------------------------------------------------------- */
+/* ---- the server's request count ---------------------------------------------------------------------------------- */
 
 static size_t keep(char *bytes, size_t size, size_t n, void *arg) {
     return fwrite(bytes, size, n, arg) * size;

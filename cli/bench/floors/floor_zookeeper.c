@@ -70,7 +70,7 @@ static void round_trip(void *server) {
     floor_check(zoo_exists(server, "/", 0, NULL) == ZOK, "exists");
 }
 
-/* ---- what the server has received -------------------------------------------------------------------------------- */
+/* ---- the server's request count ---------------------------------------------------------------------------------- */
 
 static int dial(void) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *found = NULL;
