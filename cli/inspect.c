@@ -174,7 +174,7 @@ const struct command command_list = {"list", "show the locks that are held",
 const struct command command_break = {
     "break", "take a lock away from its holder",
     "Usage: dlock break [-b URI] [--json] NAME\n\n"
-    "Takes the lock NAME away from whoever holds it, who may still be working for a while: see the man "
+    "Takes the lock NAME away from its holder, which may still be working for a while: see the man "
     "page.\n\n" COMMON_OPTIONS
     "\nExit status: 0 taken away, 1 nobody held it, 64 wrong usage, 69 the server cannot be asked.\n",
     break_main};

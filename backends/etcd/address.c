@@ -54,8 +54,7 @@ static int check_insecure(const struct dlock_uri *uri, struct dlock_error *err) 
     if (value && strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"insecure\" must be on or off");
     if (value && strcmp(value, "on") == 0 && dlock_uri_get(uri, "ca"))
-        return dlock_fail(err, DLOCK_EINVAL,
-                          "URI: with \"insecure\" no certificate is compared with \"ca\": leave one of them out");
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"ca\" has no effect with \"insecure\": leave one of them out");
     return 0;
 }
 

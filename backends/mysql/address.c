@@ -35,8 +35,7 @@ static int check_tls(const struct dlock_uri *uri, struct dlock_error *err) {
     if (insecure && strcmp(insecure, "on") != 0 && strcmp(insecure, "off") != 0)
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"insecure\" must be on or off");
     if (maria_says_insecure(uri) && dlock_uri_get(uri, "ca"))
-        return dlock_fail(err, DLOCK_EINVAL,
-                          "URI: with \"insecure\" no certificate is compared with \"ca\": leave one of them out");
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"ca\" has no effect with \"insecure\": leave one of them out");
     for (size_t i = 0; i < uri->n_hosts; i++)
         if (maria_says_tls(uri) && *uri->hosts[i].host == '/')
             return dlock_fail(err, DLOCK_EINVAL, "URI: TLS is for hosts, not for a socket of this machine");

@@ -119,7 +119,7 @@ static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel 
                redis_error_is(reply, "NOPERM") || strncmp(reply->str, "ERR AUTH", 8) == 0 ||
                strncmp(reply->str, "ERR Client sent AUTH", 20) == 0) {
         /* only the first word is repeated, since the rest may contain the password */
-        snprintf(why, sizeof why, "%.*s: give sentinel_user= and sentinel_password= as it wants them",
+        snprintf(why, sizeof why, "%.*s: set or remove sentinel_user= and sentinel_password= to match the Sentinel",
                  (int)strcspn(reply->str, " "), reply->str);
         code = DLOCK_EAUTH;
     } else if (strncmp(reply->str, "ERR unknown command", 19) == 0) {

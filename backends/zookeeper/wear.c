@@ -40,8 +40,8 @@ static int begin_anew(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     if (answer == ZNOTEMPTY) {
         if (!(a->claim->flags & DLOCK_CLAIM_QUEUE)) *s->word = 0;
         return dlock_fail(a->err, DLOCK_EBUSY,
-                          "ZooKeeper at %s cannot count the nodes in %.200s any further: it begins anew once all of "
-                          "them have gone",
+                          "ZooKeeper at %s cannot count the nodes in %.200s any further: the count starts again once "
+                          "all of them are gone",
                           a->z->where, s->dir);
     }
     if (answer != ZOK && answer != ZNONODE) return zookeeper_refused(a->z, answer, "delete", s->dir, a->err);

@@ -94,7 +94,7 @@ static void draw_state(const struct watch *watch) {
     int64_t silent_ms = watch_silence_ms(watch);
     const struct look *last = watch->last;
     bool failed = last && last->rc != 0;
-    if ((silent_ms || failed) && watch->answered) snprintf(age, sizeof age, "; below: what it said last");
+    if ((silent_ms || failed) && watch->answered) snprintf(age, sizeof age, "; below: its last answer");
     if (silent_ms)
         snprintf(line, sizeof line, "no answer for %" PRId64 " s%s", silent_ms / 1000, age);
     else if (failed)

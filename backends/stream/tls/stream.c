@@ -46,9 +46,7 @@ int stream_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     if (check_path(uri, "ca", err) || check_path(uri, "cert", err) || check_path(uri, "key", err)) return DLOCK_EINVAL;
     if (insecure(uri) < 0) return dlock_fail(err, DLOCK_EINVAL, "URI: \"insecure\" must be on or off");
     if (insecure(uri) && dlock_uri_get(uri, "ca"))
-        return dlock_fail(err, DLOCK_EINVAL,
-                          "URI: with \"insecure\" no certificate is compared with \"ca\": leave one of "
-                          "them out");
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"ca\" has no effect with \"insecure\": leave one of them out");
     if (dlock_uri_get(uri, "key") && !dlock_uri_get(uri, "cert"))
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"key\" belongs to a \"cert\", which is missing");
     if (sni && (!*sni || strlen(sni) >= sizeof(((struct tls *)0)->name)))

@@ -306,7 +306,7 @@ class AsyncClient(BaseClient):
 
         def decorate(function: Coroutine) -> Coroutine:
             if not inspect.iscoroutinefunction(function):
-                raise TypeError(f"{function!r} is no coroutine function: use Client.locked")
+                raise TypeError(f"{function!r} is not a coroutine function: use Client.locked")
             same = None if callable(name) else self.lock(name, **options)
 
             @functools.wraps(function)
