@@ -171,10 +171,12 @@ local function joint(held)
         call('HGET', grants, '')
     end
 
-    -- Takes token out of the queue. Returns 1 if it was there.
+    -- Takes token out of the queue. Returns 1 if it was there. Without any waiter FREE has no meaning.
     function lock.leave(token)
         call('HDEL', waiters, token)
-        return call('ZREM', queue, token)
+        local removed = call('ZREM', queue, token)
+        if removed == 1 and call('EXISTS', queue) == 0 then call('DEL', waiters) end
+        return removed
     end
 
     -- Returns for how long the free lock is granted to nobody, in ms, so that other clients get a turn.

@@ -235,6 +235,20 @@ static void the_lock_is_left_free_now_and_then(void **state) {
     assert_int_equal(waiter[1].claim.result, 0);
 }
 
+/* The last waiter leaves while the lock is left free: nothing of the queue stays. */
+static void an_empty_queue_is_not_left_behind(void **state) {
+    struct dlock_wake wake;
+    (void)state;
+    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
+    ask_text(&server, "SET %s %d", "{the lock}:dlock:turn", 1);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_true(wake_within(&listener[0], &wake, 5000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+    assert_int_equal(ask_number(&server, "EXISTS %s", "{the lock}:dlock:waiters"), 1);
+    release(&asker[0], &waiter[0]);
+    assert_int_equal(ask_number(&server, "EXISTS %s", "{the lock}:dlock:waiters"), 0);
+}
+
 /* Renewing, or asking again, confirms a hand-over: when that grant ends later, the client keeps its other places. */
 static void a_confirmed_waiter_keeps_its_places(void **state) {
     struct held second;
@@ -377,6 +391,7 @@ int main(void) {
         TEST(a_stopped_waiter_costs_three_seconds),
         TEST(the_silent_cost_one_hand_over_in_all),
         TEST(the_lock_is_left_free_now_and_then),
+        TEST(an_empty_queue_is_not_left_behind),
         TEST(a_confirmed_waiter_keeps_its_places),
         TEST(who_asks_again_lives),
         TEST(a_waiter_leaves_the_queue),
