@@ -153,7 +153,8 @@ void quorum_unheard(struct quorum_member *member, int64_t now_us) {
 
 void quorum_probe_gate(struct quorum_member *member, int64_t now_us) {
     struct dlock_error err;
-    if (!member->server.backend->probe || now_us < member->probed_us + PROBE_US || now_us < member->listen_us) return;
+    if (!member->hears || !member->server.backend->probe) return; /* the ear may have been closed since the question */
+    if (now_us < member->probed_us + PROBE_US || now_us < member->listen_us) return;
     if (member->probed_us != 0 || member->server.backend->probe(member->ear, &err) != 0)
         quorum_deafen(member);
     else

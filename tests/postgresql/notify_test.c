@@ -4,6 +4,7 @@
 #include "site.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 struct scene {
@@ -142,8 +143,11 @@ static void after_one_slow_release_others_are_told_at_once(void **state) {
     scene_end(&s);
 }
 
+static atomic_bool commit_waits;
+
+/* Commits until one waits: those before the checkpointer has read the setting do not. */
 static void *notify_in_thread(void *arg) {
-    plain_run(arg, "CREATE TEMP TABLE written (x integer); NOTIFY somebody");
+    while (!commit_waits) plain_run(arg, "CREATE TEMP TABLE written (x integer); DROP TABLE written; NOTIFY somebody");
     return NULL;
 }
 
@@ -158,6 +162,7 @@ static void a_slow_commit_elsewhere(void **state) {
     standby("nobody");
     assert_int_equal(pthread_create(&thread, NULL, notify_in_thread, slow), 0);
     sql_wait("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = %d", PQbackendPID(slow));
+    commit_waits = true;
     assert_int_equal(release(&s.holder, &s.held), 0);
     assert_int_equal(acquire(&s.waiter, &s.waits), 0);
     assert_true(s.waits.claim.fence > s.held.claim.fence);
