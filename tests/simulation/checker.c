@@ -331,9 +331,12 @@ static void check_entry(size_t at, const struct server_entry *entry, const dlock
     const struct dlock__acquisition *acq = known(client, entry);
     bool orphaned = acq && dlock__acq_orphaned(acq) && acq->untold == 0, stray = sim_server_came_late(entry);
     if (orphaned || (stray && !acq && entry->held)) {
-        /* A release of what may come late is repeated every quarter of a lease, and takes four trips. */
+        /* A release of what may come late is repeated every quarter of a lease, and takes four trips. The client of a
+         * waiter that came late releases the grant when it hears of it, which a dying connection may have prevented. */
+        int64_t most_us = entry->lease_ms * 250 + sim_faults.latency_us * INT64_C(16) + GIVE_BACK_US;
+        if (!orphaned && most_us < HANDED_US) most_us = HANDED_US;
         if (calm_us < SIM_NEVER && sim_now_us() > calm_us + SETTLED_US)
-            check_idle(at, entry, entry->lease_ms * 250 + sim_faults.latency_us * INT64_C(16) + GIVE_BACK_US);
+            check_idle(at, entry, most_us);
         else
             idle[at].order = 0;
     } else if (acq || stray || !entry->held || is_exported(entry->token)) {
