@@ -148,9 +148,9 @@ export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 # or leave the processors to the others if time does not matter to them (nice). Tests that take longest, or count as
 # several, begin first (COST). The cases of the conformance suite have half of the places, in which they wait, from the
 # beginning to the end: the processors are as busy at the beginning, when the long tests run, as later.
-at_once=24
+at_once=20
 case "$preset" in
-asan-ubsan | tsan) at_once=20 ;; # with sanitizers tests work more
+asan-ubsan | tsan) at_once=16 ;; # with sanitizers tests work more
 coverage) at_once=4 ;;           # every process writes a hundred files at its end
 esac
 cases=$((at_once / 2))
