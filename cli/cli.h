@@ -63,7 +63,7 @@ int error_status(int code);
 int report(const struct dlock_error *err);
 
 /* Opens a client of `uri`, or, if that is NULL, of $DLOCK_URI or "file:". Refuses backends whose locks other processes
- * do not see. Returns STATUS_OK, or prints what is wrong and returns the exit status. */
+ * do not see. Returns STATUS_OK, or prints the error and returns the exit status. */
 int open_client(const char *uri, dlock_client **client);
 int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client);
 

@@ -11,7 +11,7 @@ struct environment {
 };
 
 /* Chooses the DLOCK_URI of the command: `passed` unchanged; or, if that is NULL, the inherited one without its secrets.
- * Returns STATUS_OK, or prints what is wrong and returns the exit status. */
+ * Returns STATUS_OK, or prints the error and returns the exit status. */
 int environment_uri(struct environment *env, const char *passed);
 
 /* Fills `entries` with the inherited environment and with the name, fence and token of `lock`, which is held. Returns 0

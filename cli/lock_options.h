@@ -51,7 +51,7 @@ int lock_options_take(struct lock_options *wanted, const struct command *command
 int take_duration(const struct command *command, const char *option, int64_t *ms);
 
 /* Makes the wanted handle, with DLOCK_OWNER_HANDLE; flags and on_lost come from `options`. Returns STATUS_OK, or prints
- * what is wrong and returns the exit status. */
+ * the error and returns the exit status. */
 int lock_options_new(const struct lock_options *wanted, dlock_client *client, struct dlock_options options,
                      dlock_lock **lock);
 

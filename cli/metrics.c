@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-/* What is printed. The holders are sorted by name, and their names are valid label texts. */
+/* The figures to print. The holders are sorted by name, and their names are valid label texts. */
 struct metrics {
     FILE *out;
     char *server;

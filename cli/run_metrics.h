@@ -28,7 +28,7 @@ struct run_metrics {
     { .end_fd = -1 }
 
 /* To be called before the lock is asked for: reads the totals of earlier runs from `path`, and writes the file anew,
- * which proves that it can be written. Returns STATUS_OK, or prints what is wrong and returns the exit status. */
+ * which proves that it can be written. Returns STATUS_OK, or prints the error and returns the exit status. */
 int run_metrics_open(struct run_metrics *metrics, const char *path, const char *uri, const char *name);
 
 /* To be called when the lock is granted: starts a thread that writes the file now and every few seconds until

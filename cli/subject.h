@@ -15,7 +15,7 @@ struct subject {
 /* Their option in the help of both commands. */
 #define SUBJECT_HELP "      --prefix PREFIX  only locks whose names begin with PREFIX\n"
 
-/* Takes the command's operands, the names. Returns STATUS_OK, or prints what is wrong and returns the exit status. */
+/* Takes the command's operands, the names. Returns STATUS_OK, or prints the error and returns the exit status. */
 struct command;
 int subject_take(struct subject *subject, const struct command *command, int argc, char **argv);
 

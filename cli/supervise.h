@@ -8,7 +8,7 @@
 
 #include <dlock/dlock.h>
 
-/* What is done to the command when the lock is lost. */
+/* The action on the command when the lock is lost. */
 enum loss_action {
     LOSS_TERM, /* SIGTERM, then SIGKILL */
     LOSS_KILL, /* SIGKILL */

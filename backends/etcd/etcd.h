@@ -180,7 +180,7 @@ void etcd_channels_free(struct etcd *z);
 
 /* ---- lease.c ----------------------------------------------------------------------------------------------------- */
 
-/* What is known of the lease at one moment. */
+/* A snapshot of the lease. */
 struct etcd_lease {
     int64_t id;      /* 0: there is no lease */
     int64_t sent_us; /* taken before the last answered request that set it anew was sent */

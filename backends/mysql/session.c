@@ -171,7 +171,7 @@ int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error
     return 0;
 }
 
-/* What has come may be the late answer to a renewal. Its contents can be dropped, since the next renewal asks the
+/* The input may be the late answer to a renewal. That answer can be dropped, since the next renewal asks the
  * same. */
 int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct maria *maria = conn;

@@ -327,7 +327,7 @@ int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *e
 int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct pg *pg = conn;
     int64_t fence, server_us;
-    if (!pg->session.waits) { /* no request is open: what has come is the end of the session or a notice */
+    if (!pg->session.waits) { /* no request is open: the input is the end of the session or a notice */
         return has_ended(pg) ? pg_dead(pg, "the server has ended this session", err) : 0;
     }
     int rc = dlock_wait_fd(PQsocket(pg->link), POLLIN, 0) ? read_wait(pg, &fence, &server_us, err) : 0;

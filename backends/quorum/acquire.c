@@ -145,17 +145,16 @@ static bool all_queue(const struct quorum_round *round, const struct quorum_memb
 }
 
 /* Lets a busy claim keep its place at the gate, or its vote there, so that no other waiter is sent to ask the other
- * members in vain; sets when it asks again. False: it keeps nothing. */
-static bool keep_place(struct quorum *quorum, const struct quorum_member *gate, const struct dlock_claim *answer,
-                       struct dlock_claim *claim, bool handed) {
-    if (!answer || claim->result != DLOCK_EBUSY || (answer->result != DLOCK_EBUSY && answer->result != 0)) return false;
+ * members in vain; sets when it asks again. Returns that place; 0: it keeps nothing. */
+static uint64_t keep_place(struct quorum *quorum, const struct quorum_member *gate, const struct dlock_claim *answer,
+                           struct dlock_claim *claim, bool handed) {
+    if (!answer || claim->result != DLOCK_EBUSY || (answer->result != DLOCK_EBUSY && answer->result != 0)) return 0;
     if (answer->result == 0)
         claim->retry_ms = handed ? 1 : between(quorum, RETRY_MIN_MS, RETRY_MAX_MS); /* the release may be under way */
     else
         claim->retry_ms = answer->retry_ms < LOOK_MS ? answer->retry_ms : LOOK_MS;
-    if (claim->state[QUORUM_PLACE] == 0)
-        claim->state[QUORUM_PLACE] = quorum_place(index_of(gate), claim->state[QUORUM_TRIES]);
-    return true;
+    const uint64_t place = claim->state[QUORUM_PLACE];
+    return place ? place : quorum_place(index_of(gate), claim->state[QUORUM_TRIES]);
 }
 
 /* Evaluates what an answer of the gate says about the gate itself. */
@@ -174,11 +173,12 @@ struct question {
     struct quorum_member *gate; /* NULL: no claim is to queue */
     bool gate_first;            /* the others are asked only if the gate's answer does not suffice */
     bool handed;                /* the gate has just granted one of the names to a waiter: all members are asked */
+    bool all_queue;             /* set before the claims are settled: each has a place in the gate's queue */
 };
 
 static struct question prepare(struct quorum *quorum, struct dlock_claim *const *claims, size_t n) {
     const int64_t now_us = dlock_now_us();
-    struct question question = {NULL, false, false};
+    struct question question = {.gate = NULL};
     bool queues = true, first = true;
     for (size_t i = 0; i < n; i++) queues = queues && claims[i]->flags & DLOCK_CLAIM_QUEUE;
     if (queues) question.gate = quorum_gate(quorum, now_us);
@@ -215,22 +215,19 @@ static void settle(struct quorum_request *request, const struct quorum_round *ro
     const struct dlock_claim *answer = answer_of(round, question->gate, i);
     const struct quorum_votes votes = quorum_count(round, i, now_us);
     const uint32_t at_gate = question->gate ? 1U << index_of(question->gate) : 0;
-    uint32_t back = votes.said_yes | votes.unsure;
+    const uint32_t back = votes.said_yes | votes.unsure;
     if (votes.busy > 0) quorum->contended_until_us = now_us + CONTENDED_US;
     if (votes.yes >= quorum->majority) {
         grant(claim, votes.fence, quorum_kept_ms(round, i, (unsigned)quorum->majority));
         return;
     }
-    if (all_queue(round, question->gate))
+    if (question->all_queue)
         claim->result = DLOCK_EBUSY;
     else
         refuse(request, round, &votes, i);
-    const uint64_t place = claim->state[QUORUM_PLACE];
-    const bool keeps = keep_place(quorum, question->gate, answer, claim, question->handed);
-    const uint64_t kept = claim->state[QUORUM_PLACE];
-    claim->state[QUORUM_PLACE] = place; /* the grants given back have the tokens of this round */
-    give_back(quorum, claim, keeps ? back & ~at_gate : back | at_gate);
-    claim->state[QUORUM_PLACE] = keeps ? kept : 0;
+    const uint64_t place = keep_place(quorum, question->gate, answer, claim, question->handed);
+    give_back(quorum, claim, place ? back & ~at_gate : back | at_gate);
+    claim->state[QUORUM_PLACE] = place; /* last: the grants given back have the tokens of this round */
 }
 
 int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
@@ -238,7 +235,7 @@ int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, in
     struct quorum_request request;
     struct quorum_round *round;
     pthread_mutex_lock(&quorum->mutex);
-    const struct question question = prepare(quorum, claims, n);
+    struct question question = prepare(quorum, claims, n);
     int rc = quorum_begin(&request, memory, QUORUM_ACQUIRE, claims, n, timeout_ms, &round, err);
     if (rc != 0) return rc;
     ask(round, &question);
@@ -246,6 +243,7 @@ int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, in
     bool any = false;
     for (size_t i = 0; i < n; i++) any = any || quorum_count(round, i, now_us).yes >= quorum->majority;
     round->given_up = !any;
+    question.all_queue = all_queue(round, question.gate);
     for (size_t i = 0; i < n; i++) settle(&request, round, &question, i, now_us);
     if (question.gate) judge(question.gate, answer_of(round, question.gate, 0), now_us);
     if (any) raise_fences(&request, round);

@@ -249,5 +249,5 @@ const struct command command_bench = {
     "  -h, --help           show this\n\n"
     "Without a URI the server is $DLOCK_URI, else \"file:\".\n\n"
     "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used, or a workload did not "
-    "end,\n74 FILE cannot be written, 130 interrupted: what was measured until then is printed.\n",
+    "end,\n74 FILE cannot be written, 130 interrupted: the results until then are printed.\n",
     bench_main};

@@ -242,7 +242,7 @@ static int reenter(struct dlock__acquisition *acq, struct dlock_lock *lock, stru
     return 0;
 }
 
-/* True if the caller, who has this permit, may get another one: the server counts permits, so a thread may hold
+/* True if the caller, which has this permit, may get another one: the server counts permits, so a thread may hold
  * several. */
 static bool takes_another(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
     return acq->mode == DLOCK_PERMIT && lock->mode == DLOCK_PERMIT && dlock__acq_held(acq) &&

@@ -96,7 +96,7 @@ struct dlock__waiter {
     int result;
     uint32_t cancels;  /* lock->cancels when the wait began: a greater value there means that it was cancelled */
     uint32_t pause_us; /* last pause between its questions, with decorrelated jitter */
-    uint16_t trip_us;  /* time from its last question to the answer "busy", cut at the largest value that matters */
+    uint16_t trip_us;  /* time from its last question to the answer "busy", at most what its type holds */
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and has not become unreachable since */
     bool in_line : 1;

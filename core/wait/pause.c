@@ -44,7 +44,7 @@ static int64_t poll_at(struct dlock__waiter *waiter, int64_t now, int64_t longes
 static int64_t ask_at(struct dlock__waiter *waiter, const struct dlock__acquisition *acq,
                       const struct dlock_claim *answer) {
     struct dlock_client *client = waiter->lock->client;
-    int64_t now = dlock__now(waiter->lock->client), retry_ms = answer->retry_ms;
+    int64_t now = dlock__now(client), retry_ms = answer->retry_ms;
     if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
     if (acq->conn) return DLOCK__NEVER; /* the connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;

@@ -64,16 +64,21 @@ static void promote(struct server *server) {
     assert_string_equal(ask_text(server, "REPLICAOF NO ONE"), "OK");
 }
 
+/* The replica, behind the relay, has heard of the grant of `before`; `last` is yet to be acquired. */
+static void begin_at_the_master(struct link *old, struct held *before, struct held *last) {
+    follow(&replica, relay_port(between));
+    careful_link(old, &master, 'a');
+    claim_init(before, "before", 'a', 1);
+    claim_init(last, "last", 'a', 2);
+    await_grant(old, before);
+    let_replica_catch_up();
+}
+
 static void a_promoted_replica_grants_nothing_at_first(void **state) {
     struct link old, new, other;
     struct held before, last, again, theirs;
     (void)state;
-    follow(&replica, relay_port(between));
-    careful_link(&old, &master, 'a');
-    claim_init(&before, "before", 'a', 1);
-    claim_init(&last, "last", 'a', 2);
-    await_grant(&old, &before);
-    let_replica_catch_up();
+    begin_at_the_master(&old, &before, &last);
     cut();
     assert_int_equal(acquire(&old, &last), 0);
     promote(&replica);
@@ -107,12 +112,7 @@ static void a_forced_failover_is_a_promotion(void **state) {
     struct link old, new;
     struct held before, last, again;
     (void)state;
-    follow(&replica, relay_port(between));
-    careful_link(&old, &master, 'a');
-    claim_init(&before, "before", 'a', 1);
-    claim_init(&last, "last", 'a', 2);
-    await_grant(&old, &before);
-    let_replica_catch_up();
+    begin_at_the_master(&old, &before, &last);
     relay_hold(between, RELAY_ANSWERS, true);
     assert_int_equal(acquire(&old, &last), 0);
     assert_string_equal(ask_text(&master, "FAILOVER TO 127.0.0.1 %d FORCE TIMEOUT 100", replica.port), "OK");
