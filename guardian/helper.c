@@ -189,20 +189,21 @@ static void bury(const struct guardian *guardian) {
     dlock__estate_free(estate);
 }
 
-/* Watches until the client is closed or its process is gone. Returns the exit status. */
+/* Watches until the client is closed or its process is gone. Returns the exit status. What a call is about is looked at
+ * after `calls` was read: setting the timer may undo what the other thread has set for a call that is counted in it. */
 static int watch(struct guardian *guardian) {
     struct pollfd fds[] = {{DLOCK__GUARD_PID_FD, POLLIN, 0}, {guardian->timer, POLLIN, 0}};
     for (;;) {
         unsigned heard = atomic_load(&guardian->table->calls);
-        int64_t at_us = look_at_group(guardian);
-        if (!look_at_client(guardian, &at_us)) return 0;
-        dlock__timer_set(guardian->timer, at_us);
-        if (atomic_load(&guardian->table->calls) == heard && poll(fds, 2, -1) < 0) continue;
         if (atomic_load(&guardian->table->closed)) return 0;
         if (fds[0].revents) {
             bury(guardian);
             return 0;
         }
+        int64_t at_us = look_at_group(guardian);
+        if (!look_at_client(guardian, &at_us)) return 0;
+        dlock__timer_set(guardian->timer, at_us);
+        if (atomic_load(&guardian->table->calls) == heard) poll(fds, 2, -1);
     }
 }
 
