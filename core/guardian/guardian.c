@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,9 +20,7 @@
 enum {
     OWN_FDS = 2,           /* descriptors in front of those that grants live in: the table and the pidfd */
     RESTART_US = 10000000, /* between two attempts to replace a dead helper */
-    LAST_WORDS_MS = 5000,  /* time for a helper that is our child to exit, after it was dismissed */
-    REAP_MIN_US = 20,      /* between two looks whether it has, growing: it mostly takes less than a millisecond */
-    REAP_MAX_US = 1000
+    LAST_WORDS_MS = 5000   /* time for a helper that is our child to exit, after it was dismissed */
 };
 
 bool dlock__guard_off;
@@ -161,11 +160,15 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
-/* Tells the helper, if there is one, to exit, and unmaps the table. */
-static void dismiss(struct dlock__guard_table *table) {
+/* Lets the helper, if there is one, exit. A LOCAL one is killed: it has nothing to release, and need not be woken for
+ * that. If we may not kill it, since this process has other rights now, it exits with this process at the latest. */
+static void dismiss(const struct dlock__guard *guard) {
+    struct dlock__guard_table *table = guard->table;
     atomic_store(&table->closed, 1);
-    dlock__guard_call(table);
-    dlock__guard_table_free(table);
+    if (!table->local)
+        dlock__guard_call(table);
+    else if (guard->helper && !(atomic_load(&table->helper) & FUTEX_OWNER_DIED))
+        kill(guard->helper, SIGKILL);
 }
 
 static int no_table(struct dlock_error *err) {
@@ -176,7 +179,8 @@ static int no_table(struct dlock_error *err) {
 static int renew_table(struct dlock__guard *guard, int *fd, struct dlock_error *err) {
     struct dlock__guard_table *fresh = dlock__guard_table_copy(guard->table, fd);
     if (!fresh) return no_table(err);
-    dismiss(guard->table);
+    dismiss(guard);
+    dlock__guard_table_free(guard->table);
     guard->table = fresh;
     return 0;
 }
@@ -216,20 +220,20 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
 
 /* Waits for the exit of a helper that is our child, so that it does not stay as a zombie. */
 static void reap(const struct dlock__guard *guard, pid_t helper) {
-    int64_t until_us = dlock__after(dlock__now_us(), dlock__us(LAST_WORDS_MS)), pause_us = REAP_MIN_US;
+    int64_t until_us = dlock__after(dlock__now_us(), dlock__us(LAST_WORDS_MS));
     if (!guard->adopted || helper == 0) return;
-    while (!dlock__start_reaped(helper) && dlock__now_us() < until_us) {
-        dlock__sleep_us(pause_us);
-        if (pause_us < REAP_MAX_US) pause_us *= 2;
-    }
+    struct pollfd exit = {(int)syscall(SYS_pidfd_open, helper, 0), POLLIN, 0};
+    while (!dlock__start_reaped(helper) && dlock__now_us() < until_us) poll(&exit, 1, exit.fd < 0 ? 1 : LAST_WORDS_MS);
+    if (exit.fd >= 0) close(exit.fd);
 }
 
 void dlock__guard_close(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     if (!guard) return;
     if (guard->joinable) pthread_join(guard->thread, NULL);
-    dismiss(guard->table);
+    dismiss(guard);
     reap(guard, guard->helper);
+    dlock__guard_table_free(guard->table);
     client->guard = NULL;
     free(guard);
 }
@@ -288,21 +292,18 @@ static void set_group(struct dlock__guard *guard, int group) {
     if (group) atomic_store(&guard->table->killed_group, 0);
     atomic_store(&guard->table->session, session > 0 ? session : 0);
     atomic_store(&guard->table->group, group);
-    dlock__guard_call(guard->table);
+    if (!guard->table->local) dlock__guard_call(guard->table); /* a LOCAL helper is replaced for each group */
 }
 
 /* LOCAL: dismisses the helper, and with it its copies of the descriptors. With the mutex, which is left meanwhile. */
-static int let_go(struct dlock_client *client, struct dlock_error *err) {
+static void let_go(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     pid_t helper = guard->helper;
-    int fd, rc = renew_table(guard, &fd, err);
-    if (rc != 0) return rc;
+    dismiss(guard);
     guard->helper = 0;
     dlock__leave(client);
-    close(fd);
     reap(guard, helper);
     dlock__enter(client);
-    return 0;
 }
 
 /* Returns 0, or ELOST if the helper has killed the group, which is guarded no longer. */
@@ -319,7 +320,7 @@ static int guard_group(struct dlock_client *client, int group, struct dlock_erro
     int before = atomic_load(&guard->table->group);
     set_group(guard, group);
     if (!guard->table->local) return group == 0 ? spared(before, guard, err) : 0;
-    if (group == 0) return let_go(client, err);
+    if (group == 0) return let_go(client), 0;
     int rc = replace(client, err);
     guard->missing = false; /* not tried again: the caller gets the error */
     if (rc != 0) set_group(guard, 0);
