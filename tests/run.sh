@@ -144,18 +144,19 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_de
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-# Number of tests at the same time: they wait more than they work. Tests with much work count as several (PROCESSORS),
-# or leave the processors to the others if time does not matter to them (nice). Tests that take longest, or count as
-# several, begin first (COST). The cases of the conformance suite have half of the places, in which they wait, from the
-# beginning to the end: the processors are as busy at the beginning, when the long tests run, as later.
-at_once=20
+# Number of tests at the same time. Tests with much work count as several (PROCESSORS), or leave the processors to the
+# others if time does not matter to them (nice). Tests that take longest, or count as several, begin first (COST). Tests
+# that only wait (dlock_waits), and the short cases of the conformance suite, have places of their own from the
+# beginning to the end; the other tests work more, and have the rest. So the processors are as busy at the beginning,
+# when the long tests run, as later.
+at_once=28 waits=15 cases=5
 case "$preset" in
-asan-ubsan | tsan) at_once=16 ;; # with sanitizers tests work more
-coverage) at_once=4 ;;           # every process writes a hundred files at its end
+asan-ubsan | tsan) at_once=22 waits=12 cases=4 ;; # with sanitizers tests work more
+coverage) at_once=4 waits=2 cases=1 ;;            # every process writes a hundred files at its end
 esac
-cases=$((at_once / 2))
-if [ "$selection" = conformance ]; then cases=$at_once; fi
-echo '{"version": {"major": 1, "minor": 0}, "local": [{"cases": [{"id": "places", "slots": '"$cases"'}]}]}' \
+if [ "$selection" = conformance ]; then cases=$((at_once - waits)); fi
+pool() { echo '"'"$1"'": [{"id": "places", "slots": '"$2"'}]'; }
+echo '{"version": {"major": 1, "minor": 0}, "local": [{'"$(pool waits $waits), $(pool cases $cases)"'}]}' \
     >"$folder/places.json"
 arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once"
     --resource-spec-file "$folder/places.json")

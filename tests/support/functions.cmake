@@ -34,3 +34,9 @@ function(dlock_backend_test backend name)
   add_test(NAME ${backend}/${name} COMMAND ${arg_WRAPPER} $<TARGET_FILE:${target}>)
   set_tests_properties(${backend}/${name} PROPERTIES LABELS ${backend} TIMEOUT 120 COST 15)
 endfunction()
+
+# dlock_waits(<test> …): these tests take long, and wait for nearly all of that time. tests/run.sh has places for them
+# beside those of the tests that work.
+function(dlock_waits)
+  set_tests_properties(${ARGN} PROPERTIES PROCESSORS 1 RESOURCE_GROUPS "waits:1")
+endfunction()
