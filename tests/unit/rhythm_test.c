@@ -63,23 +63,34 @@ static int64_t ask_again_at(const struct scene *scene, struct worker *worker, in
     return due_us < now_us + worker->pause_us ? due_us : now_us + worker->pause_us;
 }
 
-static struct worker *next_of(struct worker *workers, size_t n) {
-    struct worker *next = workers;
-    for (size_t i = 1; i < n; i++)
-        if (workers[i].until_us < next->until_us) next = &workers[i];
-    return next;
+static bool is_before(const struct worker *a, const struct worker *b) {
+    return a->until_us < b->until_us || (a->until_us == b->until_us && a < b);
+}
+
+/* The first of the heap is due later now: moves it to its place. */
+static void heap_sink(struct worker **heap, size_t n) {
+    for (size_t at = 0, least; 2 * at + 1 < n; at = least) {
+        least = 2 * at + 1;
+        if (least + 1 < n && is_before(heap[least + 1], heap[least])) least++;
+        if (!is_before(heap[least], heap[at])) return;
+        struct worker *sinks = heap[at];
+        heap[at] = heap[least];
+        heap[least] = sinks;
+    }
 }
 
 static struct outcome play(const struct scene *scene, int seconds) {
-    static struct worker workers[WAITERS_MAX];
+    static struct worker workers[WAITERS_MAX], *heap[WAITERS_MAX]; /* the heap's first is due first */
     const struct worker *holder = NULL;
     int64_t now_us = 0, began_us = 0, used_us = 0, end_us = seconds * INT64_C(1000000);
     uint64_t fence = 0;
     unsigned asked = 0, most = 0, least = UINT32_MAX;
     client.jitter = 88172645463325252;
-    for (size_t i = 0; i < scene->n; i++)
+    for (size_t i = 0; i < scene->n; i++) {
         workers[i] = (struct worker){.does = ASKING, .until_us = 1 + (int64_t)i * PAUSE_MIN_US};
-    for (struct worker *worker; (worker = next_of(workers, scene->n))->until_us < end_us;) {
+        heap[i] = &workers[i];
+    }
+    for (struct worker *worker; (worker = heap[0])->until_us < end_us; heap_sink(heap, scene->n)) {
         now_us = worker->until_us;
         if (worker->does == RESTING) {
             worker->does = ASKING;
