@@ -265,6 +265,19 @@ static int use_server(struct run *run) {
     return status;
 }
 
+/* Calls use_server() and writes the metrics before and after it, also of a server that could not be opened: `opened` is
+ * open_server()'s status. Not to be called for a URI that is wrong, since its label might show a secret that stands in
+ * the wrong place. Returns the exit status. */
+static int use_counted(struct run *run, int opened) {
+    const struct request *request = run->request;
+    int status =
+        run_metrics_open(&run->metrics, request->metrics, uri_or_default(request->wanted.uri), request->wanted.name);
+    if (status != STATUS_OK) return opened != STATUS_OK ? opened : status;
+    status = opened == STATUS_OK ? use_server(run) : opened;
+    run_metrics_refused(&run->metrics, run->client);
+    return status;
+}
+
 static int run_main(int argc, char **argv) {
     struct request request;
     int status = parse(argc, argv, &request);
@@ -275,12 +288,8 @@ static int run_main(int argc, char **argv) {
     if (run.terminal.fd >= 0) run.job = job_split(&run.signals);
     /* Signals keep their default actions up to here and while open_server() connects: nothing is held yet. */
     run.adopts = child_adopt(true);
-    status = run_metrics_open(&run.metrics, request.metrics, uri_or_default(request.wanted.uri), request.wanted.name);
-    if (status == STATUS_OK) {
-        status = open_server(&run);
-        if (status == STATUS_OK) status = use_server(&run);
-        run_metrics_refused(&run.metrics, run.client);
-    }
+    status = open_server(&run);
+    if (status != STATUS_USAGE) status = use_counted(&run, status);
     run_metrics_close(&run.metrics);
     environment_free(&run.env);
     dlock_close(run.client);

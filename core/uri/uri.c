@@ -75,6 +75,18 @@ static void split_authority(struct span authority, struct split *split) {
     if (colon < at) split->password = (struct span){colon + 1, at};
 }
 
+/* Refuses a path like /user:password@host where the authority is missing or empty: a URI with one or three slashes
+ * would mean the standard host, and the password would be shown as a part of the path. Without any slash the backends
+ * that have hosts refuse it. */
+static int check_path(const struct split *split, struct dlock_error *err) {
+    struct span path = split->path;
+    path.at = find_any(path, ":");
+    if (split->user.at || split->hosts.at < split->hosts.end || find_any(path, "@") == path.end) return DLOCK_OK;
+    return dlock_fail(err, DLOCK_EINVAL,
+                      "URI: the path looks like a user and a password: two slashes stand before these, as in "
+                      "redis://user:password@host; in a path write %%40 for the '@'");
+}
+
 static int split_text(const char *text, struct split *split, struct dlock_error *err) {
     int rc = check_text(text, err);
     if (rc == DLOCK_OK) rc = split_scheme(text, split, err);
@@ -94,7 +106,7 @@ static int split_text(const char *text, struct split *split, struct dlock_error 
     const char *mark = find_any(rest, "?");
     split->path = (struct span){rest.at, mark};
     split->query = (struct span){mark < rest.end ? mark + 1 : mark, rest.end};
-    return DLOCK_OK;
+    return *split->path.at == '/' ? check_path(split, err) : DLOCK_OK;
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
@@ -334,15 +346,49 @@ bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err)
 
 /* ---- the URI without secrets ------------------------------------------------------------------------------------- */
 
-/* True if the value of this key, given as it is in the URI, may be a secret. Judges by the key's spelling, since
- * backends take keys that the core does not know. */
-static bool is_secret(struct span in) {
+static struct span key_of(struct span param) {
+    return (struct span){param.at, find_any(param, "=")};
+}
+
+/* Takes the next parameter out of a query, without decoding it. Returns false at the end. */
+static bool next_param(struct span *query, struct span *param) {
+    while (query->at < query->end && *query->at == '&') query->at++;
+    *param = (struct span){query->at, find_any(*query, "&")};
+    query->at = param->end;
+    return param->at < param->end;
+}
+
+/* True if the value of this parameter may be a secret. Judges by the key's spelling, since backends take keys that the
+ * core does not know. */
+static bool has_secret_key(struct span param) {
     char room[KEY_MAX + 1];
     const char *key = "";
-    decode(&(struct builder){.strings = room}, in, "a key", &key); /* cannot fail: the URI was parsed before */
+    decode(&(struct builder){.strings = room}, key_of(param), "a key", &key); /* cannot fail: see is_secret() */
     if (strcasecmp(key, "password_file") == 0) return false;
     return strcasecmp(key, "auth") == 0 || strcasestr(key, "password") || strcasestr(key, "secret") ||
            strcasestr(key, "token");
+}
+
+/* True if the value of this parameter is a URI, as of a quorum's member, with something secret in it. */
+static bool has_secret_uri(struct span param) {
+    char room[DLOCK__URI_MAX + 1];
+    const char *value = "", *equals = key_of(param).end;
+    struct split split = {0};
+    struct span inner;
+    decode(&(struct builder){.strings = room}, (struct span){equals < param.end ? equals + 1 : equals, param.end},
+           "a value", &value); /* cannot fail: see is_secret() */
+    if (split_scheme(value, &split, NULL) != DLOCK_OK) return false;
+    if (split_text(value, &split, NULL) != DLOCK_OK || check_path(&split, NULL) != DLOCK_OK)
+        return strchr(value, '@') != NULL;
+    if (split.password.at < split.password.end) return true;
+    while (next_param(&split.query, &inner))
+        if (key_of(inner).end - inner.at > KEY_MAX || has_secret_key(inner)) return true;
+    return false;
+}
+
+/* The parameter is given as it is in a URI that was parsed before, so it can be decoded. */
+static bool is_secret(struct span param) {
+    return has_secret_key(param) || has_secret_uri(param);
 }
 
 static char *put(char *to, struct span part) {
@@ -353,16 +399,11 @@ static char *put(char *to, struct span part) {
 
 static char *put_public_query(char *to, struct span query) {
     char mark = '?';
-    while (query.at < query.end) {
-        const char *end = find_any(query, "&");
-        struct span param = {query.at, end};
-        struct span key = {param.at, find_any(param, "=")};
-        if (end > query.at && !is_secret(key)) {
-            *to++ = mark;
-            to = put(to, param);
-            mark = '&';
-        }
-        query.at = end < query.end ? end + 1 : end;
+    for (struct span param; next_param(&query, &param);) {
+        if (is_secret(param)) continue;
+        *to++ = mark;
+        to = put(to, param);
+        mark = '&';
     }
     return to;
 }
@@ -386,6 +427,8 @@ int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct d
     dlock__uri_free(uri);
     if (!out || size <= strlen(text)) return dlock_fail(err, DLOCK_EINVAL, "no room for the URI without its secrets");
     split_text(text, &split, NULL); /* cannot fail: the URI was parsed before */
+    rc = check_path(&split, err);
+    if (rc != DLOCK_OK) return rc;
     put_public(out, &split, split.user.at < split.user.end);
     /* After an empty user the host list may contain another '@', which is only valid as long as the first '@' ends the
      * user. */

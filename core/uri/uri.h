@@ -27,6 +27,8 @@ struct dlock__uri {
  *   - The authority ends at the first '/' or '?'; the last '@' in it ends the userinfo, so that an '@' in a password
  *     need not be encoded. A '/' or '?' in a password must be encoded: an '@' behind an authority without one is taken
  *     for that mistake and refused, rather than sent to a server as its path.
+ *   - Without an authority, or with an empty one, a path /…:…@… is refused, too: it is a user and a password behind too
+ *     few or too many slashes.
  *   - Parts are decoded once, after splitting; '+' is not decoded. %00, a '%' without two hex digits, unencoded control
  *     characters, and '#' (there are no fragments) are EINVAL. Decoded parts may hold control characters, except hosts,
  *     keys and `prefix`.

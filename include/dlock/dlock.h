@@ -374,9 +374,9 @@ DLOCK_EXPORT int dlock_backends(dlock_each_backend each, void *arg, struct dlock
 DLOCK_EXPORT int dlock_parse_duration(const char *text, int64_t *ms, struct dlock_error *err);
 
 /* Writes `uri` into `out`, of `size` bytes, in a form that others may see: without the password, and without the keys
- * whose values may be secret, which are "auth", and those with "password", "secret" or "token" in their names. A
- * `password_file` stays. A buffer with room for `uri` is large enough. Never blocks. Errors: EINVAL (`uri` is invalid,
- * or `size` is not greater than its length), ENOMEM. */
+ * whose values may be secret, which are "auth", those with "password", "secret" or "token" in their names, and those whose
+ * value is a URI with something secret in it. A `password_file` stays. A buffer with room for `uri` is large enough.
+ * Never blocks. Errors: EINVAL (`uri` is invalid, or `size` is not greater than its length), ENOMEM. */
 DLOCK_EXPORT int dlock_uri_without_secrets(const char *uri, char *out, size_t size, struct dlock_error *err);
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */

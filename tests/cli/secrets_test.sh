@@ -7,10 +7,12 @@ uris=(
     "redis://:$secret@127.0.0.1:1" "redis://user:$secret@127.0.0.1:1/x/y" "redis://:$secret@no-such-host.invalid"
     "redis://:$secret@127.0.0.1:1?nosuchkey=$secret" "redis://:$secret@127.0.0.1:1?lease=$secret"
     "redis://:$secret@127.0.0.1:99999" "redis://:$secret@[::1" "redis://:$secret@h?%zz=$secret" "redis//:$secret@h"
-    "nosuchserver://user:$secret@h" "file://user:$secret@h/x" "file:$work/locks?key=$secret" "://:$secret@h" ":$secret@h"
+    "redis:/user:$secret@h" "redis:///user:$secret@h" "etcd:user:$secret@127.0.0.1"
+    "quorum:?of=redis://u:$secret@h&of=redis://h&of=redis://i" "nosuchserver://user:$secret@h"
+    "file://user:$secret@h/x" "file:$work/locks?key=$secret" "://:$secret@h" ":$secret@h"
 )
 commands=("run s true" "run -v -n s true" "run -w 1 s true" "inspect s" "inspect --json s" "list --json" "break s" "doctor --json"
-    "acquire s" "renew nonsense" "release nonsense")
+    "acquire s" "renew nonsense" "release nonsense" "metrics s" "run --metrics $work/job.prom s true")
 
 describe "from the environment, and from -b"
 for uri in "${uris[@]}"; do
@@ -22,6 +24,8 @@ for uri in "${uris[@]}"; do
         # shellcheck disable=SC2086
         run "$DLOCK" ${command%% *} -b "$uri" ${command#* }
         lacks "$command -b $uri" "$out$err" "$secret"
+        if [ -e "$work/job.prom" ]; then lacks "--metrics, $uri" "$(<"$work/job.prom")" "$secret"; fi
+        rm -f "$work/job.prom"
     done
 done
 
@@ -55,6 +59,7 @@ DLOCK_URI="" shows "" -b "$here"
 DLOCK_URI="redis://user:$secret@h/2?lease=5s" shows "redis://user@h/2?lease=5s" -b "$here"
 DLOCK_URI="postgresql://h/db?password=$secret&schema=a" shows "postgresql://h/db?schema=a" -b "$here"
 DLOCK_URI="zookeeper://h/x?session=5s&auth=digest:user:$secret" shows "zookeeper://h/x?session=5s" -b "$here"
+DLOCK_URI="quorum:?of=redis://u:$secret@h&of=redis://i" shows "quorum:?of=redis://i" -b "$here"
 DLOCK_URI="redis://user@h?password_file=/run/password" shows "redis://user@h?password_file=/run/password" -b "$here"
 DLOCK_URI="redis://:$secret@h" shows "$here" -b "$here" --pass-uri
 shows "$here" -b "$here" --pass-uri

@@ -207,6 +207,9 @@ static void mistakes_are_named_without_their_text(void **state) {
         {"redis://u:" SECRET "?x@h", "%3F"},
         {"redis://u:" SECRET "?x=y@h", "%3F"},
         {"redis://:" SECRET "/@h", "%2F"},
+        {"redis:/u:" SECRET "@h", "two slashes"},
+        {"redis:///u:" SECRET "@h", "two slashes"},
+        {"etcd:/:" SECRET "@h/x?lease=1s", "two slashes"},
         {"redis://u:" SECRET, "port of host 1"},
         {"redis://:" SECRET, "host 1 is empty"},
         {"redis://u:" SECRET "/x", "port of host 1"},
@@ -317,6 +320,11 @@ static void what_is_secret_is_left_out(void **state) {
         {"postgresql:///db?%50assw%6frd=" SECRET, "postgresql:///db"},
         {"zookeeper://a,b:2/x?auth=digest:u:" SECRET "&session=5s&auth=ip:" SECRET "&x",
          "zookeeper://a,b:2/x?session=5s&x"},
+        {"redis://:" SECRET "@/a:b@c", "redis://@/a:b@c"},
+        {"quorum:?of=redis://u:" SECRET "@h&of=redis://u@h&lease=1s&of=redis%3A%2F%2F%3A" SECRET "%40i",
+         "quorum:?of=redis://u@h&lease=1s"},
+        {"quorum:?of=x:?auth=" SECRET "&of=x:/u:" SECRET "@h&of=x:u:" SECRET "@h&prefix=a:b%40",
+         "quorum:?prefix=a:b%40"},
         {"x:?my.Secret=" SECRET "&Api-Token=" SECRET "&author=b", "x:?author=b"},
         {"file:locks", "file:locks"},
         {"file:///a?mode=0660", "file:///a?mode=0660"},
@@ -333,6 +341,8 @@ static void what_is_secret_is_left_out(void **state) {
     }
     struct dlock_error err = {0};
     assert_int_equal(dlock_uri_without_secrets("redis//:" SECRET "@h", (char[64]){0}, 64, &err), DLOCK_EINVAL);
+    assert_null(strstr(err.message, SECRET));
+    assert_int_equal(dlock_uri_without_secrets("redis:u:" SECRET "@h", (char[64]){0}, 64, &err), DLOCK_EINVAL);
     assert_null(strstr(err.message, SECRET));
     assert_int_equal(dlock_uri_without_secrets(NULL, (char[64]){0}, 64, &err), DLOCK_EINVAL);
     assert_int_equal(dlock_uri_without_secrets("file:", NULL, 64, &err), DLOCK_EINVAL);
