@@ -11,13 +11,15 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 enum {
-    EVERY_MS = 5000,          /* time between two writes */
-    LAST_S = 3,               /* longest wait for the last write: the disk may hang */
+    LAST_S = 3,  /* longest wait for the last write: the disk may hang */
+    TRIES = 100, /* how often to ask for the file while another run replaces it: for a second */
+    TRY_EVERY_MS = 10,
     OLD_SIZE_MAX = 256 * 1024 /* bytes of an existing file that are read */
 };
 
@@ -52,20 +54,63 @@ static int replace_file(const struct run_metrics *metrics, const char *text, siz
     return why;
 }
 
-static int write_file(const struct run_metrics *metrics, const struct totals *totals) {
+static int write_text(const struct run_metrics *metrics, const struct totals *all) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return ENOMEM;
-    totals_write(out, totals, &metrics->labels);
+    totals_write(out, all, &metrics->labels);
     int why = fclose(out) == 0 ? replace_file(metrics, text, size) : ENOMEM;
     free(text);
     return why;
 }
 
+/* Opens the file for reading and keeps other runs from replacing it until it is closed. Where that is impossible, or
+ * somebody does not let go of it, it is opened nevertheless. Returns a descriptor, or -1 with errno. */
+static int open_file(const char *path) {
+    const struct timespec pause = {0, TRY_EVERY_MS * 1000000L};
+    for (int left = TRIES;; left--) {
+        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        struct stat ours, named;
+        if (fd < 0) return -1;
+        bool alone = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        bool replaced = fstat(fd, &ours) != 0 || lstat(path, &named) != 0 || ours.st_dev != named.st_dev ||
+                        ours.st_ino != named.st_ino;
+        if ((alone && !replaced) || left == 0) return fd;
+        close(fd);
+        if (!alone) nanosleep(&pause, NULL);
+    }
+}
+
+/* Reads the totals of all runs. Returns 0, an errno, or -1 if `fd` has other things in it. */
+static int read_file(struct run_metrics *metrics, int fd) {
+    char *text = calloc(1, OLD_SIZE_MAX + 1);
+    ssize_t n = text ? read(fd, text, OLD_SIZE_MAX) : -1;
+    int why = n >= 0 ? 0 : errno;
+    if (why == 0 && !totals_are(text)) why = -1;
+    if (why == 0) totals_read(text, &metrics->all, &metrics->labels);
+    free(text);
+    return why;
+}
+
+/* Brings this run's totals into the file. If it is gone, those of earlier runs come from memory. */
+static int write_file(struct run_metrics *metrics, const struct totals *run) {
+    int fd = open_file(metrics->path);
+    if (fd >= 0) read_file(metrics, fd);
+    struct totals all = metrics->all;
+    totals_merge(&all, run, &metrics->told, wall_clock_us());
+    int why = write_text(metrics, &all);
+    if (why == 0) {
+        metrics->all = all;
+        metrics->told = *run;
+    }
+    if (fd >= 0) close(fd);
+    return why;
+}
+
 /* Writes the file. Prints a message for the first of successive failures only. */
-static void write_or_warn(struct run_metrics *metrics, const struct totals *totals) {
-    int why = write_file(metrics, totals);
+static void write_or_warn(struct run_metrics *metrics, const struct totals *run) {
+    int why = write_file(metrics, run);
     if (why != 0 && !metrics->failed) note("cannot write the metrics to \"%s\": %s", metrics->path, strerror(why));
     metrics->failed = why != 0;
 }
@@ -82,19 +127,12 @@ static int read_old(struct run_metrics *metrics) {
     if (lstat(metrics->path, &found) != 0)
         return errno == ENOENT ? STATUS_OK : cannot("read", metrics->path, strerror(errno));
     if (!S_ISREG(found.st_mode)) return cannot("replace", metrics->path, "it is no regular file");
-    char *text = calloc(1, OLD_SIZE_MAX + 1);
-    int fd = open(metrics->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    ssize_t n = fd >= 0 && text ? read(fd, text, OLD_SIZE_MAX) : -1;
-    int why = errno, status = STATUS_OK;
+    int fd = open_file(metrics->path);
+    int why = fd >= 0 ? read_file(metrics, fd) : errno;
     if (fd >= 0) close(fd);
-    if (n < 0)
-        status = cannot("read", metrics->path, strerror(why));
-    else if (!totals_are(text))
-        status = cannot("replace", metrics->path, "what is in it is not from dlock run --metrics; remove it");
-    else
-        totals_read(text, &metrics->before, &metrics->labels);
-    free(text);
-    return status;
+    if (why > 0) return cannot("read", metrics->path, strerror(why));
+    if (why < 0) return cannot("replace", metrics->path, "what is in it is not from dlock run --metrics; remove it");
+    return STATUS_OK;
 }
 
 static int name_things(struct run_metrics *metrics, const char *path, const char *uri, const char *name) {
@@ -114,19 +152,17 @@ int run_metrics_open(struct run_metrics *metrics, const char *path, const char *
     int status = name_things(metrics, path, uri, name);
     if (status == STATUS_OK) status = read_old(metrics);
     if (status != STATUS_OK) return status;
-    struct totals now = metrics->before;
-    now.waiting = true;
+    const struct totals now = {.waiting = true};
     int why = write_file(metrics, &now);
     return why == 0 ? STATUS_OK : cannot("write", path, strerror(why));
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-/* Returns the totals as of now. */
+/* Returns this run's totals as of now. */
 static struct totals look(const struct run_metrics *metrics, dlock_client *client) {
-    struct totals now = metrics->before;
-    struct dlock_stats stats = DLOCK_STATS_INIT;
-    if (client && dlock_client_stats(client, &stats, NULL) == 0) totals_add(&now, &stats);
+    struct totals now = {.stats = DLOCK_STATS_INIT};
+    if (client) dlock_client_stats(client, &now.stats, NULL);
     if (!metrics->lock) return now;
     now.held = dlock_held(metrics->lock);
     now.began_us = metrics->began_us;
@@ -144,7 +180,7 @@ static void *attend(void *arg) {
     do {
         struct totals now = look(metrics, metrics->client);
         write_or_warn(metrics, &now);
-    } while (poll(&end, 1, EVERY_MS) <= 0);
+    } while (poll(&end, 1, TOTALS_EVERY_MS) <= 0);
     if (read(metrics->end_fd, &once, sizeof once) == (ssize_t)sizeof once) write_or_warn(metrics, &metrics->last);
     return NULL;
 }

@@ -1,5 +1,6 @@
 /* `dlock run --metrics FILE`: writes what a run has counted to a file for the textfile collector of node_exporter. The
- * file is always replaced as a whole, so that no reader sees half of it. Once the lock is held, a failure here is only
+ * file is always replaced as a whole, so that no reader sees half of it. Runs of a job that overlap, of which one holds
+ * the lock and others wait or are refused, all count in it: each adds its own to what it reads there. Once the lock is held, a failure here is only
  * a warning. */
 #ifndef DLOCK_CLI_RUN_METRICS_H
 #define DLOCK_CLI_RUN_METRICS_H
@@ -13,12 +14,13 @@ struct run_metrics {
     const char *path; /* the file; NULL: no metrics are wanted, and the functions below do nothing */
     char *temporary;  /* path of the file that is written and then renamed to `path` */
     struct totals_labels labels;
-    struct totals before; /* the totals of earlier runs */
+    struct totals all;    /* what stands in the file, of all runs; as it was when we last wrote or read it */
+    struct totals told;   /* what of this run is in there */
     dlock_client *client; /* NULL until the grant */
     dlock_lock *lock;     /* NULL until the grant */
     int64_t granted_ms;   /* time of the grant, by now_ms() */
     int64_t began_us;     /* time of the grant, by the wall clock */
-    struct totals last;   /* the final totals, which the thread writes before it ends */
+    struct totals last;   /* this run's final totals, which the thread writes before it ends */
     int end_fd;           /* an eventfd that tells the thread to write `last` and to end */
     bool attended;        /* the thread exists */
     bool failed;          /* the last write failed and a message was printed; belongs to the thread while it exists */

@@ -40,8 +40,13 @@ enum { TIMES = sizeof times / sizeof times[0] };
 
 #define WAITS "dlock_wait_seconds"
 #define BUCKET "dlock_wait_seconds_bucket"
+#define WAITING "dlock_run_waiting"
+#define HELD "dlock_run_lock_held"
 #define STATUS "dlock_run_last_exit_status"
 enum { LAST = DLOCK_WAIT_BUCKETS - 1 };
+
+/* After this time without a word from its holder a lock counts as free: that run was killed. */
+#define SILENCE_US (3 * TOTALS_EVERY_MS * INT64_C(1000))
 
 static uint64_t *counter_of(struct totals *totals, size_t i) {
     return (uint64_t *)((char *)totals + counters[i].offset);
@@ -94,8 +99,8 @@ void totals_write(FILE *out, const struct totals *totals, const struct totals_la
         prometheus_number(out, counters[i].family, own, *counter_of(&copy, i));
     }
     write_waits(out, &totals->stats, labels, own);
-    write_gauge(out, "dlock_run_waiting", "Whether a run waits for the lock.", own, totals->waiting);
-    write_gauge(out, "dlock_run_lock_held", "Whether a run holds the lock.", own, totals->held);
+    write_gauge(out, WAITING, "Whether a run waits for the lock.", own, totals->waiting);
+    write_gauge(out, HELD, "Whether a run holds the lock.", own, totals->held);
     for (size_t i = 0; i < TIMES; i++) {
         if (*time_of(&copy, i) == 0) continue;
         prometheus_family(out, times[i].family, "gauge", times[i].help);
@@ -150,6 +155,8 @@ void totals_read(const char *text, struct totals *totals, const struct totals_la
     for (size_t i = 0; i < COUNTERS; i++) *counter_of(totals, i) = find_number(text, counters[i].family, own);
     for (size_t i = 0; i < TIMES; i++) *time_of(totals, i) = find_us(text, times[i].family, own);
     read_waits(text, &totals->stats, labels, own);
+    totals->waiting = find_number(text, WAITING, own) != 0;
+    totals->held = find_number(text, HELD, own) != 0;
     totals->ended = find(text, STATUS, own) != NULL;
     totals->status = (int)(find_number(text, STATUS, own) & 0xff);
 }
@@ -159,12 +166,30 @@ bool totals_are(const char *text) {
     return !*text || strncmp(text, first, strlen(first)) == 0;
 }
 
-void totals_add(struct totals *totals, const struct dlock_stats *stats) {
-    totals->stats.grants += stats->grants;
-    totals->stats.losses += stats->losses;
-    totals->stats.renewals += stats->renewals;
-    totals->stats.renewal_failures += stats->renewal_failures;
-    totals->stats.reconnects += stats->reconnects;
-    totals->stats.wait_us += stats->wait_us;
-    for (size_t i = 0; i < DLOCK_WAIT_BUCKETS; i++) totals->stats.wait_counts[i] += stats->wait_counts[i];
+/* ---- runs at the same time --------------------------------------------------------------------------------------- */
+
+static void add_counters(struct totals *all, const struct totals *run, const struct totals *told) {
+    struct totals now = *run, before = *told;
+    for (size_t i = 0; i < COUNTERS; i++) *counter_of(all, i) += *counter_of(&now, i) - *counter_of(&before, i);
+    all->stats.wait_us += now.stats.wait_us - before.stats.wait_us;
+    for (size_t i = 0; i < DLOCK_WAIT_BUCKETS; i++)
+        all->stats.wait_counts[i] += now.stats.wait_counts[i] - before.stats.wait_counts[i];
+}
+
+void totals_merge(struct totals *all, const struct totals *run, const struct totals *told, int64_t now_us) {
+    add_counters(all, run, told);
+    if (run->waiting != told->waiting) all->waiting = run->waiting;
+    if (all->began_us + all->duration_us + SILENCE_US < now_us) all->held = false;
+    if (run->began_us == 0) return; /* it has not had the lock */
+    /* A grant in the future is one from before the clock was set back. */
+    const bool later = all->began_us > run->began_us && all->began_us <= now_us; /* than ours is the grant of another */
+    if (run->ended && (!later || all->held)) {
+        all->ended = true;
+        all->status = run->status;
+    }
+    if (run->succeeded_us > all->succeeded_us) all->succeeded_us = run->succeeded_us;
+    if (later && (all->held || !run->held)) return;
+    all->held = run->held;
+    all->began_us = run->began_us;
+    all->duration_us = run->duration_us;
 }

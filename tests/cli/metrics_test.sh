@@ -104,6 +104,51 @@ printf '# HELP dlock_acquires_total \ndlock_acquires_total{server="%s",name="job
 run "$DLOCK" run --metrics "$file" job -- true
 equal "a damaged file does no harm" "$status $err" "0 "
 
+describe "run --metrics: runs of a job at the same time"
+rm "$file"
+# shellcheck disable=SC2016
+step='until [ -e "$1" ]; do sleep 0.05; done; exit "$2"'
+begin "$DLOCK" run --metrics "$file" job -- sh -c "$step" sh "$work/next" 3
+first=$pid
+within 10 "it is held" shows dlock_run_lock_held 1
+run "$DLOCK" run -n -E 0 --metrics "$file" job -- true
+run "$DLOCK" run -n -E 0 --metrics "$file" job -- true
+equal "two were refused, and it is held" "$status $(read_file dlock_acquire_failures_total) $(read_file dlock_run_lock_held)" "0 2 1"
+before=$(read_file dlock_run_duration_seconds)
+longer() { [ "$(read_file dlock_run_duration_seconds)" != "$before" ]; }
+within 20 "its holder writes again" longer
+equal "they are still counted" "$(read_file dlock_acquires_total) $(read_file dlock_acquire_failures_total) $(read_file dlock_run_lock_held)" "1 2 1"
+begin "$DLOCK" run --metrics "$file" job -- sh -c "$step" sh "$work/last" 5
+second=$pid
+within 10 "one waits" shows dlock_run_waiting 1
+begin "$DLOCK" run -w 0.3 --metrics "$file" job -- true
+ended "$pid"
+equal "one has waited in vain" "$status $(read_file dlock_acquire_failures_total) $(read_file dlock_wait_seconds_count)" "1 3 1"
+touch "$work/next"
+ended "$first"
+within 10 "the next one has it" shows dlock_acquires_total 2
+equal "the end of the first does not make it free" "$status $(read_file dlock_run_lock_held) $(read_file dlock_run_last_exit_status)" "3 1 3"
+touch "$work/last"
+ended "$second"
+sound read_file
+equal "all are counted" "$status $(read_file dlock_acquires_total) $(read_file dlock_acquire_failures_total) $(read_file dlock_wait_seconds_count)" "5 2 3 2"
+equal "the end" "$(read_file dlock_run_lock_held) $(read_file dlock_run_waiting) $(read_file dlock_run_last_exit_status)" "0 0 5"
+many=()
+for i in {1..20}; do
+    "$DLOCK" run -p 20 --metrics "$file" permits -- true 2>>"$work/many.err" &
+    many+=("$!")
+done
+wait "${many[@]}"
+equal "twenty at once, of one file" "$(read_file dlock_acquires_total,name=permits) $(<"$work/many.err")" "20 "
+equal "and nothing is left beside it" "$(echo "$file"*)" "$file"
+sed 's/^\(dlock_run_lock_held{.*} \).*/\11/; s/^\(dlock_run_start_time_seconds{.*} \).*/\11000/' "$file" >"$work/killed"
+mv "$work/killed" "$file"
+equal "a run that was killed" "$(read_file dlock_run_lock_held)" 1
+hold permits
+run "$DLOCK" run -n -E 0 --metrics "$file" permits -- true
+equal "does not hold it for ever" "$status $(read_file dlock_run_lock_held)" "0 0"
+kill "$pid"
+
 describe "run --metrics: what cannot be written is said before the lock is asked for"
 refuses() { # MESSAGE FILE
     run "$DLOCK" run --metrics "$2" job -- touch "$work/ran"
