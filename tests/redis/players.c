@@ -39,7 +39,7 @@ int try_lock(const char *uri, const char *name, struct dlock_error *err) {
 static struct player {
     dlock_client *client;
     dlock_lock *lock;
-    atomic_int turns;
+    atomic_int turns, refusal; /* refusal: of its last attempt that failed */
     pthread_t thread;
 } player[PLAYERS + LATE], stranger;
 
@@ -61,6 +61,7 @@ static void *play(void *arg) {
     while (play_on) {
         int rc = dlock_acquire(self->lock, 1000, NULL);
         if (rc != 0) {
+            self->refusal = rc;
             if (rc != DLOCK_ETIMEDOUT && rc != DLOCK_EUNAVAILABLE && rc != DLOCK_ENOTREADY) odd = rc;
             continue;
         }
@@ -122,7 +123,7 @@ static void await_turns(int first) {
     for (int i = first; i < players; i++) before[i] = player[i].turns;
     for (int i = first; i < players; i++)
         for (int64_t until = now_ms() + CHANGE_MS; player[i].turns == before[i]; sleep_ms(5))
-            if (now_ms() > until) fail_msg("%d had no turn", i);
+            if (now_ms() > until) fail_msg("%d had no turn: %s", i, dlock_strerror(player[i].refusal));
 }
 
 void players_await_turns(void) {

@@ -32,6 +32,7 @@ struct pair {
     struct chunk *first[2]; /* to each of them */
     bool ended[2];          /* this side sends no more */
     bool mute, spoke;       /* spoke: the client sent the last bytes */
+    bool known;             /* to the server, which has had bytes of it */
     bool lost;              /* has lost an answer */
     int spared;             /* answers that could not be lost yet */
     bool seen, doomed;      /* seen, doomed: set by relay->look; a doomed pair ends instead of the next answer */
@@ -181,6 +182,13 @@ static bool heard(const struct relay *relay, const struct pair *pair, int side) 
     return !pair->mute && !pair->ended[side] && !relay->held[!side];
 }
 
+/* A client that could not reach the server, and has given up: a slot that nobody needs. Clients that try again and again
+ * would use up all of them. */
+static bool is_given_up(const struct pair *pair) {
+    struct pollfd client = {pair->fd[0], POLLRDHUP, 0};
+    return pair->mute && !pair->known && pair->fd[0] >= 0 && poll(&client, 1, 0) > 0;
+}
+
 /* Passes on what is due. */
 static void pass(const struct relay *relay, struct pair *pair, size_t side) {
     while (pair->first[side] && pair->first[side]->due_ms <= now_ms()) {
@@ -188,6 +196,7 @@ static void pass(const struct relay *relay, struct pair *pair, size_t side) {
         size_t left = chunk->size - chunk->sent, size = relay->dribble && left > DROP ? DROP : left;
         ssize_t n = send(pair->fd[side], chunk->bytes + chunk->sent, size, MSG_NOSIGNAL);
         if (n > 0) chunk->sent += (size_t)n;
+        if (n > 0 && side == 1) pair->known = true;
         if (relay->dribble) chunk->due_ms = now_ms() + 1;
         if (n > 0 && chunk->sent < chunk->size) continue;
         pair->first[side] = chunk->next; /* sent, or the other side is gone, as the next recv() shows */
@@ -205,6 +214,7 @@ static int prepare(const struct relay *relay, struct pollfd *fds) {
             if (!pair->mute && pair->first[side] && pair->first[side]->due_ms < due_ms)
                 due_ms = pair->first[side]->due_ms;
         }
+        if (pair->mute && !pair->known) fds[2 * i] = (struct pollfd){pair->fd[0], POLLRDHUP, 0};
     }
     fds[2 * PAIRS] = (struct pollfd){relay->listener, POLLIN, 0};
     fds[2 * PAIRS + 1] = (struct pollfd){relay->kick[0], POLLIN, 0};
@@ -225,6 +235,7 @@ static void *run(void *arg) {
         pthread_mutex_lock(&relay->mutex);
         for (size_t i = 0; i < PAIRS; i++) {
             struct pair *pair = &relay->pairs[i];
+            if (is_given_up(pair)) pair_close(pair);
             for (int side = 0; side < 2; side++)
                 if (heard(relay, pair, side) && pair->fd[side] >= 0 && fds[2 * i + (size_t)side].revents)
                     take(relay, pair, side);
