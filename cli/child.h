@@ -21,7 +21,7 @@ struct child_gate {
 /* Turns PR_SET_CHILD_SUBREAPER on or off: while it is on, orphaned descendants become our children. Returns the setting
  * before the call. It is on while the guardian starts: the guardian becomes our child and is reaped before we end,
  * although the first process of a container may reap nobody. It is off again before the command runs: the orphans of
- * the command are not ours. */
+ * the command are not ours, unless we are that first process. */
 bool child_adopt(bool on);
 
 /* Forks the process that is to execute the command, and returns its pid, which is also its process group. The child
@@ -46,6 +46,10 @@ bool child_ended(pid_t child, int *sig);
 
 /* Returns the signal that stopped the child since the last call, or 0. */
 int child_stopped(pid_t child);
+
+/* Reaps those of our children that are neither `child` nor the guardian, which the library reaps: orphans that came to
+ * us because this process is the first one of a container, and that nobody else would reap. */
+void child_reap_orphans(pid_t child);
 
 /* Waits for the child's end and reaps it. Returns its status as a shell shows it: 128 + n for death by signal n. */
 int child_reap(pid_t child);

@@ -1,5 +1,6 @@
 #include "hold.h"
 
+#include "child.h"
 #include "cli.h"
 #include "holders.h"
 #include "job_control.h"
@@ -57,7 +58,9 @@ static void hear_signals(struct hold *hold) {
     for (int sig; (sig = signals_next(hold->plan->command->signals)) != 0;) {
         if (sig == SIGTSTP)
             job_tell(hold->plan->command->job, JOB_STOP); /* the job process stops; we go on holding the lock */
-        else if (sig != SIGCHLD && sig != SIGCONT && !hold->sig)
+        else if (sig == SIGCHLD)
+            child_reap_orphans(0); /* the command is reaped already */
+        else if (sig != SIGCONT && !hold->sig)
             hold->sig = sig;
     }
 }

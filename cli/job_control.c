@@ -1,5 +1,6 @@
 #include "job_control.h"
 
+#include "child.h"
 #include "cli.h"
 
 #include <poll.h>
@@ -75,7 +76,10 @@ static void hear_signals(struct job *job) {
             kill(job->supervisor, sig);
             continue;
         }
-        if (waitpid(job->supervisor, &wait_status, WNOHANG) != job->supervisor) continue;
+        if (waitpid(job->supervisor, &wait_status, WNOHANG) != job->supervisor) {
+            child_reap_orphans(job->supervisor);
+            continue;
+        }
         while (job->supervisor_fd >= 0) hear_supervisor(job); /* what it sent before it ended */
         follow_supervisor(job, wait_status);
     }

@@ -166,6 +166,7 @@ static bool hear_signals(struct supervision *supervision) {
         }
         if (child_ended(child, &supervision->fatal_signal)) return true;
         hear_stop(supervision);
+        child_reap_orphans(child);
     }
     return false;
 }

@@ -55,6 +55,42 @@ run "$DLOCK" run -n s true
 equal "free again" "$status" 0
 kill "$(<"$work/left")" || fail "what it left behind lives"
 
+describe "as the first process of a container it reaps the orphans"
+first() { exec python3 -c 'import ctypes, os, sys
+ctypes.CDLL(None).prctl(36, 1) # PR_SET_CHILD_SUBREAPER: orphans come to us, as they do to process 1
+os.execv(sys.argv[1], sys.argv[1:])' "$@"; }
+zombies() { ps -o stat= --ppid "$1" | grep -c '^Z'; }
+leaves_none() { [ "$(zombies "$1")" = 0 ]; }
+# shellcheck disable=SC2016
+orphans='for i in 1 2 3; do (setsid true &); (sleep 0.1 &); done; echo $PPID; exec sleep "$0"'
+first "$DLOCK" run s -- sh -c "$orphans" 1000 >"$work/parent" &
+pid=$!
+started+=("$pid")
+within 10 "it runs" written "$work/parent"
+sleep 0.3
+within 10 "no zombie stays" leaves_none "$(<"$work/parent")"
+is_held s || fail "the command goes on"
+kill "$pid"
+ended "$pid"
+equal "and its status is its own" "$status" 143
+if "$DLOCK" backends --json | grep -q '"name": "redis"'; then
+    here=$DLOCK_URI
+    use_redis
+    first "$DLOCK" run s -- sh -c "$orphans" 1000 >"$work/parent" &
+    pid=$!
+    started+=("$pid")
+    within 10 "it runs" has_waiters s 0
+    guardian=$(pgrep -P "$pid" dlock-guardian)
+    sleep 0.3
+    within 10 "no zombie stays beside the guardian" leaves_none "$pid"
+    kill -0 "$guardian" || fail "the guardian is spared"
+    kill "$pid"
+    ended "$pid"
+    equal "and the end is as ever" "$status" 143
+    stop_redis
+    DLOCK_URI=$here
+fi
+
 describe "one at a time"
 echo 0 >"$work/counter"
 for _ in 1 2 3 4; do
