@@ -5,9 +5,10 @@
  * and so that readers and holders of permits, or of permits with different limits, do not hold the name at the same
  * time.
  *
- * A claim that finds the file locked marks that it waits, if inotify can wake it, and tries once more. A holder looks
- * for that mark after it has unlocked the file, so one of the two sees the other. A writer that asks again because of
- * readers locks the gate, which keeps new readers out, and so does not starve; a single try keeps nobody out.
+ * A claim that finds the file locked joins the line of waiters (line.c), if inotify can wake it, and tries once more. A
+ * holder looks at the line after it has unlocked the file, so one of the two sees the other. A writer that asks again
+ * because of readers locks the gate, which keeps new readers out, and so does not starve; a single try keeps nobody
+ * out.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -260,12 +261,10 @@ static int try_to_lock(struct attempt *a, int timeout_ms) {
 static int try_once(struct attempt *a, int timeout_ms) {
     int rc = a->fd >= 0 ? 0 : open_lock_file(a);
     if (rc != 0) return rc;
-    rc = try_to_lock(a, timeout_ms);
-    if (rc == DLOCK_EBUSY && !(entry_of(a)->flags & FILE_WAITING) && file_has_inotify(a->conn) &&
-        file_byte_lock(a->fd, false, FILE_WAITS)) {
-        entry_of(a)->flags |= FILE_WAITING;
-        rc = try_to_lock(a, timeout_ms);
-    }
+    bool woken = file_was_woken(a->conn, a->claim->state[FILE_STATE_SEEN]);
+    a->soon = a->claim->mode == DLOCK_EXCLUSIVE && file_line_yields(a->conn, a->fd, woken);
+    rc = a->soon ? DLOCK_EBUSY : try_to_lock(a, timeout_ms);
+    if (rc == DLOCK_EBUSY && !a->soon && file_line_join(a->conn, a->fd)) rc = try_to_lock(a, timeout_ms);
     if (rc != 0 && rc != DLOCK_EBUSY && rc != IN_USE) return rc;
     int named = file_check_named(a->conn, a->claim, a->fd, a->file);
     if (named < 0) return file_fail(a->err, errno, "cannot look at the lock file", a->conn->path, a->file);
@@ -277,8 +276,9 @@ static int try_once(struct attempt *a, int timeout_ms) {
 /* Ends the byte locks and flags that were for the wait only. */
 static void end_wait(struct attempt *a) {
     struct file_fd *entry = entry_of(a);
-    if (entry->flags & (FILE_WAITING | FILE_GATED)) file_byte_unlock(a->fd, FILE_GATE, FILE_WAITS - FILE_GATE + 1);
-    entry->flags &= ~(unsigned)(FILE_WAITING | FILE_GATED | FILE_ASKED);
+    if (entry->flags & FILE_GATED) file_byte_unlock(a->fd, FILE_GATE, 1);
+    file_line_leave(a->conn, a->fd);
+    entry->flags &= ~(unsigned)(FILE_GATED | FILE_ASKED | FILE_YIELDED);
 }
 
 static int attempt(struct attempt *a, int timeout_ms) {

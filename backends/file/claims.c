@@ -29,7 +29,7 @@ static int downgrade(struct file_conn *conn, struct dlock_claim *claim, int fd, 
         file_byte_unlock(fd, FILE_LINGERS, 1);
         entry->flags &= ~(unsigned)FILE_LINGERING;
     }
-    if (file_byte_locked(fd, FILE_WAITS, 1) >= 0) (void)!file_wake_others(conn, file);
+    if (file_line_waits(fd)) (void)!file_wake_others(conn, file);
     return rc == 0 ? 0 : DLOCK_EUNAVAILABLE;
 }
 
@@ -89,7 +89,8 @@ static int release(struct file_conn *conn, struct dlock_claim *claim) {
     if (held && atomic_load(&entry->seat) == 0) erase_token(conn, claim, fd);
     file_linger_end(conn, fd);
     file_fd_unlock(&conn->fds, fd);
-    wake = wake && file_byte_locked(fd, FILE_WAITS, 1) >= 0;
+    wake = wake && file_line_waits(fd);
+    file_line_released(entry, held && wake);
     if (!wake) claim->retry_ms = 0;
     if (wake && !file_wake_others(conn, file))
         file_fd_close(&conn->fds, fd); /* this close may wake the waiters instead */

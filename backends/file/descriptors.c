@@ -49,7 +49,8 @@ int file_fd_keep(struct file_descriptors *fds, int fd) {
     (void)atomic_exchange(&entry->owner, TAKEN);
     atomic_store(&entry->seat, 0);
     entry->flags = 0;
-    entry->version = 0;
+    entry->version = entry->passes_ms = entry->passed = 0;
+    entry->turns = 0;
     return fd;
 }
 

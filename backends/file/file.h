@@ -17,6 +17,7 @@
  *   file
  *   acquire  claims
  *   directory  grant  break  inspect  check
+ *   line
  *   cache  seats  identity  inotify  rights
  *   descriptors  holder
  *   byte_locks  record  names  errors
@@ -47,7 +48,8 @@ enum file_fd_flags {
     FILE_LINGERING = 4,
     FILE_SEATED = 8,
     FILE_ASKED = 16, /* no byte lock: the claim has asked before */
-    FILE_BREAKING = 32
+    FILE_BREAKING = 32,
+    FILE_YIELDED = 64 /* no byte lock: the claim has left a turn to others */
 };
 
 /* One descriptor. All members but `owner` and `seat` belong to the thread that has taken it. */
@@ -56,6 +58,15 @@ struct file_fd {
     atomic_uint seat;            /* 1 + its place in the file's list of readers or permits; 0: none */
     unsigned flags;              /* enum file_fd_flags */
     int64_t version;             /* time stamp of the directory when the file was found under its name; 0: unknown */
+    /* line.c; all but `ticket` and `fence` are kept while the descriptor is open */
+    int64_t ticket;    /* FILE_WAITING: the byte that it has locked */
+    int64_t line_at;   /* waiters before this byte did not take their turns: nothing is left to them … */
+    int64_t passes_ms; /* … until then; 0: to all */
+    int64_t passed;    /* FILE_WAITING: becomes line_at with the grant; 0: none */
+    uint64_t fence;    /* FILE_YIELDED: the file's at that time */
+    int64_t yields_ms; /* FILE_YIELDED: until when */
+    unsigned yields;   /* … and how often that was put off, in this turn */
+    unsigned turns;    /* grants in a row without a wait, while others waited */
 };
 
 /* Every descriptor of a connection, in a table that other threads and forked children can read at any time. */
@@ -198,12 +209,13 @@ bool file_cache_drop(struct file_conn *conn);
 #define FILE_BYTES (INT64_C(1) << 60)
 #define FILE_TURN FILE_BYTES                     /* exclusive: a reader or a holder of a permit takes its seat */
 #define FILE_GATE (FILE_BYTES + 1)               /* exclusive: a writer waits for readers; new readers stay out */
-#define FILE_WAITS (FILE_BYTES + 2)              /* shared: a claim waits to be woken */
 #define FILE_LINGERS (FILE_BYTES + 3)            /* exclusive: the holder wants to be told of waiters */
 #define FILE_BREAKS (FILE_BYTES + 4)             /* exclusive: the lock is being broken */
 #define FILE_SEATS (INT64_C(1) << 32)            /* number of bytes in each of the two ranges below */
 #define FILE_READERS (FILE_BYTES + FILE_SEATS)   /* exclusive, one byte for each reader's seat */
 #define FILE_PERMITS (FILE_READERS + FILE_SEATS) /* exclusive, one byte for each permit's seat */
+#define FILE_LINE (INT64_C(1) << 61)             /* exclusive, one byte for each claim that waits to be woken */
+#define FILE_LINE_SIZE FILE_LINE
 
 /* Locks a byte, shared or exclusively, without waiting. False, with errno, if another descriptor has locked it. */
 bool file_byte_lock(int fd, bool exclusive, int64_t at);
@@ -220,6 +232,25 @@ int64_t file_byte_locked_first(int fd, int64_t at, int64_t n);
 /* Takes one of the first `limit` seats in the range for the descriptor, and notes it in the entry. False if none is
  * free, or none was found in a reasonable time among thousands. The caller has FILE_TURN or the exclusive flock(2). */
 bool file_seat(struct file_descriptors *fds, int fd, int64_t range, uint32_t limit);
+
+/* ---- line.c ------------------------------------------------------------------------------------------------------ */
+
+/* True if another descriptor of the file waits. */
+bool file_line_waits(int fd);
+
+/* Makes the claim of a taken descriptor wait, behind all that wait already. False if it does, or if inotify does not
+ * wake this connection. */
+bool file_line_join(struct file_conn *conn, int fd);
+
+/* Ends the wait of a claim that was granted. */
+void file_line_leave(struct file_conn *conn, int fd);
+
+/* True if an exclusive claim has to leave this turn to another one that waits, and ask again soon. `woken`: there was an
+ * event since it asked last. */
+bool file_line_yields(struct file_conn *conn, int fd, bool woken);
+
+/* Notes a release, and whether others waited for it. */
+void file_line_released(struct file_fd *entry, bool waits);
 
 /* ---- names.c: lock names and file names -------------------------------------------------------------------------- */
 
@@ -317,8 +348,11 @@ enum { FILE_SOON_MS = 10 }; /* first pause before asking again about changes tha
 int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err);
 int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 
-/* True if inotify wakes this connection, so that its waiters have to lock FILE_WAITS. */
+/* True if inotify wakes this connection, so that its waiters have to join the line. */
 bool file_has_inotify(const struct file_conn *conn);
+
+/* True if there was an event since file_retry_ms() wrote `seen`. */
+bool file_was_woken(const struct file_conn *conn, uint64_t seen);
 
 /* Returns when a claim that found its file locked should ask again, in ms; -1: the core polls. `seen` is a word of
  * the claim's state, 0 at first; `fd` is its descriptor, -1: none. */

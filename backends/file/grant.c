@@ -10,7 +10,7 @@ void file_linger(struct file_conn *conn, int fd) {
     if (!file_has_inotify(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
     file_fd_at(&conn->fds, fd)->flags |= FILE_LINGERING;
     atomic_fetch_add(&conn->lingering, 1);
-    if (file_byte_locked(fd, FILE_WAITS, 1) >= 0) file_tell_wanted(fd);
+    if (file_line_waits(fd)) file_tell_wanted(fd);
 }
 
 void file_linger_end(struct file_conn *conn, int fd) {

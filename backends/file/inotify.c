@@ -1,7 +1,7 @@
 /* Wake-ups, from one inotify watch on the directory.
  *
  * At the end of a lock its holder closes a descriptor of the file, which makes an event. flock(1) closes the one with
- * the lock; dlock, if a waiter has locked FILE_WAITS, opens and closes one for this purpose only; the kernel closes
+ * the lock; dlock, if a claim waits in the line (line.c), opens and closes one for this purpose only; the kernel closes
  * those of a killed process. Unlinking and renaming wake waiters, too, since they then have the wrong file. There is no
  * event when another program unlocks without closing (flock -u): so waiters ask often while such a program is the
  * holder, and from time to time in any case.
@@ -54,6 +54,10 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
 
 bool file_has_inotify(const struct file_conn *conn) {
     return atomic_load(&conn->listening) == FILE_INOTIFY;
+}
+
+bool file_was_woken(const struct file_conn *conn, uint64_t seen) {
+    return seen >> LOOKS_BITS != atomic_load(&conn->events);
 }
 
 /* The kernel reports a close before it ends the lock: an instant earlier, or more if the closing process has to wait

@@ -10,7 +10,7 @@
     X(calls)      \
     X(names)      \
     X(records)    \
-    X(directory) X(rights) X(check) X(inspect) X(wake) X(break) X(flock) X(fork) X(threads)
+    X(directory) X(rights) X(check) X(inspect) X(wake) X(line) X(break) X(flock) X(fork) X(threads)
 
 #define DECLARE(group) int group##_tests(void);
 GROUPS(DECLARE)

@@ -65,7 +65,7 @@ static void *watch(void *arg) {
         poll(&readable, 1, 20);
         while (FILE_BACKEND->wake(crowd->conn, &wake, &err) == 1)
             if (wake.kind != DLOCK_WAKE_LOOK) crowd->failures++;
-        if (FILE_BACKEND->list(crowd->conn, "", cursor, ignore, NULL, 1000, &err) != 0) crowd->failures++;
+        if (FILE_BACKEND->list(crowd->conn, "", cursor, ignore, NULL, 1000, &err) < 0) crowd->failures++; /* 1: more */
     }
     return NULL;
 }
