@@ -47,6 +47,8 @@ struct timer {
 struct task {
     bool used, foreign; /* foreign: the test's own */
     pid_t tid;          /* 0: not running yet */
+    int status;         /* the file that tells how it is, open from the first look to its end; -1: none */
+    pid_t looker;       /* the process that opened it: a child has none of these threads */
     unsigned long switches;
 };
 
@@ -243,7 +245,7 @@ static struct task *task_claim(bool foreign) {
     for (size_t i = 0; i < MAX_THREADS && !task; i++)
         if (!tasks[i].used) task = &tasks[i];
     if (!task) fail("too many threads");
-    *task = (struct task){.used = true, .foreign = foreign};
+    *task = (struct task){.used = true, .foreign = foreign, .status = -1};
     if (!foreign) threads_started++;
     pthread_mutex_unlock(&guard);
     return task;
@@ -344,16 +346,26 @@ void fake_env_reset(uint64_t seed) {
     pthread_mutex_unlock(&guard);
 }
 
-/* Reads what the kernel knows of a thread. False when it is gone. */
-static bool task_look(pid_t tid, char *state, unsigned long *switches) {
-    char path[64], text[4096];
+static void status_open(struct task *task) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)task->tid);
+    task->status = open(path, O_RDONLY | O_CLOEXEC);
+    task->looker = getpid();
+}
+
+/* Reads what the kernel knows of a thread. False when it is gone. A test does so a hundred thousand times, hence without
+ * stdio, and from a file that stays open. */
+static bool task_look(struct task *task, char *state, unsigned long *switches) {
+    char text[4096];
     *state = '?';
     *switches = 0;
-    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)tid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC); /* without stdio: a test does so a hundred thousand times */
-    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0) close(fd);
-    if (n <= 0) return false;
+    if (task->status < 0) status_open(task);
+    ssize_t n = task->looker == getpid() ? pread(task->status, text, sizeof text - 1, 0) : -1;
+    if (n <= 0) {
+        if (task->status >= 0) close(task->status);
+        task->status = -1;
+        return false;
+    }
     text[n] = '\0';
     const char *line = strstr(text, "\nState:"), *count = strstr(text, "\nvoluntary_ctxt_switches:");
     if (!line || !count) fail("/proc does not tell how a thread is");
@@ -375,7 +387,7 @@ static bool tasks_unchanged(void) {
         if (!task->used) continue;
         if (task->tid == 0) {
             same = false;
-        } else if (!task_look(task->tid, &state, &switches)) {
+        } else if (!task_look(task, &state, &switches)) {
             task->used = false;
             same = false;
         } else {
@@ -408,7 +420,7 @@ static void complain(void) {
         char state;
         unsigned long switches;
         if (!tasks[i].used) continue;
-        task_look(tasks[i].tid, &state, &switches);
+        task_look(&tasks[i], &state, &switches);
         fprintf(stderr, "  thread %d%s: state %c, %lu context switches\n", (int)tasks[i].tid,
                 tasks[i].foreign ? " (the test's)" : "", state, switches);
     }
