@@ -26,11 +26,13 @@
 --                     plus 2 if no connection of the caller's client is subscribed, which therefore waits in vain
 --          or a string: the lock is in use in another way: a word `dlock:permits:<limit>`, or empty for a lock
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
+local prefix = '{' .. key .. '}:dlock:'
+local queue, fence_key = prefix .. 'queue', prefix .. 'fence'
+local waiting = call('ZCARD', queue)
 
 -- The most frequent case: an exclusive lock that is free and has no waiters.
-if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
+if (not ARGV[4] or kind == '' and ARGV[5] == '1') and waiting == 0 then
     local counts = (how == '' or how == 'w') and #ARGV[2] < 6
-    local fence_key = '{' .. key .. '}:dlock:fence'
     local last, time = not counts and call('GET', fence_key), nil
     if not last and not counts and not string.find(how, 'c', 1, true) then
         local age_ms = string.match(how, 'm(%d+)')
@@ -59,17 +61,14 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and call('EXISTS', '{' .. key 
     end
 end
 
-local now, clock, is_ours, head, _, say, joint, allowed, late = dofile('library.lua')
-local held, lease, now_ms = call('GET', key), tonumber(ARGV[2]), string.sub(clock, 1, 13)
-local prefix = '{' .. key .. '}:dlock:'
-local queue, waiters, fence_key = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence'
+local waiters = prefix .. 'waiters'
 
--- Puts the caller into the queue if it wants to wait. Returns its position, and 2 if no connection of its client is
--- subscribed.
-local function line_up()
+-- Puts the caller into the queue if it wants to wait; `clock` is the server's, as a string of 16 digits, and `length`
+-- the queue's, if known. Returns the caller's position, and 2 if no connection of its client is subscribed.
+local function line_up(clock, length)
     if string.byte(how) ~= 119 then return -1, 0 end
     local last_one = call('ZRANGE', queue, '-1', '-1', 'WITHSCORES')
-    local place = (last_one[2] or 0) + 1
+    local place, now_ms = (last_one[2] or 0) + 1, string.sub(clock, 1, 13)
     call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
     local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
     -- The first waiter, one in a hundred after it, and each one that asks again, as all long waits do, extend the life
@@ -80,23 +79,32 @@ local function line_up()
     end
     local asks = not new or string.byte(how, -1) == 104
     local unheard = asks and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(token, 1, 24))[2] == 0
-    return call('ZRANK', queue, token), unheard and 2 or 0
+    return new and length or call('ZRANK', queue, token), unheard and 2 or 0
 end
 
 -- True if the exclusive holder lingers, and so has to be told of other clients that ask.
-local function lingers()
-    return string.sub(call('GET', fence_key) or '', -1) == ' '
+local function lingers(fence)
+    return string.byte(fence or '', -1) == 32
 end
 
--- The most frequent of the other cases: a client of dlock holds the lock exclusively, so nothing can be granted.
-if held and held ~= token and is_ours(held) then
+-- The most frequent of the other cases: a client of dlock holds the lock exclusively, so nothing can be granted. It
+-- needs nothing of the library.
+local both = call('MGET', key, fence_key)
+local held, _, dot = both[1], string.find(both[1] or '', '^%x*%.')
+if dot == 25 and held ~= token then
     if #kind > 1 and kind ~= 'dlock:shared' then return '' end
-    local position, unheard = line_up()
+    local time = call('TIME')
+    local position, unheard = line_up(time[1] .. string.sub('00000' .. time[2], -6), waiting)
     -- If the holder belongs to another client, it is told that the caller was refused.
-    if string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then say('wanted', held) end
-    return { now, 0, position, call('PTTL', key), 1 + unheard }
+    if lingers(both[2]) and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) then
+        redis.pcall('PUBLISH', 'dlock:' .. string.sub(held, 1, 24), 'wanted ' .. key)
+    end
+    return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard }
 end
 
+local now, clock, is_ours, head, _, say, joint, allowed, late = dofile('library.lua')
+local lease, now_ms = tonumber(ARGV[2]), string.sub(clock, 1, 13)
+held = held or call('GET', key)
 local lock = joint(held)
 local limit_of, may_grant, held_jointly = lock.limit_of, allowed(ARGV[5]), lock.is_held()
 local life = 3 * tonumber(ARGV[6] or '600000')
@@ -107,7 +115,7 @@ if held == token and (may_grant or call('PTTL', key) > late(lease)) then
     call('PEXPIRE', fence_key, lease + life)
     local fence = lock.last_fence()
     if fence == 0 then fence = lock.take(token, ARGV[2], kind) end
-    if kind == ' ' and not lingers() then
+    if kind == ' ' and not lingers(call('GET', fence_key)) then
         call('SET', fence_key, string.format('%.0f', fence) .. kind, 'PX', lease + life)
     end
     return { now, fence, 0, lease, 1 }
@@ -143,7 +151,7 @@ if may_grant and not tired and left_free == 0 and (not held or held_jointly) the
     held = lock.held
 end
 
-local position, unheard = line_up()
+local position, unheard = line_up(clock)
 local remaining = call('PTTL', key)
 if tired or left_free > 0 then return { now, 0, position, left_free, 1 + unheard } end
 if not may_grant and lock.room(kind) then
@@ -159,5 +167,7 @@ elseif held and limit_of(held) then
     end
 end
 local by_us = held and is_ours(held)
-if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers() then say('wanted', held) end
+if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers(call('GET', fence_key)) then
+    say('wanted', held)
+end
 return { now, 0, position, remaining, ((by_us or lock.is_held()) and 1 or 0) + unheard }

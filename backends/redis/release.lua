@@ -6,17 +6,47 @@
 --   reply  1: it had a grant; 0: it had none, and is not in the queue any more; plus 2: the first waiters are dead and
 --          too many for one call, so the same should be called again
 local call, key, token = redis.call, KEYS[1], ARGV[1]
-local held = call('GET', key)
+local prefix = '{' .. key .. '}:dlock:'
+local held, queue = call('GET', key), prefix .. 'queue'
 
--- An exclusive grant without waiters.
-if held == token and call('EXISTS', '{' .. key .. '}:dlock:queue') == 0 then
-    call('DEL', key)
-    return 1
+if held == token then
+    local front = call('ZRANGE', queue, '0', '1')
+    local first = front[1]
+
+    -- The most frequent case: an exclusive grant without waiters.
+    if not first then
+        call('DEL', key)
+        return 1
+    end
+
+    -- The second: the first waiter lives, and wants the lock exclusively. This does what head() and hand_over() of the
+    -- library would do, in four fifths of the time: making the functions of the library takes long.
+    local waiters, fence_key = prefix .. 'waiters', prefix .. 'fence'
+    local lease, _, kind = string.match(call('HGET', waiters, first) or '', '^(%d+)@(%d+)(.*)$')
+    if kind == '' and not ARGV[2] and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(first, 1, 24))[2] > 0 then
+        local both, time = call('MGET', fence_key, prefix .. 'turn'), call('TIME')
+        local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
+        if string.find(both[1] or '', '^%d+ ?$') and (tonumber(both[2]) or 0) * 1000 > now then
+            if #lease > 4 or #lease == 4 and lease > '3000' then lease = '3000' end
+            call('ZREM', queue, first)
+            call('SET', key, first, 'PX', lease)
+            local next_fence = loadfile('fence.lua')
+            local _, fence = next_fence(fence_key, both[1], now, clock, lease, kind, 600000)
+            if front[2] then
+                call('HDEL', waiters, first)
+            else
+                call('DEL', waiters)
+            end
+            local text = 'granted ' .. first .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. key
+            redis.pcall('PUBLISH', 'dlock:' .. string.sub(first, 1, 24), text)
+            return 1
+        end
+    end
 end
 
 -- One of several joint holders that are released together: the last one calls settle() for all of them (many.lua).
 if ARGV.more and held and string.sub(held, 1, 6) == 'dlock:' then
-    local prefix, time = '{' .. key .. '}:dlock:', call('TIME')
+    local time = call('TIME')
     if (tonumber(call('ZSCORE', prefix .. 'holders', token)) or 0) > time[1] * 1000 + time[2] / 1000 then
         call('ZREM', prefix .. 'holders', token)
         call('HDEL', prefix .. 'grants', token)

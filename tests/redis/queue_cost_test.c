@@ -103,6 +103,26 @@ static void of_a_stopped_client(void **state) {
     assert_int_equal(few, many);
 }
 
+/* What a hand-over costs the server, beside the two requests: each command of a script costs about as much as a
+ * request's way through the server. */
+static void of_a_hand_over(void **state) {
+    enum { RELEASE = 11, QUEUE = 7 };
+    struct monitor monitor;
+    struct held late;
+    (void)state;
+    line_up(FEW, DLOCK_EXCLUSIVE, 0, 0);
+    assert_int_equal(release(&asker[0], &waiter[0]), 0); /* the first one also begins the time until the next turn */
+    monitor_begin(&monitor, &server);
+    assert_int_equal(release(&asker[1], &waiter[1]), 0);
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.commands, RELEASE);
+    crew_claim(&late, 3, "counter", DLOCK_EXCLUSIVE, 0);
+    monitor_begin(&monitor, &server);
+    assert_int_equal(queue_up(&asker[3], &late), DLOCK_EBUSY);
+    monitor_end(&monitor, &server);
+    assert_int_equal(monitor.commands, QUEUE);
+}
+
 /* However many waiters have died, no call of a script is long, and the next one that lives gets the lock. */
 static void of_many_dead(void **state) {
     enum { DEAD = 2000, MOST = 200 * 6 + 50 };
@@ -138,7 +158,7 @@ int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, crew_setup, crew_teardown)
     const struct CMUnitTest tests[] = {
         TEST(of_exclusive_locks),  TEST(of_readers_and_writers), TEST(of_permits),
-        TEST(of_a_stopped_client), TEST(of_many_dead),
+        TEST(of_a_stopped_client), TEST(of_a_hand_over),         TEST(of_many_dead),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }
