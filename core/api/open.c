@@ -76,6 +76,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     client->refs = 1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
     client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->pool.watch = -1;
+    client->listener.bell = -1;
     if (options) {
         client->log = options->log;
         client->log_arg = options->log_arg;

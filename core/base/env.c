@@ -69,6 +69,14 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
     syscall(SYS_futex, word, FUTEX_WAKE_BITSET_PRIVATE, INT_MAX, NULL, NULL, bits);
 }
 
+void dlock__poll(struct pollfd *fds, nfds_t n, int64_t until_us) {
+    struct timespec left = {0};
+    int64_t us = until_us == DLOCK__NEVER ? 0 : until_us - dlock__now_us();
+    if (us > 0) left = (struct timespec){.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    if (ppoll(fds, n, until_us == DLOCK__NEVER ? NULL : &left, NULL) >= 0) return;
+    for (nfds_t i = 0; i < n; i++) fds[i].revents = 0;
+}
+
 /* True if this process may run on one processor only: the awaited thread cannot run while this one spins. */
 static bool alone(void) {
     static atomic_int answer; /* 0: not asked yet */

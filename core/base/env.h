@@ -3,6 +3,7 @@
 #define DLOCK_CORE_BASE_ENV_H
 
 #include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -42,6 +43,9 @@ void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, in
 /* Wakes all threads that wait on this word with one of these bits, in one system call. Does not read the word, which a
  * thread that saw it change may already have freed. */
 void dlock__futex_wake(const atomic_uint *word, uint32_t bits);
+
+/* As poll() of n descriptors (at most 4), until `until_us`; spurious returns happen. */
+void dlock__poll(struct pollfd *fds, nfds_t n, int64_t until_us);
 
 /* Reads *word repeatedly for about 10 us, without a system call. True as soon as it is no longer `seen`. */
 bool dlock__spin(const atomic_uint *word, unsigned seen);

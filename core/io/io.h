@@ -161,6 +161,12 @@ void dlock__watch_read(struct dlock_client *client);
 bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
 /* Called by the keeper when the listener has died. Leaves the mutex meanwhile. */
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why);
+/* Called by a reader when reading has failed: the keeper drops the listener. */
+void dlock__listener_broke(struct dlock_client *client, const struct dlock_error *why);
+/* Called when there is a waiter that does not read the wake-ups itself: without a reader the keeper does from now on. */
+void dlock__listener_needs_keeper(struct dlock_client *client);
+/* True if the listener is up, and no other thread reads or probes it at the moment. */
+bool dlock__listener_readable(const struct dlock_client *client);
 /* Notes that a waiter relies on wake-ups from now on, so that the listener is probed. */
 void dlock__listener_awaited(struct dlock_client *client);
 /* Has the listener probed at once, because an expected wake-up did not come. */

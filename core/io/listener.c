@@ -1,5 +1,7 @@
 #include "io/io.h"
 
+#include <sys/eventfd.h>
+
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
 /* Least time for the answer to a probe, whatever the lease, since a machine may be busy. */
@@ -49,6 +51,7 @@ static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlo
         return rc;
     }
     client->listener.fd = fd;
+    if (client->listener.bell < 0) client->listener.bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     return 0;
 }
 
@@ -88,6 +91,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.fd = -1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
     client->listener.unheard = client->listener.doubted = false;
+    client->listener.broke.code = 0;
     client->clock_sample = (struct dlock__clock_sample){0};
     close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;
@@ -131,6 +135,21 @@ void dlock__listener_doubted(struct dlock_client *client) {
     probe_at(client, dlock__now(client));
 }
 
+void dlock__listener_broke(struct dlock_client *client, const struct dlock_error *why) {
+    client->listener.broke = *why;
+    dlock__keeper_kick(client);
+}
+
+bool dlock__listener_readable(const struct dlock_client *client) {
+    return is_up(client) && !client->listener.busy && !client->listener.broke.code;
+}
+
+void dlock__listener_needs_keeper(struct dlock_client *client) {
+    if (client->listener.reader || client->listener.keeper_at_us <= dlock__now(client)) return;
+    client->listener.keeper_at_us = 0;
+    dlock__keeper_kick(client);
+}
+
 void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
     if (!is_up(client) || sent_us < client->listener.up_us + UNHEARD_US) return; /* asked before this one was up */
     client->listener.unheard = true;
@@ -139,7 +158,7 @@ void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
 
 int64_t dlock__listener_due(const struct dlock_client *client) {
     if (!is_up(client)) return DLOCK__NEVER;
-    if (client->listener.unheard) return 0;
+    if (client->listener.unheard || client->listener.broke.code) return 0;
     bool probed = client->listener.answer_by_us != DLOCK__NEVER;
     return probed ? client->listener.answer_by_us : client->listener.probe_at_us;
 }
@@ -167,16 +186,24 @@ static int probe(struct dlock_client *client, struct dlock_error *err) {
     client->listener.doubted = false;
     if (!awaited && !doubted) return 0;
     client->listener.answer_by_us = dlock__after(now, patience < most ? patience : most);
+    client->listener.busy = true;
     dlock__leave(client);
     int rc = client->backend->probe(conn->data, err);
     dlock__enter(client);
+    client->listener.busy = false;
     return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "the backend's probe returned %d", rc) : rc;
 }
 
 void dlock__listener_look(struct dlock_client *client) {
     struct dlock_error err;
     int rc;
-    if (client->listener.unheard)
+    if (client->listener.busy) { /* the reader's call of `wake` does not block */
+        while (client->listener.busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
+        return;
+    }
+    if (client->listener.broke.code)
+        err = client->listener.broke, rc = err.code;
+    else if (client->listener.unheard)
         rc = dlock_fail(&err, DLOCK_EUNAVAILABLE, "the server has dropped its subscription");
     else if (client->listener.answer_by_us != DLOCK__NEVER)
         rc = late_answer(client, &err);

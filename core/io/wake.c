@@ -93,7 +93,7 @@ static void act(struct dlock_client *client, const struct dlock_wake *wake, int6
     }
 }
 
-int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
+static int read_all(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__conn *conn = client->listener.conn;
     for (;;) {
         struct dlock_wake wake;
@@ -107,4 +107,12 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
         client->listener.answer_by_us = DLOCK__NEVER; /* an answer to the probe, too */
         act(client, &wake, received_us);
     }
+}
+
+int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
+    client->listener.busy = true;
+    int rc = read_all(client, err);
+    client->listener.busy = false;
+    pthread_cond_broadcast(&client->changed);
+    return rc;
 }

@@ -123,6 +123,7 @@ void dlock__acq_put(struct dlock__acquisition *acq) {
     if (--acq->refs > 0) return;
     struct dlock_client *client = acq->name->client;
     unlist(acq);
+    client->n_waiting -= acq->state == DLOCK__WAITING;
     if (acq->conn) acq->conn->acq = NULL; /* the client ends, and its connections with it */
     dlock__slot_detach(acq);
     dlock__guard_leave(acq);

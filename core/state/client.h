@@ -46,6 +46,7 @@ struct dlock_client {
     struct dlock__name **names;
     size_t n_names, n_buckets;
     struct dlock__acquisition *acquisitions;
+    size_t n_waiting;                 /* of them, those in WAITING */
     struct dlock__acquisition *spare; /* freed acquisitions, reused so that a steady state allocates nothing */
     struct dlock__slot *spare_slots;
     size_t n_spare, n_spare_slots;

@@ -79,6 +79,7 @@ static void unset_timer(struct dlock__acquisition *acq) {
 static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) {
     check_way(acq, to);
     bool before = dlock__acq_renewable(acq);
+    acq->name->client->n_waiting += (to == DLOCK__WAITING) - (acq->state == DLOCK__WAITING);
     acq->state = to;
     if (dlock__acq_renewable(acq))
         set_timer(acq);

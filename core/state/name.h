@@ -70,6 +70,7 @@ struct dlock_lock {
 struct dlock__latch {
     atomic_uint word;      /* counts wakes in steps of 2; odd, under the waiters' mutex, while the thread sleeps */
     atomic_bool cancelled; /* set, for good, by a thread that ends one of the handles */
+    bool own;              /* only threads with the mutex of the waiters' client wake it */
 };
 
 /* A handle's part in a call about several handles. */

@@ -7,10 +7,21 @@
 /* The keeper watches sleeps of at least this time. */
 enum { LONG_US = 1000000 };
 
+static void ring(int fd) {
+    uint64_t one = 1;
+    if (fd >= 0 && write(fd, &one, sizeof one) < 0) {
+        /* full: its thread will wake anyway */
+    }
+}
+
 static void latch_wake(struct dlock_client *client, struct dlock__latch *latch) {
     unsigned asleep = atomic_load_explicit(&latch->word, memory_order_relaxed) & 1;
     atomic_fetch_add_explicit(&latch->word, 2 - asleep, memory_order_release);
     if (!asleep) return; /* the thread reads the word before it sleeps */
+    if (client->listener.reader == latch) {
+        ring(client->listener.bell);
+        return;
+    }
     dlock__wake_due(client);
     client->to_wake = &latch->word;
 }
@@ -61,10 +72,7 @@ void dlock__keeper_arm(struct dlock_client *client, int64_t at_us) {
 }
 
 void dlock__keeper_kick(struct dlock_client *client) {
-    uint64_t one = 1;
-    if (client->keeper.control >= 0 && write(client->keeper.control, &one, sizeof one) < 0) {
-        /* full: the keeper will wake anyway */
-    }
+    ring(client->keeper.control);
 }
 
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {

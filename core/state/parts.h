@@ -69,18 +69,24 @@ struct dlock__clock_sample {
 
 enum dlock__listener_state { DLOCK__LISTENER_DOWN, DLOCK__LISTENER_CONNECTING, DLOCK__LISTENER_UP };
 
-/* io/listener.c and io/wake.c. A thread that waits connects it; the keeper reads, probes and drops it. */
+/* io/listener.c and io/wake.c. A thread that waits connects it; the keeper probes and drops it. The wake-ups are read by
+ * the keeper, or by the reader: a thread that waits, and so need not be woken by the keeper (wait/blocking.c). */
 struct dlock__listener {
     enum dlock__listener_state state;
     struct dlock__conn *conn;
     int fd;
-    int64_t retry_at_us; /* next attempt after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
+    struct dlock__latch *reader; /* what the reader sleeps on; NULL: there is none */
+    int bell;                    /* an eventfd that wakes the reader; -1: none could be opened, so nobody is one */
+    bool busy;                   /* a thread calls the backend's `wake` or `probe` */
+    int64_t keeper_at_us;        /* from then on the keeper reads, even if there is a reader */
+    int64_t retry_at_us;         /* next attempt after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
     int64_t pause_us;
-    int64_t up_us;        /* since when it is up */
-    int64_t probe_at_us;  /* the next probe; DLOCK__NEVER: nobody waits */
-    int64_t answer_by_us; /* when a probed connection without an answer counts as dead; DLOCK__NEVER: no probe */
-    bool doubted;         /* probe it even if nobody waits */
-    bool unheard;         /* the server knows of no listener: the keeper drops this one */
+    int64_t up_us;            /* since when it is up */
+    int64_t probe_at_us;      /* the next probe; DLOCK__NEVER: nobody waits */
+    int64_t answer_by_us;     /* when a probed connection without an answer counts as dead; DLOCK__NEVER: no probe */
+    bool doubted;             /* probe it even if nobody waits */
+    struct dlock_error broke; /* with a code: why the reader found it dead; the keeper drops it */
+    bool unheard;             /* the server knows of no listener: the keeper drops this one */
 };
 
 /* threads/keeper.c, in its thread. Any thread arms it (state/notify.c). */

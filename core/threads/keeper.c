@@ -224,7 +224,8 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
                             {.fd = client->pool.watch, .events = POLLIN}};
-    if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = client->listener.fd;
+    bool up = client->listener.state == DLOCK__LISTENER_UP;
+    if (up) fds[2].fd = client->listener.keeper_at_us <= dlock__now(client) ? client->listener.fd : -1;
     dlock__leave(client);
     poll(fds, 3, -1);
     if (fds[0].revents) drain(client->keeper.control);
@@ -234,6 +235,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (client->pool.watch >= 0 && fds[2].revents) dlock__watch_read(client);
     bool gone = client->pool.shared && !client->pool.shared->connected;
     if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
+    if (!gone && (!dlock__listener_readable(client) || client->listener.keeper_at_us > dlock__now(client))) return;
     struct dlock_error err;
     dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection was dropped");
     int rc = gone ? DLOCK_EUNAVAILABLE : dlock__wakes_read(client, &err);
@@ -264,7 +266,8 @@ static void *run(void *arg) {
         if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
         dlock__watch_due(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
-                rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);
+                rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client),
+                reads_us = client->listener.keeper_at_us;
         if (client->timers.due.n > 0) {
             size_t n = gather(client, now);
             renew(client, n, now, others_can_wait(client, now));
@@ -275,6 +278,7 @@ static void *run(void *arg) {
         } else {
             if (rest_us < next_us) next_us = rest_us;
             if (listener_us < next_us) next_us = listener_us;
+            if (reads_us > now && reads_us < next_us) next_us = reads_us;
             sleep_until(client, sleep_us < next_us ? sleep_us : next_us);
         }
     }
@@ -309,4 +313,5 @@ void dlock__keeper_stop(struct dlock_client *client) {
     if (client->keeper.started) pthread_join(client->keeper.thread, NULL);
     if (client->keeper.control >= 0) close(client->keeper.control);
     if (client->keeper.timer >= 0) close(client->keeper.timer);
+    if (client->listener.bell >= 0) close(client->listener.bell);
 }

@@ -3,6 +3,7 @@
 #include "wait/wait.h"
 
 #include <string.h>
+#include <unistd.h>
 
 /* Time for leaving the server's queue: after the deadline, and at least. */
 enum { LEAVE_US = 50000, LEAST_US = 20000 };
@@ -95,6 +96,65 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
         atomic_fetch_sub(&latch->word, 1); /* nobody of this client woke it */
 }
 
+/* ---- reading wake-ups ---- */
+
+/* How long the keeper leaves the wake-ups to a reader: from the begin of its wait on, since its thread may be stopped,
+ * and after its end, since it probably waits again soon. */
+enum { READER_US = 100000 };
+
+/* True if the thread may read the wake-ups while it waits. If others wait, too, the keeper does, who then need not be
+ * told whenever one of them leaves. It also does if a message must not lie about until the keeper comes: that a
+ * lingering grant is wanted, or a session is lost. */
+static bool may_read(const struct dlock__waiter *waiter) {
+    struct dlock_client *client = waiter->lock->client;
+    const struct dlock__listener *listener = &client->listener;
+    const struct dlock__acquisition *asking = waiter->lock->name->asking;
+    if (!dlock__listener_readable(client) || listener->reader || listener->bell < 0) return false;
+    if (!waiter->latch->own || waiter->lock->name->head != waiter || !asking || !asking->queued) return false;
+    return asking->state == DLOCK__WAITING && client->n_waiting == 1 && client->uri->linger_ms == 0 &&
+           !dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
+}
+
+static void put_keeper_off(struct dlock_client *client) {
+    client->listener.keeper_at_us = dlock__now(client) + READER_US;
+    dlock__keeper_arm(client, client->listener.keeper_at_us);
+}
+
+/* Sleeps until a wake-up arrives, until until_us, or until the latch is woken. Returns the events of the listener's
+ * descriptor, which another thread may have closed meanwhile. Leaves the mutex meanwhile. */
+static int reader_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
+    const int bell = client->listener.bell;
+    struct dlock__sleep sleep = {.latch = latch};
+    struct pollfd fds[2] = {{.fd = client->listener.fd, .events = POLLIN}, {.fd = bell, .events = POLLIN}};
+    uint64_t count;
+    atomic_fetch_or(&latch->word, 1);
+    client->listener.reader = latch;
+    dlock__sleep_begin(client, &sleep, until_us);
+    dlock__leave(client);
+    dlock__poll(fds, 2, until_us);
+    if (fds[1].revents && read(bell, &count, sizeof count) < 0) {
+        /* another thread has read it */
+    }
+    dlock__enter(client);
+    client->listener.reader = NULL;
+    dlock__timer_disarm(&sleep.timer);
+    if (atomic_load_explicit(&latch->word, memory_order_relaxed) & 1) atomic_fetch_sub(&latch->word, 1);
+    return fds[0].revents;
+}
+
+/* As dlock__latch_sleep, and reads the wake-ups. Afterwards nobody does for a while, unless others wait. */
+static void read_while_waiting(struct dlock__waiter *waiter, int64_t until_us) {
+    struct dlock_client *client = waiter->lock->client;
+    put_keeper_off(client);
+    if (reader_sleep(client, waiter->latch, until_us) && dlock__listener_readable(client)) {
+        struct dlock_error err;
+        err.code = dlock__wakes_read(client, &err);
+        if (err.code != 0) dlock__listener_broke(client, &err);
+    }
+    put_keeper_off(client);
+    if (client->n_waiting > !waiter->done) dlock__listener_needs_keeper(client);
+}
+
 void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n) {
     struct dlock_client *client = waiters[0]->lock->client;
     struct dlock__latch *latch = waiters[0]->latch;
@@ -106,7 +166,10 @@ void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n) {
         if (take_turns(waiters, n, &requests, &until_us)) return;
         if (requests.n > 0) {
             (requests.leave ? leave : ask)(&requests);
+        } else if (n == 1 && may_read(waiters[0])) {
+            read_while_waiting(waiters[0], until_us);
         } else if (n > 1 || !next_in_turn(waiters[0]) || !spin(waiters[0])) {
+            if (client->n_waiting > 0) dlock__listener_needs_keeper(client);
             dlock__latch_sleep(client, latch, until_us);
         }
     }
@@ -114,7 +177,7 @@ void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n) {
 
 int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__waiter waiter, *const one = &waiter;
-    struct dlock__latch latch = {0};
+    struct dlock__latch latch = {.own = true};
     struct dlock_error why;
     why.code = 0;
     memset(&waiter, 0, sizeof waiter);

@@ -253,6 +253,7 @@ static void busy(struct dlock__waiter *waiter) {
     }
     op->look = op->woken = false;
     if (acq->state == DLOCK__WAITING) dlock__slot_detach(acq);
+    if (!waiter->latch) dlock__listener_needs_keeper(client_of(waiter));
     if (waiter->in_line) turn_tries_away(name_of(waiter));
 }
 

@@ -9,7 +9,8 @@
  * that waits in another client. A waiter's latch is on its stack: it must not be touched after the waiter's call has
  * returned, but a futex that no longer exists may be woken.
  *
- * Left out: the server (queue.pml), deadlines, spinning before the sleep, waiters without a thread.
+ * Left out: the server (queue.pml), deadlines, spinning before the sleep, waiters without a thread, and the reader of
+ * wake-ups, which sleeps on descriptors instead.
  *
  * Must hold: there are never two owners; no latch is touched that no longer exists; every call returns, and the lock is
  * free in the end: the model has no other end state.

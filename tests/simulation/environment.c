@@ -356,12 +356,17 @@ static bool is_readable(int fd) {
     return false;
 }
 
-static int look(struct pollfd *fds, nfds_t n, int64_t *next_us) {
+static bool is_open(int fd) {
+    return fd >= FIRST_FD && fd < FIRST_FD + DESCRIPTORS && descriptors[fd - FIRST_FD].used;
+}
+
+/* `waits`: other threads may have closed the descriptors since the wait began, which the kernel does not report. */
+static int look(struct pollfd *fds, nfds_t n, bool waits, int64_t *next_us) {
     int ready = 0;
     *next_us = SIM_NEVER;
     for (nfds_t i = 0; i < n; i++) {
         fds[i].revents = 0;
-        if (fds[i].fd < 0) continue;
+        if (fds[i].fd < 0 || (waits && !is_open(fds[i].fd))) continue;
         struct descriptor *d = of(fds[i].fd);
         if (d->at_us <= sim_now_us()) {
             d->at_us = SIM_NEVER;
@@ -375,18 +380,27 @@ static int look(struct pollfd *fds, nfds_t n, int64_t *next_us) {
     return ready;
 }
 
-int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
-int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
-    int64_t until_us = timeout_ms < 0 ? SIM_NEVER : sim_now_us() + timeout_ms * INT64_C(1000), next_us;
+static int poll_until(struct pollfd *fds, nfds_t n, bool waits, int64_t until_us) {
+    int64_t next_us;
     if (sim_chance(descriptors_refused)) {
         errno = sim_chance(500) ? ENOMEM : EINTR;
         return -1;
     }
     for (int ready;;) {
         sim_pause();
-        if ((ready = look(fds, n, &next_us)) > 0 || sim_now_us() >= until_us) return ready;
+        if ((ready = look(fds, n, waits, &next_us)) > 0 || sim_now_us() >= until_us) return ready;
         sim_wait(&changed, 1, next_us < until_us ? next_us : until_us);
     }
+}
+
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
+int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
+    return poll_until(fds, n, false, timeout_ms < 0 ? SIM_NEVER : sim_now_us() + timeout_ms * INT64_C(1000));
+}
+
+void dlock__poll(struct pollfd *fds, nfds_t n, int64_t until_us) {
+    if (poll_until(fds, n, true, global(until_us)) >= 0) return;
+    for (nfds_t i = 0; i < n; i++) fds[i].revents = 0;
 }
 
 /* ---- memory: each piece has a header with its host ---- */

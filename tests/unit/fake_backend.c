@@ -24,6 +24,7 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
+static pthread_t wake_reader;
 static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true};
@@ -281,6 +282,7 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
         conn->last = conn->wakes[conn->wakes_begin++ % FAKE_WAKES];
         *out = conn->last.wake;
         conn->probed = false;
+        wake_reader = pthread_self();
         out->name = out->name ? conn->last.name : NULL;
         out->token = out->token ? conn->last.token : NULL;
         log_wake(conn, out);
@@ -540,6 +542,13 @@ void fake_server_break(const char *name) {
     pthread_mutex_lock(&fake_guard);
     server_break(&queue_rules, name);
     pthread_mutex_unlock(&fake_guard);
+}
+
+pthread_t fake_wake_reader(void) {
+    pthread_mutex_lock(&fake_guard);
+    pthread_t reader = wake_reader;
+    pthread_mutex_unlock(&fake_guard);
+    return reader;
 }
 
 void fake_wakes_hold(bool hold) {

@@ -29,8 +29,9 @@ enum { MAX_THREADS = 256, MAX_TIMERS = 64, MAX_STEPS = 200000, PATIENCE_S = 20, 
 static const int64_t epoch_us = INT64_C(1000000000000);
 
 struct waiter {
-    pthread_cond_t *cond;    /* NULL: a futex, and then */
-    const atomic_uint *word; /* … what it waits on */
+    pthread_cond_t *cond;    /* NULL: a futex or descriptors, and then */
+    const atomic_uint *word; /* … what it waits on, or NULL */
+    int end;                 /* descriptors: an eventfd beside them, for the end of the wait */
     uint32_t bits;
     atomic_uint woken;
     int64_t until_us;
@@ -158,6 +159,8 @@ void dlock__cond_init(pthread_cond_t *cond) {
 static void wake(struct waiter *waiter) {
     if (waiter->cond) {
         pthread_cond_broadcast(waiter->cond);
+    } else if (!waiter->word) {
+        eventfd_write(waiter->end, 1);
     } else {
         atomic_store(&waiter->woken, 1);
         syscall(SYS_futex, &waiter->woken, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
@@ -222,6 +225,26 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
     pthread_mutex_unlock(&guard);
     /* As the real one does it: a system call, and nothing that the woken thread would have to wait for. */
     for (size_t i = 0; i < n; i++) syscall(SYS_futex, woken[i], FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+}
+
+void dlock__poll(struct pollfd *fds, nfds_t n, int64_t until_us) {
+    struct waiter self = {.end = eventfd(0, EFD_CLOEXEC), .until_us = until_us, .thread = pthread_self()};
+    struct pollfd all[8];
+    if (self.end < 0 || n >= sizeof all / sizeof *all) fail("cannot poll");
+    memcpy(all, fds, n * sizeof *fds);
+    all[n] = (struct pollfd){.fd = self.end, .events = POLLIN};
+    pthread_mutex_lock(&guard);
+    bool waits = until_us > dlock__now_us();
+    if (waits) waiter_add(&self);
+    pthread_mutex_unlock(&guard);
+    for (nfds_t i = 0; i <= n; i++) all[i].revents = 0;
+    if (poll(all, n + 1, waits ? -1 : 0) < 0)
+        for (nfds_t i = 0; i < n; i++) all[i].revents = 0;
+    memcpy(fds, all, n * sizeof *fds);
+    pthread_mutex_lock(&guard);
+    if (waits) waiter_remove(&self);
+    pthread_mutex_unlock(&guard);
+    close(self.end);
 }
 
 static void *trampoline(void *arg) {

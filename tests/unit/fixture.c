@@ -34,6 +34,10 @@ int64_t valid_us(int64_t kept_ms) {
 
 /* ---- actors ------------------------------------------------------------------------------------------------------ */
 
+bool read_by(const struct actor *actor) {
+    return pthread_equal(actor->thread, fake_wake_reader());
+}
+
 void actor_park(struct actor *actor) {
     fake_thread_stop(actor->thread);
 }

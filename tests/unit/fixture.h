@@ -52,6 +52,9 @@ bool over(struct actor *actor);  /* it has ended by now */
 int result(struct actor *actor); /* what it returned; fails the test when it has not ended */
 const struct dlock_error *error_of(struct actor *actor);
 
+/* True if the actor's own thread read the last wake-up. */
+bool read_by(const struct actor *actor);
+
 /* Stops the actor's thread wherever it waits, as SIGSTOP would, and lets it go on. One at a time. */
 void actor_park(struct actor *actor);
 void actor_unpark(void);

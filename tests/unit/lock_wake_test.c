@@ -382,6 +382,127 @@ static void a_look_during_a_request_makes_it_ask_once_more(void **state) {
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
 }
 
+/* ---- who reads a wake-up: the thread that waits for it, if it is the only one that waits, or the keeper ---- */
+
+static void a_waiter_reads_its_own_wake_up(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, 100000);
+    handed_over(&s);
+    assert_int_equal(result(s.actor), 0);
+    assert_true(read_by(s.actor));
+    for (int i = 0; i < 3; i++) { /* also when it waits again at once */
+        fake_other_acquire("n", 600000);
+        assert_int_equal(release_by(s.actor, s.lock), 0);
+        struct fake_grant other = fake_holder("n");
+        begin_acquire(s.actor, s.lock, 100000);
+        fake_other_release(&other, "n");
+        fake_settle();
+        assert_int_equal(result(s.actor), 0);
+        assert_true(read_by(s.actor));
+    }
+}
+
+static void the_keeper_reads_for_a_thread_that_does_not_run(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, 100000);
+    actor_park(s.actor);
+    handed_over(&s);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_false(read_by(s.actor));
+    actor_unpark();
+    assert_int_equal(result(s.actor), 0);
+    assert_true(held_by(s.actor, s.lock));
+    assert_int_equal(fake_grants("n"), 2);
+}
+
+/* The first one that waits reads for both, until it has its own grant. */
+static void a_reader_that_leaves_is_followed_at_once(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, 100000);
+    struct actor *second = actor_new();
+    struct fake_grant other = taken("m"), third;
+    begin_acquire(second, lock_new(s.client, "m"), 100000);
+    handed_over(&s);
+    assert_true(read_by(s.actor));
+    fake_other_release(&other, "m");
+    fake_settle();
+    assert_int_equal(result(second), 0);
+    assert_false(read_by(s.actor));
+    third = taken("k");
+    begin_acquire(second, lock_new(s.client, "k"), 100000);
+    fake_other_release(&third, "k");
+    fake_settle();
+    assert_int_equal(result(second), 0);
+    assert_true(read_by(second));
+}
+
+static int take_one(void *lock) {
+    dlock_lock *one = lock;
+    return dlock_acquire_all(&one, 1, 100000, NULL);
+}
+
+/* The last reader has just left, and who waits now does not read. */
+static void after_a_reader_the_keeper_reads_for_others(void **state) {
+    (void)state;
+    for (int with_thread = 0; with_thread < 2; with_thread++) {
+        struct scene s;
+        struct done done = {0};
+        scene_begin(&s, 0, 100000);
+        handed_over(&s);
+        assert_true(read_by(s.actor));
+        struct fake_grant other = taken("m");
+        struct actor *second = actor_new();
+        dlock_lock *lock = lock_new_with(s.client, "m", &by_handle);
+        if (with_thread) {
+            begin_call(second, take_one, lock);
+            fake_other_release(&other, "m");
+            fake_settle();
+            assert_int_equal(result(second), 0);
+        } else {
+            begin_async(lock, 100000, &done);
+            fake_other_release(&other, "m");
+            fake_settle();
+            assert_done(&done, 0);
+        }
+        client_end(s.client);
+        fake_backend_reset();
+    }
+}
+
+static void a_reader_that_is_cancelled_wakes(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, 100000);
+    assert_int_equal(dlock_cancel(s.lock), 0);
+    fake_settle();
+    assert_int_equal(result(s.actor), DLOCK_ECANCELED);
+}
+
+static void a_reader_ends_at_its_deadline(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, 70);
+    assert_true(wait_for(s.actor, 1000) <= 70000);
+    assert_int_equal(result(s.actor), DLOCK_ETIMEDOUT);
+}
+
+/* The listener dies under the reader: it asks again, and a new one brings the wake-up. */
+static void a_reader_survives_its_listener(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, 100000);
+    fake_server_cut_listeners();
+    fake_settle();
+    fake_advance_ms(1);
+    assert_int_equal(fake_waiters("n"), 1);
+    handed_over(&s);
+    assert_int_equal(result(s.actor), 0);
+    assert_true(read_by(s.actor));
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -406,6 +527,13 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_wake_before_the_answer_that_says_granted),
         LOCK_TEST(a_look_makes_the_waiter_ask),
         LOCK_TEST(a_look_during_a_request_makes_it_ask_once_more),
+        LOCK_TEST(a_waiter_reads_its_own_wake_up),
+        LOCK_TEST(the_keeper_reads_for_a_thread_that_does_not_run),
+        LOCK_TEST(a_reader_that_leaves_is_followed_at_once),
+        LOCK_TEST(after_a_reader_the_keeper_reads_for_others),
+        LOCK_TEST(a_reader_that_is_cancelled_wakes),
+        LOCK_TEST(a_reader_ends_at_its_deadline),
+        LOCK_TEST(a_reader_survives_its_listener),
     };
     return cmocka_run_group_tests_name("wake", tests, NULL, NULL);
 }
