@@ -44,21 +44,37 @@ struct all {
 
 /* ---- the order ---- */
 
+static int compare_hosts(const struct dlock_uri *x, const struct dlock_uri *y) {
+    for (size_t i = 0; i < x->n_hosts && i < y->n_hosts; i++) {
+        int order = strcmp(x->hosts[i].host, y->hosts[i].host);
+        if (order == 0) order = x->hosts[i].port - y->hosts[i].port;
+        if (order != 0) return order;
+    }
+    return (int)x->n_hosts - (int)y->n_hosts;
+}
+
+/* Keys tell servers apart, too: a database, a schema, the members of a quorum. */
+static int compare_keys(const struct dlock_uri *x, const struct dlock_uri *y) {
+    for (size_t i = 0; i < x->n_params && i < y->n_params; i++) {
+        int order = strcmp(x->params[i].key, y->params[i].key);
+        if (order == 0) order = strcmp(x->params[i].value, y->params[i].value);
+        if (order != 0) return order;
+    }
+    return (int)x->n_params - (int)y->n_params;
+}
+
 /* Orders by name, and locks of the same name by server. */
 static int in_order(const void *a, const void *b) {
     const struct item *left = a, *right = b;
     const struct dlock_client *x = left->client, *y = right->client;
+    const struct dlock_uri *p = &x->uri->parts, *q = &y->uri->parts;
     int order = strcmp(left->lock->name->text, right->lock->name->text);
     if (order != 0 || x == y) return order;
-    if ((order = strcmp(x->backend->name, y->backend->name)) != 0) return order;
-    if ((order = strcmp(x->uri->parts.path ? x->uri->parts.path : "", y->uri->parts.path ? y->uri->parts.path : "")))
-        return order;
-    for (size_t i = 0; i < x->uri->parts.n_hosts && i < y->uri->parts.n_hosts; i++) {
-        const struct dlock_host *p = &x->uri->parts.hosts[i], *q = &y->uri->parts.hosts[i];
-        if ((order = strcmp(p->host, q->host)) != 0) return order;
-        if (p->port != q->port) return p->port < q->port ? -1 : 1;
-    }
-    return x < y ? -1 : 1;
+    order = strcmp(x->backend->name, y->backend->name);
+    if (order == 0) order = strcmp(p->path ? p->path : "", q->path ? q->path : "");
+    if (order == 0) order = compare_hosts(p, q);
+    if (order == 0) order = compare_keys(p, q);
+    return order != 0 ? order : x < y ? -1 : 1;
 }
 
 static int check(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
