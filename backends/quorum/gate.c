@@ -1,5 +1,10 @@
 /* Waiters queue at one member, the gate: the first, in the order of the URIs, that is up and can send wake-ups. Each
- * client has a further connection to its gate, the ear, which receives them. */
+ * client has a further connection to its gate, the ear, which receives them.
+ *
+ * A client that reaches that member but cannot listen there has no gate, and polls: at the next member it would keep a
+ * vote while clients of the first keep another. If these two members were all that a majority can be had of, all would
+ * wait for each other. Of clients that reach different members, those with the latest gate lack nothing that the others
+ * keep. */
 #include "quorum.h"
 
 #include <sys/epoll.h>
@@ -40,6 +45,7 @@ struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us) {
         if (!is_usable(member, now_us)) continue;
         if (member->hears) return member;
         if (now_us >= member->listen_us) pthread_cond_signal(&member->work); /* the worker begins to listen */
+        return NULL;
     }
     return NULL;
 }
@@ -47,7 +53,7 @@ struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us) {
 /* True if no earlier member can be the gate. */
 static bool is_first(const struct quorum_member *member, int64_t now_us) {
     for (const struct quorum_member *other = member->quorum->members; other < member; other++)
-        if (other->hears && is_usable(other, now_us)) return false;
+        if (is_usable(other, now_us)) return false;
     return true;
 }
 
@@ -76,7 +82,7 @@ bool quorum_was_handed(struct quorum *quorum, const char *name) {
  * which the others are asked at once. False: the core need not know. */
 static bool translate(struct quorum_member *member, struct dlock_wake *wake) {
     struct quorum *quorum = member->quorum;
-    if (wake->kind == DLOCK_WAKE_HEARD) member->probed_us = 0;
+    if (wake->kind == DLOCK_WAKE_HEARD) member->probing = false;
     if ((wake->kind != DLOCK_WAKE_GRANTED && wake->kind != DLOCK_WAKE_LOOK) || !wake->name) return false;
     snprintf(quorum->woken, sizeof quorum->woken, "%s", wake->name);
     if (wake->kind == DLOCK_WAKE_GRANTED) {
@@ -155,10 +161,9 @@ void quorum_probe_gate(struct quorum_member *member, int64_t now_us) {
     struct dlock_error err;
     if (!member->hears || !member->server.backend->probe) return; /* the ear may have been closed since the question */
     if (now_us < member->probed_us + PROBE_US || now_us < member->listen_us) return;
-    if (member->probed_us != 0 || member->server.backend->probe(member->ear, &err) != 0)
-        quorum_deafen(member);
-    else
-        member->probed_us = now_us;
+    if (member->probing || member->server.backend->probe(member->ear, &err) != 0) quorum_deafen(member);
+    member->probing = true;
+    member->probed_us = now_us;
 }
 
 /* Closes the member's ear. Leaves the mutex meanwhile. */
@@ -193,7 +198,7 @@ static void start_listening(struct quorum_member *member) {
     pthread_mutex_lock(&quorum->mutex);
     member->busy_us = 0;
     member->listen_us = dlock_now_us() + PAUSE_US;
-    member->probed_us = 0;
+    member->probing = false;
     member->hears = rc == 0 && epoll_ctl(quorum->epoll, EPOLL_CTL_ADD, member->ear_fd, &event) == 0;
     if (member->hears)
         quorum_gate_moved(quorum);

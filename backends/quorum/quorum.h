@@ -117,7 +117,8 @@ struct quorum_member {
     int64_t unready_until_us; /* until then it grants nothing, by its own word */
     bool hears;               /* `ear` is listening, and used under the mutex by the thread that reads wake-ups */
     int64_t listen_us;        /* earliest next attempt to listen */
-    int64_t probed_us;        /* when the unanswered probe was sent; 0: there is none */
+    bool probing;             /* the last probe is unanswered */
+    int64_t probed_us;        /* when it was sent */
     int ear_fd;
     atomic_bool ear_live; /* the same for `ear` */
     void *ear;
