@@ -16,6 +16,7 @@ struct batch {
     bool explained;         /* `why` explains a claim's result */
     bool again;             /* to be repeated, for dead waiters that a release left, or for lost data */
     bool repeated;          /* this is such a repetition: releases have their results */
+    int64_t begun_us;       /* before anything was sent: what answers say counts from here, however late they come */
     struct dlock_error why; /* valid if explained */
 };
 
@@ -111,10 +112,10 @@ static bool may_count(const struct redis *redis, const char *name) {
     return redis->counts[key % REDIS_COUNTS].name == key >> 32 && left_ms > 0 && left_ms <= COUNT_MS;
 }
 
-static void note_clock(struct redis *redis, const char *name) {
+static void note_clock(struct redis *redis, const char *name, int64_t asked_us) {
     uint64_t key = hash(name);
     redis->counts[key % REDIS_COUNTS].name = (uint32_t)(key >> 32);
-    redis->counts[key % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000) + COUNT_MS;
+    redis->counts[key % REDIS_COUNTS].until_ms = (uint32_t)(asked_us / 1000) + COUNT_MS;
 }
 
 /* Returns the script's argument that says how the lock is asked for (acquire.lua). */
@@ -206,7 +207,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer == 0) return forgotten(redis, batch, claim, err);
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer > 0 && reply->integer < REDIS_FENCE_END) {
         granted(redis, claim, reply->integer, reply->integer);
-        note_clock(redis, claim->name);
+        note_clock(redis, claim->name, batch->begun_us);
         return 0;
     }
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer < -COUNT_FROM && reply->integer > -REDIS_FENCE_END) {
@@ -228,7 +229,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         claim->result = DLOCK_EBUSY;
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
         if (answer[POSITION] >= 0 && (unheard || batch->asks))
-            redis->heard_until_us = unheard ? 0 : dlock_now_us() + HEARD_US;
+            redis->heard_until_us = unheard ? 0 : batch->begun_us + HEARD_US;
         /* a release during the quarantine wakes no waiter */
         if (redis_quarantine_left_ms(redis) > 0 &&
             claim->retry_ms > redis_quarantine_left_ms(redis) + answer[POSITION] * 1000)
@@ -344,6 +345,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
                      struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
+    batch.begun_us = dlock_now_us();
     batch.asks = batch.explained = batch.again = batch.repeated = false;
     if (script != REDIS_RELEASE) redis_doubt_master(redis);
     int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);

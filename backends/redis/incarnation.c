@@ -5,19 +5,21 @@
 
 #include <inttypes.h>
 
-/* The age of the last answer from which on the question is repeated, together with other requests. A promotion need not
- * break connections: Sentinel does so, REPLICAOF does not. */
+/* The age of the last answered question from which on it is repeated, together with other requests. A promotion need not
+ * break connections: Sentinel does so, REPLICAOF does not. The answer may have lain in the socket for long. */
 #define CHECK_US 1000000
 
 /* Uses EVAL, since a server that lacks the script would cost another round trip. */
 void redis_ask_incarnation(struct redis *redis) {
-    if (redis->peer->quarantine_ms <= 0 || dlock_now_us() < redis->check_us) return;
+    const int64_t now_us = dlock_now_us();
+    if (redis->peer->quarantine_ms <= 0 || now_us < redis->check_us) return;
     char own[sizeof redis->member->tag + 32];
     if (redis->member) snprintf(own, sizeof own, "dlock:{%s}:incarnation", redis->member->tag);
     redis_command(redis, "EVAL", incarnation_lua_text, "1", redis->member ? own : REDIS_INCARNATION,
                   redis->master.epoch, (char *)NULL);
     snprintf(redis->quarantine, sizeof redis->quarantine, "%" PRId64, redis->peer->quarantine_ms);
     redis->asked = true;
+    redis->asked_us = now_us;
 }
 
 /* Handles a refusal. A server that cannot write the record, for want of memory or disk, begins its quarantine later:
@@ -51,7 +53,7 @@ int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dloc
     if (rc) return rc;
     const int64_t now_us = dlock_now_us();
     redis->quarantine_until_us = age_ms < quarantine_ms ? now_us + (quarantine_ms - age_ms) * 1000 : 0;
-    redis->check_us = now_us + CHECK_US;
+    redis->check_us = redis->asked_us + CHECK_US;
     return 0;
 }
 

@@ -120,6 +120,7 @@ struct redis {
     int64_t quarantine_until_us; /* nothing is granted before this, by the local clock; 0: no quarantine */
     int64_t check_us;            /* when to ask again whether the server is still the same master; local clock */
     bool asked;                  /* that question precedes the calls being written */
+    int64_t asked_us;            /* when it was written last */
     char quarantine[24];         /* its length in ms, an argument of scripts then */
 
     struct redis_master master;
