@@ -128,9 +128,11 @@ static bool read_wake(struct pg *pg, PGnotify *notice, struct dlock_wake *out) {
     return true;
 }
 
-/* Sends an empty statement, which has no effect but its answer. */
+/* Sends an empty statement, which has no effect but its answer. If the answer to the last one is still under way, and a
+ * notification has overtaken it, that answer will do. */
 int pg_probe(void *conn, struct dlock_error *err) {
     struct pg *pg = conn;
+    if (pg->probed) return 0;
     if (!PQsendQuery(pg->link, "")) return pg_dead(pg, PQerrorMessage(pg->link), err);
     pg->unanswered = pg->probed = true;
     return 0;

@@ -1,5 +1,5 @@
 /* Through the public interface: a connection for wake-ups that stays open and brings none, and one that brings an old
- * one. */
+ * one. Through the backend's: probes. */
 #include "site.h"
 #include "support/api.h"
 #include "support/relay.h"
@@ -89,5 +89,39 @@ static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
     relay_end(relay);
 }
 
+/* The probe is under way to the server when it sends a wake-up, which counts as the answer; then the next probe is due. */
+static void a_probe_that_a_wake_up_has_overtaken_does_no_harm(void **state) {
+    struct relay *relay = relay_new(site.port);
+    const struct params through = {.port = relay_port(relay)};
+    struct link holder, waiter, ear;
+    struct held held, waiting;
+    struct dlock_wake wake;
+    struct dlock_error err = {0};
+    (void)state;
+    link_new(&holder, 'a');
+    link_new(&waiter, 'b');
+    assert_int_equal(link_with(&ear, &through, 'b', TIMEOUT_MS, &err), 0);
+    link_listen(&ear);
+    held_new(&held, &holder, "overtaken");
+    held_new(&waiting, &waiter, "overtaken");
+    assert_int_equal(acquire(&holder, &held), 0);
+    assert_int_equal(queue_up(&waiter, &waiting), DLOCK_EBUSY);
+    relay_hold(relay, RELAY_REQUESTS, true);
+    assert_int_equal(backend->probe(ear.conn, &err), 0);
+    assert_int_equal(release(&holder, &held), 0);
+    wake_get(&ear, &wake);
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_int_equal(backend->probe(ear.conn, &err), 0);
+    relay_hold(relay, RELAY_REQUESTS, false);
+    wake_get(&ear, &wake);
+    assert_int_equal(wake.kind, DLOCK_WAKE_HEARD);
+    assert_int_equal(release(&waiter, &waiting), 0);
+    link_end(&holder);
+    link_end(&waiter);
+    link_end(&ear);
+    relay_end(relay);
+}
+
 SITE_MAIN(cmocka_unit_test(one_that_a_proxy_forgot_is_replaced),
-          cmocka_unit_test(one_that_brings_an_old_grant_late_is_not_believed))
+          cmocka_unit_test(one_that_brings_an_old_grant_late_is_not_believed),
+          cmocka_unit_test(a_probe_that_a_wake_up_has_overtaken_does_no_harm))
