@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import threading
 import unittest
+import unittest.mock
 import warnings
 
 import dlock
@@ -284,6 +285,23 @@ class Cancellation(Case):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await (await timed(task)).release()
+        await self.free()
+
+    async def test_of_a_grant_when_the_client_is_closed(self):
+        """Both come before the task learns that it has the lock: it ends as cancelled."""
+        client = await self.open()
+        task = asyncio.create_task(client.lock(self.name).acquire())
+        settle = dlock.aio._Request._settle
+
+        def end_all(request, error):
+            settle(request, error)
+            task.cancel()
+            client._loop.unbind()
+            client._native.close()
+
+        with unittest.mock.patch.object(dlock.aio._Request, "_settle", end_all):
+            with self.assertRaises(asyncio.CancelledError):
+                await timed(task)
         await self.free()
 
     async def test_many_of_many(self):

@@ -132,8 +132,12 @@ class _Request:
             self.ended.set_result(error)
 
     def _give_back(self) -> None:
-        if self._told_code == 0:
+        if self._told_code != 0:
+            return
+        try:
             _Request(self._loop, self.handle).start(lib.dlock_release_async)
+        except errors.Error:
+            pass  # the client's end has released it, or that of the handle will; the task ends as cancelled all the same
 
 
 class AsyncGrant(BaseGrant):
