@@ -51,7 +51,7 @@ void server_handover_ms(int64_t ms) {
 
 struct server_entry *server_find(const char *name, const char *token) {
     for (size_t i = 0; i < entries_end; i++)
-        if (entries[i].used && strcmp(entries[i].token, token) == 0 && strcmp(entries[i].name, name) == 0)
+        if (entries[i].used && strcmp(entries[i].name, name) == 0 && strcmp(entries[i].token, token) == 0)
             return &entries[i];
     return NULL;
 }
