@@ -185,8 +185,7 @@ static void *attend(void *arg) {
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are for the main thread. With SIGXFSZ blocked, a write beyond
- * RLIMIT_FSIZE fails with an error. */
+/* Starts the thread with all signals blocked: they are for the main thread. */
 static void start(struct run_metrics *metrics) {
     sigset_t all, before;
     metrics->end_fd = eventfd(0, EFD_CLOEXEC);

@@ -19,6 +19,7 @@ void signals_begin(struct signals *signals) {
     sigprocmask(SIG_BLOCK, NULL, &signals->inherited_mask);
     const struct sigaction ignore = {.sa_handler = SIG_IGN}, standard = {.sa_handler = SIG_DFL};
     sigaction(SIGPIPE, &ignore, &signals->inherited_pipe);
+    sigaction(SIGXFSZ, &ignore, &signals->inherited_xfsz);
     sigaction(SIGCHLD, &standard, &signals->inherited_chld);
 }
 
@@ -57,6 +58,7 @@ const char *signals_name(int sig) {
 
 void signals_restore(const struct signals *signals) {
     sigaction(SIGPIPE, &signals->inherited_pipe, NULL);
+    sigaction(SIGXFSZ, &signals->inherited_xfsz, NULL);
     sigaction(SIGCHLD, &signals->inherited_chld, NULL);
     sigprocmask(SIG_SETMASK, &signals->inherited_mask, NULL);
 }

@@ -9,11 +9,12 @@ struct signals {
     sigset_t heard;          /* the signals that `fd` reads */
     int fd;                  /* a signalfd; -1 until signals_open() */
     sigset_t inherited_mask; /* the signal mask that this process inherited */
-    struct sigaction inherited_pipe, inherited_chld; /* the inherited dispositions of SIGPIPE and SIGCHLD */
+    struct sigaction inherited_pipe, inherited_xfsz, inherited_chld; /* the inherited dispositions */
 };
 
-/* Notes the inherited mask and dispositions. Ignores SIGPIPE, since a closed stderr must not kill a process that holds
- * a lock, and resets SIGCHLD, so that children can be waited for. */
+/* Notes the inherited mask and dispositions. Ignores SIGPIPE and SIGXFSZ, since a stderr that is closed, or a file beyond
+ * RLIMIT_FSIZE, must not kill a process that holds a lock: its write fails. Resets SIGCHLD, so that children can be
+ * waited for. */
 void signals_begin(struct signals *signals);
 
 /* Blocks the signals that are passed on, SIGCHLD and SIGTTOU, and opens `fd`, a non-blocking signalfd. 0 or -1. */

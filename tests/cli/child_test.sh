@@ -40,7 +40,7 @@ equal "of its own" "$group" "$child"
 describe "signal mask and dispositions"
 signals='grep -E "^Sig(Blk|Ign)" /proc/self/status'
 equal "as we got them" "$("$DLOCK" run s -c "$signals")" "$(bash -c "$signals")"
-for ignored in PIPE CHLD HUP TERM,INT,QUIT TSTP,TTOU,TTIN,CONT; do
+for ignored in PIPE XFSZ CHLD HUP TERM,INT,QUIT TSTP,TTOU,TTIN,CONT; do
     equal "ignored $ignored" "$(env --ignore-signal="$ignored" "$DLOCK" run s -- grep -E '^Sig(Blk|Ign)' /proc/self/status)" \
         "$(env --ignore-signal="$ignored" grep -E '^Sig(Blk|Ign)' /proc/self/status)"
 done

@@ -162,6 +162,14 @@ refuses "cannot replace \"$work\": it is no regular file" "$work"
 refuses "cannot replace \"$work/link\": it is no regular file" "$work/link"
 refuses "cannot replace \"$work/mine\": what is in it is not from dlock run --metrics; remove it" "$work/mine"
 equal "and nothing is lost" "$(<"$work/mine")" precious
+run prlimit --fsize=400 "$DLOCK" run -b "$DLOCK_URI?guardian=off" --metrics "$work/big" job -- touch "$work/ran"
+equal "too large a file" "$status $out$err" "74 dlock: --metrics: cannot write \"$work/big\": File too large"
+equal "none is left" "$(echo "$work"/big*) $(echo "$work"/ran*)" "$work/big* $work/ran*"
+
+describe "nor does a log that may not grow end a run"
+printf '%390s' '' >"$work/log"
+prlimit --fsize=400 "$DLOCK" run -v -b "$DLOCK_URI?guardian=off" job -- sh -c 'exit 7' 2>>"$work/log"
+equal "the command's status" "$?" 7
 
 describe "run --metrics: what fails later is a warning"
 mkdir "$work/gone"
