@@ -110,8 +110,8 @@ static int backends_main(int argc, char **argv) {
 const struct command command_backends = {
     "backends", "show which servers can be used",
     "Usage: dlock backends [--json]\n\n"
-    "Shows every backend of this installation: its URI schemes, what it can do, and the module it comes from, or why\n"
-    "that cannot be loaded.\n\n"
+    "Shows every backend of this installation: its URI schemes, its capabilities, and the file of its module, or why\n"
+    "the module cannot be loaded.\n\n"
     "      --json  print JSON\n"
     "  -h, --help  show this\n\n"
     "Exit status: 0, 64 wrong usage.\n",

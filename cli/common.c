@@ -126,7 +126,7 @@ int refuse_private(dlock_client *client, struct dlock_error *err) {
     if (!(info->caps & DLOCK_CAP_PRIVATE)) return 0;
     return dlock_fail(
         err, DLOCK_EINVAL,
-        "locks of %s: are seen by the process that takes them alone, and would end with this command: name "
+        "locks of %s: are visible only to the process that takes them, and would end with this command: name "
         "a server, or file:, with -b or in $DLOCK_URI",
         info->name);
 }

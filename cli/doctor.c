@@ -139,7 +139,7 @@ const struct command command_doctor = {
     "  -b, --backend URI  the lock server; default $DLOCK_URI, then file:\n"
     "      --json         print JSON\n"
     "  -h, --help         show this\n\n"
-    "Exit status: 0 all is fine, 1 something weakens the locks, 64 wrong usage, 69 the server cannot be asked, or its\n"
+    "Exit status: 0 all is fine, 1 something weakens the locks, 64 wrong usage, 69 the server cannot be used, or its\n"
     "backend has nothing to check.\n",
     doctor_main};
 
@@ -180,7 +180,7 @@ static int schema_main(int argc, char **argv) {
         if (c == 'h') return print_help(&command_schema);
         return option_error(&command_schema, argv, c);
     }
-    if (optind == argc) return usage_error(&command_schema, "of which backend? BACKEND is missing");
+    if (optind == argc) return usage_error(&command_schema, "BACKEND is missing");
     if (argc - optind > 1) return usage_error(&command_schema, "schema takes one backend");
     struct search search = {.word = argv[optind]};
     struct dlock_error err = {0, ""};
@@ -195,11 +195,11 @@ static int schema_main(int argc, char **argv) {
 }
 
 const struct command command_schema = {
-    "schema", "print what a server needs beforehand",
+    "schema", "print the objects that a server needs before its first use",
     "Usage: dlock schema BACKEND\n\n"
-    "Prints what an administrator runs on a server of this kind before its first use, as in\n"
-    "`dlock schema postgresql | psql DATABASE`. Where nothing is needed it prints nothing, and says so on standard\n"
+    "Prints the script that an administrator runs on a server of this kind before its first use, as in\n"
+    "`dlock schema postgresql | psql DATABASE`. If no script is needed it prints nothing, and says so on standard\n"
     "error. `dlock backends` shows the backends.\n\n"
     "  -h, --help  show this\n\n"
-    "Exit status: 0, 64 wrong usage, which includes an unknown backend, 69 the backend cannot be loaded.\n",
+    "Exit status: 0, 64 wrong usage, including an unknown backend, 69 the backend cannot be loaded.\n",
     schema_main};

@@ -162,13 +162,13 @@ const struct command command_inspect = {"inspect", "show who holds a lock",
                                         "Usage: dlock inspect [-b URI] [--json] NAME\n\n"
                                         "Shows who holds the lock NAME.\n\n" COMMON_OPTIONS
                                         "\nExit status: 0 it is held, 1 it is free, 64 wrong usage, 69 "
-                                        "the server cannot be asked.\n",
+                                        "the server cannot be used.\n",
                                         inspect_main};
 
 const struct command command_list = {"list", "show the locks that are held",
                                      "Usage: dlock list [-b URI] [--json] [PREFIX]\n\n"
                                      "Shows every held lock whose name begins with PREFIX.\n\n" COMMON_OPTIONS
-                                     "\nExit status: 0, 64 wrong usage, 69 the server cannot be asked.\n",
+                                     "\nExit status: 0, 64 wrong usage, 69 the server cannot be used.\n",
                                      list_main};
 
 const struct command command_break = {
@@ -176,5 +176,5 @@ const struct command command_break = {
     "Usage: dlock break [-b URI] [--json] NAME\n\n"
     "Takes the lock NAME away from its holder, which may still be working for a while: see the man "
     "page.\n\n" COMMON_OPTIONS
-    "\nExit status: 0 taken away, 1 nobody held it, 64 wrong usage, 69 the server cannot be asked.\n",
+    "\nExit status: 0 taken away, 1 nobody held it, 64 wrong usage, 69 the server cannot be used.\n",
     break_main};

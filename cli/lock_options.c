@@ -33,7 +33,7 @@ static int take_mode(struct lock_options *wanted, enum dlock_mode mode, uint32_t
 static int take_permits(struct lock_options *wanted, const struct command *command) {
     long number;
     if (!read_number(optarg, 1, DLOCK_LIMIT_MAX, &number))
-        return usage_error(command, "-p takes the number of permits that there are, 1 to %d", DLOCK_LIMIT_MAX);
+        return usage_error(command, "-p takes the number of permits, 1 to %d", DLOCK_LIMIT_MAX);
     return take_mode(wanted, DLOCK_PERMIT, (uint32_t)number);
 }
 

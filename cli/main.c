@@ -25,13 +25,13 @@ static const struct command *find_command(const char *name) {
 static void print_overview(FILE *out) {
     fputs("Usage: dlock COMMAND [OPTION…] …\n\n"
           "Locks on any coordination server: files, Redis, PostgreSQL, MySQL, ZooKeeper,\n"
-          "etcd, memcached, and whatever there is a backend for.\n\nCommands:\n",
+          "etcd, memcached, and any other server with a backend.\n\nCommands:\n",
           out);
     for (size_t i = 0; i < N_COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i]->name, commands[i]->summary);
     fputs("  help       explain a command: dlock help COMMAND\n\n"
           "  -h, --help     show this\n"
           "  -V, --version  show the version\n\n"
-          "The server is named by -b URI, else by $DLOCK_URI, else it is \"file:\".\nMore: man dlock\n",
+          "The server is that of -b URI, or $DLOCK_URI, or \"file:\".\nMore: man dlock\n",
           out);
 }
 
@@ -40,7 +40,7 @@ static void print_overview(FILE *out) {
 static int unknown_command(const char *word) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyz-";
     if (*word == '-') {
-        note("options stand behind the command, as in `dlock run -b URI NAME COMMAND`");
+        note("options must follow the command, as in `dlock run -b URI NAME COMMAND`");
         return STATUS_USAGE;
     }
     bool is_word = *word && word[strspn(word, plain)] == '\0';

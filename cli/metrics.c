@@ -131,7 +131,8 @@ static void put_locks(const struct metrics *metrics) {
         gauge(metrics, "dlock_lock_waiters", "Waiters in the lock's queue at the server.", put_waiters);
     gauge(metrics, "dlock_lock_permits", "Permits of the name, if it is in use as permits.", put_limit);
     gauge(metrics, "dlock_lock_remaining_seconds",
-          "Time until the first lease of the lock ends unless renewed; +Inf: it ends with its holder.", put_remaining);
+          "Time until the first lease of the lock ends if it is not renewed; +Inf: it ends with its holder.",
+          put_remaining);
     gauge(metrics, "dlock_lock_fence",
           "The greatest fence of its holders. It changes with every grant; the size of a step means nothing.",
           put_fence);
@@ -143,10 +144,10 @@ static void put_server(const struct metrics *metrics, int rc, int64_t took_us) {
     for (size_t begin = 0; begin < metrics->holders.n; begin = end_of_lock(&metrics->holders, begin)) locks++;
     prometheus_family(metrics->out, "dlock_up", "gauge", "Whether the lock server has answered.");
     prometheus_number(metrics->out, "dlock_up", server, rc == 0);
-    prometheus_family(metrics->out, "dlock_answer_seconds", "gauge", "How long it took to ask the lock server.");
+    prometheus_family(metrics->out, "dlock_answer_seconds", "gauge", "Time that the lock server took to answer.");
     prometheus_seconds(metrics->out, "dlock_answer_seconds", server, took_us);
     if (rc != 0) return;
-    prometheus_family(metrics->out, "dlock_locks_held", "gauge", "How many of the locks that were asked for are held.");
+    prometheus_family(metrics->out, "dlock_locks_held", "gauge", "How many of the requested locks are held.");
     prometheus_number(metrics->out, "dlock_locks_held", server, locks);
 }
 
@@ -222,11 +223,10 @@ static int metrics_main(int argc, char **argv) {
 const struct command command_metrics = {
     "metrics", "print the locks of a server for Prometheus",
     "Usage: dlock metrics [-b URI] [--prefix PREFIX | NAME…]\n\n"
-    "Prints what the server knows of its locks, in Prometheus' text format: those that are held, how many hold them "
-    "and "
-    "wait for them, and what is left of their leases. With NAMEs, which some servers need, also that one is free.\n\n"
+    "Prints the locks of the server in the text format of Prometheus: which are held, their holders and waiters, and "
+    "the remaining time of their leases. With NAMEs, which some servers require, free locks are printed, too.\n\n"
     "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n" SUBJECT_HELP
     "  -h, --help           show this\n\n"
-    "A server that cannot be reached is \"dlock_up 0\", too.\n\n"
-    "Exit status: 0, 64 wrong usage, 69 the server cannot be asked.\n",
+    "A server that cannot be reached is also printed as \"dlock_up 0\".\n\n"
+    "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n",
     metrics_main};

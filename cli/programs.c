@@ -38,7 +38,7 @@ static int top_main(int argc, char **argv) {
     (void)argc;
     become_in("", "dlock-top", argv);
     if (errno == ENOENT) become_in(DLOCK_LIBEXEC "/", "dlock-top", argv);
-    note("cannot run dlock-top, which 'dlock top' is: %s", strerror(errno));
+    note("cannot run dlock-top, the program of 'dlock top': %s", strerror(errno));
     return STATUS_UNAVAILABLE;
 }
 

@@ -66,10 +66,9 @@ static int parse_operands(struct request *request, int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "--") == 0)
         request->argv++;
     else if (argc > 1 && argv[1][0] == '-') /* not repeated: it may be a URI with a password */
-        return usage_error(&command_run,
-                           "an option stands behind NAME: put it before NAME, or -- before a COMMAND that "
-                           "begins with -");
-    return *request->argv ? GO_ON : usage_error(&command_run, "run what? COMMAND is missing");
+        return usage_error(&command_run, "an option follows NAME: put it before NAME, or -- before a COMMAND that "
+                                         "begins with -");
+    return *request->argv ? GO_ON : usage_error(&command_run, "COMMAND is missing");
 }
 
 static int take_action(struct loss_policy *policy) {
@@ -106,7 +105,7 @@ static int parse(int argc, char **argv, struct request *request) {
     for (int c; (c = getopt_long(argc, argv, "+:" LOCK_OPTIONS_SHORTS "oh", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_run);
         if (c == '?' && (optopt == 'c' || strncmp(argv[optind - 1], "--command", 9) == 0))
-            return usage_error(&command_run, "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'");
+            return usage_error(&command_run, "-c must follow NAME: dlock run NAME -c 'SHELL LINE'");
         if (c == '?' || c == ':') return option_error(&command_run, argv, c);
         if (c == 'o') continue; /* flock(1)'s --close: the command never inherits a descriptor of the lock */
         int status = GO_ON;
@@ -138,7 +137,7 @@ static void cannot_run(const char *command, int why) {
 
 static int cannot_exec(const char *command, int why) {
     cannot_run(command, why);
-    if (why == ENOENT && strchr(command, ' ')) note("a line for the shell stands behind -c: dlock run NAME -c 'LINE'");
+    if (why == ENOENT && strchr(command, ' ')) note("use -c for a shell line: dlock run NAME -c 'LINE'");
     return why == ENOENT || why == ENOTDIR ? STATUS_NOT_FOUND : STATUS_NOT_EXECUTABLE;
 }
 
@@ -302,18 +301,19 @@ const struct command command_run = {
     "Usage: dlock run [OPTION…] [--] NAME [--] COMMAND [ARGUMENT…]\n"
     "       dlock run [OPTION…] [--] NAME -c 'SHELL LINE'\n\n"
     "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n" LOCK_OPTIONS_HELP
-    "  -l, --lease TIME               how long the lock outlives us if we vanish; default: the URI's lease, then 10s,\n"
+    "  -l, --lease TIME               how long the lock stays taken if this host fails; default: the URI's lease, then "
+    "10s,\n"
     "                                 which is also the maximum on servers that forget locks at a restart\n"
-    "      --hold TIME                keep the lock for TIME from the moment it was\n"
-    "                                 got, even if COMMAND has ended before\n"
+    "      --hold TIME                keep the lock for TIME from its grant, even if\n"
+    "                                 COMMAND ends earlier\n"
     "      --on-lost WORD             what is sent to COMMAND when the lock is lost:\n"
     "                                 term, the default: SIGTERM, then SIGKILL;\n"
-    "                                 kill: SIGKILL; warn: nothing, it goes on\n"
+    "                                 kill: SIGKILL; warn: nothing, it continues\n"
     "      --kill-after TIME          how long after SIGTERM; at most a third of the\n"
     "                                 lease; default: a sixth of it, at most 10s\n"
-    "  -c, --command 'SHELL LINE'     (behind NAME) run this with $SHELL\n"
-    "      --metrics FILE             count grants, waits and losses in FILE, for node_exporter, from run to run\n"
-    "      --pass-uri                 give COMMAND the whole URI, with its password, as DLOCK_URI\n"
+    "  -c, --command 'SHELL LINE'     (after NAME) run this with $SHELL\n"
+    "      --metrics FILE             count grants, waits and losses of all runs in FILE, for node_exporter\n"
+    "      --pass-uri                 pass the URI to COMMAND in DLOCK_URI with its password\n"
     "  -o, --close                    accepted for flock(1); always in effect\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"

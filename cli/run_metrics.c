@@ -126,12 +126,12 @@ static int read_old(struct run_metrics *metrics) {
     struct stat found;
     if (lstat(metrics->path, &found) != 0)
         return errno == ENOENT ? STATUS_OK : cannot("read", metrics->path, strerror(errno));
-    if (!S_ISREG(found.st_mode)) return cannot("replace", metrics->path, "it is no regular file");
+    if (!S_ISREG(found.st_mode)) return cannot("replace", metrics->path, "it is not a regular file");
     int fd = open_file(metrics->path);
     int why = fd >= 0 ? read_file(metrics, fd) : errno;
     if (fd >= 0) close(fd);
     if (why > 0) return cannot("read", metrics->path, strerror(why));
-    if (why < 0) return cannot("replace", metrics->path, "what is in it is not from dlock run --metrics; remove it");
+    if (why < 0) return cannot("replace", metrics->path, "it was not written by dlock run --metrics; remove it");
     return STATUS_OK;
 }
 

@@ -7,10 +7,10 @@
 #include <string.h>
 
 int subject_take(struct subject *subject, const struct command *command, int argc, char **argv) {
-    if (argc > 0 && subject->prefix) return usage_error(command, "either --prefix, or the locks' names");
+    if (argc > 0 && subject->prefix) return usage_error(command, "give either --prefix or lock names");
     for (int i = 0; i < argc; i++)
         for (int j = 0; j < i; j++)
-            if (strcmp(argv[i], argv[j]) == 0) return usage_error(command, "the lock \"%s\" is named twice", argv[i]);
+            if (strcmp(argv[i], argv[j]) == 0) return usage_error(command, "the lock \"%s\" is given twice", argv[i]);
     subject->names = argv;
     subject->n = (size_t)argc;
     return STATUS_OK;
@@ -22,7 +22,7 @@ static int ask(const struct subject *subject, dlock_client *client, struct holde
         if (rc != DLOCK_ENOTSUP) return rc;
         const struct dlock_backend_info *info = dlock_client_backend(client);
         if (info->caps & DLOCK_CAP_LIST || !(info->caps & DLOCK_CAP_INSPECT)) return rc;
-        return dlock_fail(err, rc, "backend %s cannot list locks: name those to look at", info->name);
+        return dlock_fail(err, rc, "backend %s cannot list locks: give the names of locks", info->name);
     }
     for (size_t i = 0; i < subject->n; i++) {
         int rc = dlock_inspect(client, subject->names[i], holders_keep, holders, err);

@@ -101,7 +101,7 @@ static int parse_acquire(int argc, char **argv, struct acquisition *what) {
     }
     if (optind == argc) return usage_error(&command_acquire, "which lock? NAME is missing");
     if (argc - optind > 1)
-        return usage_error(&command_acquire, "acquire takes one name, and no command: that is run's");
+        return usage_error(&command_acquire, "acquire takes one name and no command; dlock run runs a command");
     what->wanted.name = argv[optind];
     return GO_ON;
 }
@@ -199,16 +199,18 @@ const struct command command_acquire = {
     "acquire", "take a lock and print a ticket for it",
     "Usage: dlock acquire [OPTION…] NAME\n\n"
     "Acquires the lock NAME, prints a ticket for it, and exits. The lock ends with its lease unless the ticket is\n"
-    "renewed, and is released with the ticket. Any holder of the ticket holds the lock: keep it private. Where locks\n"
-    "end with their process there are no tickets (`dlock backends` shows which have \"export\"): use dlock run, and\n"
-    "prefer that anyway.\n\n" LOCK_OPTIONS_HELP
-    "  -l, --lease TIME               when the lock ends unless the ticket is renewed; default, and on servers that\n"
-    "                                 forget at a restart also the most: the URI's lease, then 10s\n"
+    "renewed; the ticket also releases it. Everybody who has the ticket can release the lock: keep it secret. Servers\n"
+    "without \"export\" in `dlock backends` have no tickets, because their locks end with the process. Prefer dlock "
+    "run\n"
+    "wherever possible.\n\n" LOCK_OPTIONS_HELP
+    "  -l, --lease TIME               time after which the lock ends unless the ticket is renewed; default: the URI's\n"
+    "                                 lease, then 10s, which is also the maximum on servers that forget locks at a\n"
+    "                                 restart\n"
     "      --json                     print JSON: the ticket, the fence and more\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h.\n\n"
     "Exit status: 0; 1 (or -E's) the lock was not free; 64 wrong usage; 69 the server cannot be used, grants\n"
-    "nothing yet, or has no tickets; 74 the ticket could not be written, and the lock is free again;\n"
+    "nothing yet, or has no tickets; 74 the ticket could not be written, and the lock was released;\n"
     "75 the lock was lost at once.\n",
     acquire_main};
 
@@ -219,9 +221,9 @@ const struct command command_acquire = {
     "  -h, --help         show this\n\n"
 
 const struct command command_renew = {
-    "renew", "set the lease of a ticket's lock anew",
+    "renew", "restart the lease of a ticket's lock",
     "Usage: dlock renew [-b URI] TICKET|-\n\n"
-    "Sets the lease of the lock anew, to what it was when it was acquired.\n\n" TICKET_OPTIONS
+    "Restarts the lease of the lock, with the length that it had when it was acquired.\n\n" TICKET_OPTIONS
     "Exit status: 0; 64 wrong usage; 69 the server cannot be used; 75 the lock had "
     "ended.\n",
     renew_main};

@@ -10,8 +10,8 @@ int main(void) {
         return fprintf(stderr, "%s\n", err.message), 1;
     int rc = dlock_acquire(lock, 5000, &err); /* waits up to 5 s */
     if (rc == 0) {
-        printf("nobody else is here; fence %llu\n", (unsigned long long)dlock_fence(lock));
-        rc = dlock_release(lock, &err); /* DLOCK_ELOST: somebody else may have been here after all */
+        printf("nobody else holds it; fence %llu\n", (unsigned long long)dlock_fence(lock));
+        rc = dlock_release(lock, &err); /* DLOCK_ELOST: somebody else may have held it meanwhile */
     }
     if (rc != 0) fprintf(stderr, "%s\n", err.message);
     dlock_free(lock);

@@ -36,7 +36,7 @@ configure() {
 }
 echo "== build ($build)"
 log=$folder/build.log
-if ! configure >"$log" 2>&1; then # the folder may be from another place or generator
+if ! configure >"$log" 2>&1; then # the folder may belong to another source tree or generator
     rm -rf "$build"
     configure >"$log" 2>&1 || { cat "$log" >&2; fail "CMake cannot configure the build"; }
 fi
@@ -53,7 +53,7 @@ for ((i = 0; i < processes; i++)); do
     "$build/examples/counter" "$DLOCK_URI" "$folder/number" "$rounds" >>"$folder/updates" &
     pids+=($!)
 done
-for pid in "${pids[@]}"; do wait "$pid" || fail "a process could not do its updates"; done
+for pid in "${pids[@]}"; do wait "$pid" || fail "a process did not finish its updates"; done
 
 show() { # FILE, which has "fence value process" for each update, in the order in which the lock was held
     printf '   %-20s %6s %8s\n' fence value process
@@ -67,15 +67,15 @@ check() { # FILE TOTAL
     awk -v total="$2" '
         NR > 1 && (length($1) < length(before) || (length($1) == length(before) && $1 "" <= before "")) {
             print "the fence of update " NR " is " $1 ", not greater than " before; bad = 1 }
-        $2 != NR { print "update " NR " made the number " $2; bad = 1 }
+        $2 != NR { print "update " NR " wrote " $2 " instead of " NR; bad = 1 }
         { before = $1 }
         END { if (NR != total) { print NR " updates instead of " total; bad = 1 } exit bad }' "$1"
 }
 show "$folder/updates"
-check "$folder/updates" "$total" || fail "see above"
+check "$folder/updates" "$total" || fail "an update was lost or a fence did not grow: see above"
 read -r value _ <"$folder/number"
-[ "$value" = "$total" ] || fail "the file says $value, not $total"
-echo "   the file says $value: no update was lost, every fence is greater than the one before"
+[ "$value" = "$total" ] || fail "the file contains $value instead of $total"
+echo "   the file contains $value: no update was lost, and every fence is greater than the one before"
 
 # ---- shell: the same with the command, and without a lock for comparison
 
@@ -95,9 +95,9 @@ race() { # FILE COMMAND…: runs 20 jobs at once
 echo "== $jobs jobs at once: dlock run number -- sh -c '$add_one'"
 race "$folder/with" "$dlock" run number --
 show "$folder/with.log"
-check "$folder/with.log" "$jobs" || fail "see above"
-[ "$(cat "$folder/with")" = "$jobs" ] || fail "the file says $(cat "$folder/with"), not $jobs"
+check "$folder/with.log" "$jobs" || fail "an update was lost or a fence did not grow: see above"
+[ "$(cat "$folder/with")" = "$jobs" ] || fail "the file contains $(cat "$folder/with") instead of $jobs"
 race "$folder/without" env -u DLOCK_FENCE
-echo "   the file says $(cat "$folder/with") of $jobs; the same jobs without the lock: $(cat "$folder/without") of $jobs"
+echo "   with the lock the file contains $(cat "$folder/with") of $jobs; without it $(cat "$folder/without") of $jobs"
 
-echo "== OK: no update was lost. The command is $dlock; what to do next stands in README.md"
+echo "== OK: no update was lost. The command is $dlock; see README.md for the next steps"

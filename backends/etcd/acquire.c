@@ -230,11 +230,11 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
         return AGAIN;
     }
     if (put) {
-        if (reply->revision <= 0) return etcd_nonsense(r->z, "a revision", r->err);
+        if (reply->revision <= 0) return etcd_nonsense(r->z, "revision", r->err);
         a->claim->state[ETCD_REVISION] = (uint64_t)reply->revision;
         return granted(r, a, reply->term);
     }
-    if (!etcd_read_view(transaction, at, a->claim, a->key, &view)) return etcd_nonsense(r->z, "keys", r->err);
+    if (!etcd_read_view(transaction, at, a->claim, a->key, &view)) return etcd_nonsense(r->z, "list of keys", r->err);
     if (view.own) a->claim->state[ETCD_REVISION] = (uint64_t)view.own;
     if (view.misused) return refuse_use(r, a, &view);
     if (!view.own) return not_there(r, a, &view, reply->revision);
@@ -271,7 +271,7 @@ static int run_once(struct round *r, size_t pending) {
         struct attempt *a = &r->attempts[i];
         if (a->over) continue;
         const json_t *transaction = pending > 1 ? etcd_response(reply.body, at++, "response_txn") : reply.body;
-        int result = transaction ? read_attempt(r, a, transaction, &reply) : etcd_nonsense(r->z, "an answer", r->err);
+        int result = transaction ? read_attempt(r, a, transaction, &reply) : etcd_nonsense(r->z, "answer", r->err);
         a->over = result != AGAIN;
         if (a->over) a->claim->result = result;
     }

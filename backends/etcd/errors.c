@@ -16,7 +16,7 @@ int etcd_no_memory(struct dlock_error *err) {
 }
 
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err) {
-    dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent %s that makes no sense", z->address.where, what);
+    dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent an invalid %s", z->address.where, what);
     doubt(err);
     return DLOCK_EPROTO;
 }

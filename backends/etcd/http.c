@@ -166,7 +166,7 @@ static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd
     curl_easy_getinfo(channel->easy, CURLINFO_RESPONSE_CODE, &status);
     bool read = etcd_reply_read(reply, channel->answer.at, channel->answer.n);
     if (read && status == 200 && !json_object_get(reply->root, "error")) return 0;
-    int rc = read || status != 200 ? etcd_refused(z, status, reply, err) : etcd_nonsense(z, "an answer", err);
+    int rc = read || status != 200 ? etcd_refused(z, status, reply, err) : etcd_nonsense(z, "answer", err);
     etcd_reply_end(reply);
     return rc;
 }
@@ -246,7 +246,7 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
     bool sensible = token && *token && strlen(token) < 4096 && !strpbrk(token, "\r\n");
     char *copy = sensible ? strdup(token) : NULL;
     etcd_reply_end(&reply);
-    if (!copy) return sensible ? etcd_no_memory(err) : etcd_nonsense(z, "a token", err);
+    if (!copy) return sensible ? etcd_no_memory(err) : etcd_nonsense(z, "token", err);
     pthread_mutex_lock(&z->mutex);
     old = z->token;
     z->token = copy;

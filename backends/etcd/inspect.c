@@ -101,7 +101,7 @@ static int delete_holders(struct etcd *z, const struct queue *queue, int64_t dea
         struct etcd_text body = {NULL, 0, 0, false};
         struct etcd_reply reply;
         const char *key64 = etcd_string(json_array_get(queue->keys, i), "key");
-        if (!key64) return etcd_nonsense(z, "a key", err);
+        if (!key64) return etcd_nonsense(z, "key", err);
         etcd_add(&body, "{\"key\":");
         etcd_add_string(&body, key64);
         etcd_add(&body, "}");
@@ -147,7 +147,7 @@ static int next_key(struct etcd *z, const char *from, const char *end, int64_t d
     if (rc != 0) return etcd_code(rc, err);
     const json_t *kv = json_array_get(json_object_get(reply.body, "kvs"), 0);
     if (kv) read_key(kv, key);
-    if (kv && !key[0]) rc = etcd_nonsense(z, "a key", err);
+    if (kv && !key[0]) rc = etcd_nonsense(z, "key", err);
     etcd_reply_end(&reply);
     return rc;
 }

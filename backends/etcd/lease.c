@@ -74,7 +74,7 @@ static int grant(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, 
     if (rc != 0) return etcd_code(rc, err);
     bool sensible = read_lease(&reply, sent_us, lease) && lease->ttl_ms > 0;
     etcd_reply_end(&reply);
-    if (!sensible) return etcd_nonsense(z, "a lease", err);
+    if (!sensible) return etcd_nonsense(z, "lease", err);
     note(z, 0, lease);
     return 0;
 }
@@ -91,7 +91,7 @@ int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *leas
     if (rc != 0) return rc;
     bool sensible = read_lease(&reply, sent_us, lease) && lease->id == before.id;
     etcd_reply_end(&reply);
-    if (!sensible) return etcd_nonsense(z, "an answer about a lease", err);
+    if (!sensible) return etcd_nonsense(z, "answer about a lease", err);
     if (lease->ttl_ms == 0) { /* the lease does not exist any more */
         etcd_lease_gone(z, before.id);
         return etcd_lease_ended(z, err);

@@ -39,7 +39,7 @@ static void add_release(struct etcd_text *text, struct etcd *z, const struct dlo
 
 /* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock. */
 static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, bool had, struct dlock_error *err) {
-    if (deleted < 0) return etcd_nonsense(z, "an answer", err);
+    if (deleted < 0) return etcd_nonsense(z, "answer", err);
     claim->state[ETCD_FLAGS] &= ~(uint64_t)(ETCD_GRANTED | ETCD_QUEUED);
     if (claim->state[ETCD_REVISION] && etcd_give_slot(z, claim))
         memset(claim->state, 0, sizeof claim->state); /* the key's name is free for another claim from now on */

@@ -100,7 +100,7 @@ static int prove(struct renewal *r) {
     int64_t kept_ms = etcd_kept_ms(&r->lease, reply.term, r->begun_us);
     bool sensible = read_all(r, &reply, kept_ms);
     etcd_reply_end(&reply);
-    if (!sensible) return etcd_nonsense(r->z, "an answer", r->err);
+    if (!sensible) return etcd_nonsense(r->z, "answer", r->err);
     return kept_ms > 0 ? 0 : AGAIN;
 }
 

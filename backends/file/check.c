@@ -111,7 +111,7 @@ int file_check(void *c, dlock_each_finding each, void *arg, int timeout_ms, stru
     (void)timeout_ms;
     if (fstatfs(conn->dir, &fs) != 0 || fstat(conn->dir, &dir) != 0)
         return file_fail(err, errno, "cannot look at", conn->path, NULL);
-    dlock_find(&report, NULL, "flock on a %s file system: excludes the processes of this machine only",
+    dlock_find(&report, NULL, "flock on file system %s: excludes the processes of this machine only",
                filesystem_name((unsigned long)fs.f_type & 0xffffffff));
     if (dir.st_nlink == 0) {
         dlock_find(&report,

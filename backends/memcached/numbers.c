@@ -23,6 +23,6 @@ uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted) {
 int memcached_check_id(struct memcached *memcached, uint64_t cas, struct dlock_error *err) {
     if (cas == 0)
         return memcached_nonsense(memcached, "cas id 0; a server that runs with -C has no cas ids, and no locks", err);
-    if (!memcached_fence(memcached, cas)) return memcached_nonsense(memcached, "a cas id beyond reason", err);
+    if (!memcached_fence(memcached, cas)) return memcached_nonsense(memcached, "an implausible cas id", err);
     return 0;
 }

@@ -51,7 +51,7 @@ static int read_word(struct memcached *memcached, int64_t deadline_us, store_wor
 int memcached_read_swapped(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                            struct dlock_error *err) {
     int rc = read_word(memcached, deadline_us, classic_words, stored, NULL, err);
-    return rc == 0 && *stored == MEMCACHED_NOT_STORED ? memcached_nonsense(memcached, "a cas", err) : rc;
+    return rc == 0 && *stored == MEMCACHED_NOT_STORED ? memcached_nonsense(memcached, "the reply to cas", err) : rc;
 }
 
 /* Reads the reply to a reservation: "HD" and flags, which do not matter, both if the item was made and if there was
@@ -77,7 +77,7 @@ int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum 
     }
     rc = read_word(memcached, deadline_us, classic_words, stored, NULL, err);
     if (rc == 0 && *stored != MEMCACHED_STORED && *stored != MEMCACHED_NOT_STORED)
-        return memcached_nonsense(memcached, "an add", err);
+        return memcached_nonsense(memcached, "the reply to add", err);
     return rc;
 }
 

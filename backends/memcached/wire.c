@@ -56,8 +56,7 @@ int memcached_dead(struct memcached *memcached, const char *why, struct dlock_er
 
 int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err) {
     memcached->wire.broken = true;
-    return dlock_fail(err, DLOCK_EPROTO, "memcached at %s sent an answer that makes no sense: %s", memcached->where,
-                      what);
+    return dlock_fail(err, DLOCK_EPROTO, "memcached at %s sent an invalid answer: %s", memcached->where, what);
 }
 
 /* ---- sending and receiving --------------------------------------------------------------------------------------- */

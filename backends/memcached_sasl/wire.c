@@ -53,8 +53,7 @@ int memcached_dead(struct memcached *memcached, const char *why, struct dlock_er
 
 int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err) {
     memcached->wire.broken = true;
-    return dlock_fail(err, DLOCK_EPROTO, "memcached at %s sent an answer that makes no sense: %s", memcached->where,
-                      what);
+    return dlock_fail(err, DLOCK_EPROTO, "memcached at %s sent an invalid answer: %s", memcached->where, what);
 }
 
 /* Ends the library's handle: with another call it might connect again. */

@@ -93,7 +93,7 @@ static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err
     for (MYSQL_ROW row; (row = maria_row(maria, answer, 2));) {
         MYSQL_RES *rows = maria->answers[answer].rows;
         if (!maria_bytes(rows, row, 0, 1, name, sizeof name) || !maria_bytes(rows, row, 1, 0, value, sizeof value))
-            return maria_nonsense(maria, "a variable", err);
+            return maria_nonsense(maria, "the value of a variable", err);
         int rc = judge(maria, name, value, err);
         if (rc != 0) return rc;
     }

@@ -90,7 +90,7 @@ int maria_rejected(struct maria *maria, struct dlock_error *err) {
 }
 
 int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s sent an answer that makes no sense: %s", maria->where, what);
+    return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s sent an invalid answer: %s", maria->where, what);
 }
 
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err) {

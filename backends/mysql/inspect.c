@@ -25,7 +25,7 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
     int64_t fence, left_us;
     int n = 0;
     *ended = false;
-    if (maria->n_answers != 1 || !maria->answers[0].rows) return maria_nonsense(maria, "no rows about holders", err);
+    if (maria->n_answers != 1 || !maria->answers[0].rows) return maria_nonsense(maria, "no result with holders", err);
     /* `each` may use other clients, which is safe: all rows have been read. */
     for (MYSQL_ROW row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
         MYSQL_RES *rows = maria->answers[0].rows;

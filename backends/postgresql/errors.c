@@ -41,7 +41,7 @@ int pg_dead(struct pg *pg, const char *why, struct dlock_error *err) {
 
 int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err) {
     pg->unanswered = true;
-    return dlock_fail(err, DLOCK_EPROTO, "PostgreSQL at %s sent an answer that makes no sense: %s", pg->where, what);
+    return dlock_fail(err, DLOCK_EPROTO, "PostgreSQL at %s sent an invalid answer: %s", pg->where, what);
 }
 
 /* ---- by SQLSTATE ------------------------------------------------------------------------------------------------- */

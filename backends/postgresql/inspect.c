@@ -104,7 +104,8 @@ int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *e
     pg_add_bytes(&pg->arguments, name, strlen(name));
     int rc = pg_call(pg, PG_BREAK, deadline_us, &rows, err);
     if (rc != 0) return rc;
-    if (rows && (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken))) rc = pg_nonsense(pg, "break", err);
+    if (rows && (PQntuples(rows) != 1 || !pg_read_bool(rows, 0, 0, &broken)))
+        rc = pg_nonsense(pg, "the result of break", err);
     if (rows && rc == 0) pg_tell(pg, rows, 1, deadline_us);
     PQclear(rows);
     if (rc == 0 && !broken) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");

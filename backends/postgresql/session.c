@@ -183,7 +183,7 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
     }
     if (rc != 0) return rc;
     if (!rows || PQntuples(rows) != 1 || !pg_read_time(rows, 0, 0, &claim->server_us) || claim->server_us <= 0)
-        rc = pg_nonsense(pg, "no time of its clock", err);
+        rc = pg_nonsense(pg, "no time from its clock", err);
     PQclear(rows);
     if (rc != 0) return rc;
     pg->session.lease_ms = kept_ms(claim);
@@ -347,7 +347,7 @@ int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_
     if (rows && PQntuples(rows) == 1 && PQgetisnull(rows, 0, 0))
         rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "the holder's session was told to end, and has not ended in time");
     else if (rows && (PQntuples(rows) != 1 || !pg_read_int8(rows, 0, 0, &ended)))
-        rc = pg_nonsense(pg, "end_sessions", err);
+        rc = pg_nonsense(pg, "the result of end_sessions", err);
     PQclear(rows);
     if (rc == 0 && ended == 0) rc = dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
     return rc;

@@ -51,7 +51,7 @@ int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct
             kept = one;
         }
     }
-    if (!kept) return pg_nonsense(pg, "nothing", err);
+    if (!kept) return pg_nonsense(pg, "no result", err);
     if (PQstatus(pg->link) != CONNECTION_OK) {
         /* The server's last message says more than that the connection is closed. */
         int rc = *pg_state(kept) ? pg_refused(pg, kept, err) : pg_dead(pg, PQerrorMessage(pg->link), err);
@@ -93,7 +93,7 @@ int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err) {
             pg->session.answer = one;
             continue;
         }
-        if (!pg->session.answer) return pg_nonsense(pg, "nothing", err);
+        if (!pg->session.answer) return pg_nonsense(pg, "no result", err);
         *result = pg->session.answer;
         pg->session.answer = NULL;
         pg->unanswered = false;

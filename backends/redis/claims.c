@@ -187,7 +187,7 @@ static void granted(const struct redis *redis, struct dlock_claim *claim, int64_
 /* Handles the loss of the name's fence: the acquire is repeated once, after asking since when the server has been the
  * master. */
 static int forgotten(struct redis *redis, struct batch *batch, struct dlock_claim *claim, struct dlock_error *err) {
-    if (batch->repeated) return redis_nonsense(redis, "acquire", err);
+    if (batch->repeated) return redis_nonsense(redis, "the result of acquire.lua", err);
     redis->counts[hash(claim->name) % REDIS_COUNTS].until_ms = (uint32_t)(dlock_now_us() / 1000);
     redis->check_us = 0;
     batch->again = true;
@@ -217,7 +217,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
         answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 || answer[POSITION] > INT32_MAX ||
         answer[REMAINING] < -2 || answer[OURS] < 0 || answer[OURS] > 3)
-        return redis_nonsense(redis, "acquire", err);
+        return redis_nonsense(redis, "the result of acquire.lua", err);
     claim->server_us = answer[SERVER_US];
     if (answer[FENCE]) {
         granted(redis, claim, answer[SERVER_US], answer[FENCE]);
@@ -264,7 +264,8 @@ static int read_renew(struct redis *redis, size_t i, const redisReply *reply, vo
         claim->result = DLOCK_ELOST; /* the key or one of its companions no longer holds dlock's data */
         return 0;
     }
-    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0) return redis_nonsense(redis, "renew", err);
+    if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0)
+        return redis_nonsense(redis, "the result of renew.lua", err);
     if (reply->integer == 0) {
         claim->result = DLOCK_ELOST;
         return 0;
@@ -293,8 +294,8 @@ static int read_release(struct redis *redis, size_t i, const redisReply *reply, 
     struct dlock_claim *claim = batch->claims[i];
     int64_t answer = reply->type == REDIS_REPLY_ERROR ? 0 : reply->integer;
     if (reply->type != REDIS_REPLY_ERROR && reply->type != REDIS_REPLY_INTEGER)
-        return redis_nonsense(redis, "release", err);
-    if (answer < 0 || answer > (HAD | AGAIN)) return redis_nonsense(redis, "release", err);
+        return redis_nonsense(redis, "the result of release.lua", err);
+    if (answer < 0 || answer > (HAD | AGAIN)) return redis_nonsense(redis, "the result of release.lua", err);
     if (!batch->repeated) claim->result = answer & HAD ? 0 : DLOCK_ELOST;
     if (answer & AGAIN) batch->again = true;
     return 0;

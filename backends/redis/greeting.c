@@ -57,7 +57,7 @@ static int read_text(struct redis *redis, int64_t deadline_us, redisReply **repl
     if ((*reply)->type == REDIS_REPLY_ERROR)
         rc = redis_refused(redis, *reply, err);
     else if ((*reply)->type != REDIS_REPLY_STRING)
-        rc = redis_nonsense(redis, "INFO", err);
+        rc = redis_nonsense(redis, "the reply to INFO", err);
     if (rc) freeReplyObject(*reply);
     return rc;
 }

@@ -62,7 +62,7 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
     if (reply->type == REDIS_REPLY_ERROR || reply->type == REDIS_REPLY_NIL) return 0; /* WRONGTYPE: no lock */
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 3 != 2 || part[0]->type != REDIS_REPLY_STRING ||
         part[1]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer > UINT32_MAX)
-        return redis_nonsense(redis, "inspect", err);
+        return redis_nonsense(redis, "the result of inspect.lua", err);
     info.name = name_of(walk, i);
     info.waiters = (uint32_t)part[1]->integer;
     if (redis_limit_of(part[0]->str, &info.limit))
@@ -70,9 +70,9 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
     else if (strcmp(part[0]->str, REDIS_KIND_SHARED) == 0)
         info.mode = DLOCK_SHARED;
     else if (*part[0]->str)
-        return redis_nonsense(redis, "inspect", err);
+        return redis_nonsense(redis, "the result of inspect.lua", err);
     for (part += 2; part < reply->element + reply->elements; part += 3) {
-        if (!read_holder(part, token, &info)) return redis_nonsense(redis, "inspect", err);
+        if (!read_holder(part, token, &info)) return redis_nonsense(redis, "the result of inspect.lua", err);
         if (!walk->ended) walk->ended = walk->each(&info, walk->arg) != 0;
     }
     return 0;
@@ -177,7 +177,7 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
     (void)i;
     if (reply->type == REDIS_REPLY_ERROR) return 0; /* WRONGTYPE: no lock */
     if (reply->type != REDIS_REPLY_INTEGER || reply->integer < 0 || reply->integer > 2)
-        return redis_nonsense(redis, "break", err);
+        return redis_nonsense(redis, "the result of break.lua", err);
     breaking->was = reply->integer;
     return 0;
 }

@@ -36,7 +36,7 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     if (reply->type == REDIS_REPLY_ERROR)
         rc = redis_refused(redis, reply, err);
     else if (!is_about(redis, reply, "ssubscribe"))
-        rc = redis_nonsense(redis, "subscribe", err);
+        rc = redis_nonsense(redis, "the reply to SUBSCRIBE", err);
     freeReplyObject(reply);
     /* From now on the core polls the descriptor. */
     if (fcntl(redis->stream.fd, F_SETFL, fcntl(redis->stream.fd, F_GETFL) | O_NONBLOCK) == 0) redis->impatient = true;

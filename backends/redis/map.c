@@ -131,7 +131,7 @@ static struct cluster_node *read_node(struct cluster *cluster, struct cluster_no
         (part[0]->type != REDIS_REPLY_STRING && part[0]->type != REDIS_REPLY_NIL) ||
         part[1]->type != REDIS_REPLY_INTEGER || part[1]->integer < 1 || part[1]->integer > 65535 ||
         part[2]->type != REDIS_REPLY_STRING || part[2]->len >= sizeof teller->id) {
-        redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
+        redis_nonsense(&teller->redis, "the reply to CLUSTER SLOTS", err);
         return NULL;
     }
     const char *address = address_of(teller, reply);
@@ -161,7 +161,7 @@ static int read_range(struct cluster *cluster, struct cluster_node *teller, cons
     if (range->type != REDIS_REPLY_ARRAY || range->elements < 3 || part[0]->type != REDIS_REPLY_INTEGER ||
         part[1]->type != REDIS_REPLY_INTEGER || part[0]->integer < 0 || part[0]->integer > part[1]->integer ||
         part[1]->integer >= REDIS_SLOTS)
-        return redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
+        return redis_nonsense(&teller->redis, "the reply to CLUSTER SLOTS", err);
     struct dlock_error why;
     const struct cluster_node *node = read_node(cluster, teller, part[2], &why);
     if (!node) {
@@ -221,7 +221,7 @@ static int read_ranges(struct cluster *cluster, struct cluster_node *teller, con
                        struct dlock_error *err) {
     struct fresh fresh = {{0}, {NULL}};
     if (reply->type == REDIS_REPLY_ERROR) return redis_refused(&teller->redis, reply, err);
-    if (reply->type != REDIS_REPLY_ARRAY) return redis_nonsense(&teller->redis, "CLUSTER SLOTS", err);
+    if (reply->type != REDIS_REPLY_ARRAY) return redis_nonsense(&teller->redis, "the reply to CLUSTER SLOTS", err);
     if (reply->elements == 0)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s knows of no node with slots", teller->redis.where);
     for (size_t i = 0; i < reply->elements; i++) {

@@ -56,7 +56,7 @@ static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sent
 }
 
 static void makes_no_sense(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
-    failed(sentinels, sentinel, DLOCK_EPROTO, "its answer makes no sense");
+    failed(sentinels, sentinel, DLOCK_EPROTO, "its answer is invalid");
 }
 
 /* ---- answers of a Sentinel --------------------------------------------------------------------------------------- */

@@ -170,7 +170,7 @@ static int failed(struct redis *redis, struct dlock_error *err) {
 
 int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *err) {
     redis->broken = true;
-    return dlock_fail(err, DLOCK_EPROTO, "Redis at %s sent an answer that makes no sense: %s", redis->where, what);
+    return dlock_fail(err, DLOCK_EPROTO, "Redis at %s sent an invalid answer: %s", redis->where, what);
 }
 
 /* Sends as much as the socket takes without blocking. */

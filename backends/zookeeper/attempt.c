@@ -390,9 +390,8 @@ int zookeeper_granted(struct zookeeper_attempt *a) {
                           a->slots[0].dir);
     claim->fence = claim->state[ZOOKEEPER_FENCE];
     if (claim->fence == 0 || claim->fence >= ZOOKEEPER_FENCE_END)
-        return dlock_fail(a->err, DLOCK_EPROTO,
-                          "ZooKeeper at %s sent a transaction id for a node in %.200s that makes no sense", a->z->where,
-                          a->slots[0].dir);
+        return dlock_fail(a->err, DLOCK_EPROTO, "ZooKeeper at %s sent an invalid transaction id for a node in %.200s",
+                          a->z->where, a->slots[0].dir);
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
     *a->slots[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
     if (claim->kept_ms > 0) return 0;

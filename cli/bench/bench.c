@@ -90,9 +90,9 @@ static int tell(const struct request *request) {
         note("%s", dlock_strerror(DLOCK_ENOMEM));
         status = STATUS_OS;
     }
-    if (bench->interrupted) note("interrupted: this is what had been measured");
+    if (bench->interrupted) note("interrupted: these are the results so far");
     if (first_error(bench)) {
-        note("not all workloads could be run to their end");
+        note("some workloads did not finish; see the lines marked with *");
         /* A wait that timed out in a workload is not the conflict that STATUS_CONFLICT stands for. */
         status = error_status(first_error(bench));
         if (status == STATUS_CONFLICT) status = STATUS_UNAVAILABLE;
@@ -220,34 +220,32 @@ static int bench_main(int argc, char **argv) {
 const struct command command_bench = {
     "bench", "compare the speed of lock servers",
     "Usage: dlock bench [OPTION…] [URI…]\n\n"
-    "Runs the same workloads on every server, in turns, and prints for each how long a step takes (median and 99th\n"
-    "percentile), how many there are in a second, how many times as long that is as with the barest client\n"
-    "(FLOOR), how fairly the lock went around (the fewest grants of a worker as a share of the most), and how\n"
-    "often exclusion was violated. A second table says what crowds and renewals cost. The number behind a workload's "
-    "slash\n"
-    "is how many took part. It locks names that begin with \"dlock-bench:\". Locks of other software that is "
-    "installed,\n"
-    "flock(1), redis-py and kazoo, have rows behind their servers.\n\n"
+    "Runs the same workloads on each server in turn. The first table shows how long a step takes (median and 99th\n"
+    "percentile), the steps per second, the median as a multiple of that of a minimal client of the same server\n"
+    "(FLOOR), the fairness (the fewest grants of a worker divided by the most), and the number of violations of\n"
+    "exclusion. The second table shows the load that waiters and renewals put on the server. The number after a\n"
+    "workload's slash is the number of workers or locks. All lock names begin with \"dlock-bench:\". If flock(1),\n"
+    "redis-py or kazoo is installed, it gets a row of its own after the server that it uses.\n\n"
     "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal, command; "
     "see dlock-bench(1).\n\n"
-    "      --time TIME      how long all workloads take on one server; default 5s; a crash and renewals take\n"
-    "                       what they take\n"
-    "  -w, --workload NAME  only this one; may be given several times\n"
-    "      --rounds N       turns of each server at each workload; default 3\n"
-    "      --processes N    how many wait for one lock in hand-over; default 4, at most 64\n"
-    "      --threads N      most threads in distinct and one-lock; default 64, at most 64\n"
-    "      --waiters N      how many wait in crowd; default 16, at most 64\n"
-    "      --locks N        how many locks renewal holds; default 1000\n"
-    "      --lease TIME     how long their leases are; default 3s\n"
-    "      --label NAME=URI  a server that is called NAME in what is printed; may be given several times\n"
-    "      --floors FOLDER  where the barest clients are, floor-BACKEND, which also read how much a server is\n"
-    "                       sent in crowd and renewal; default those that came with dlock-bench; \"\" for none, and\n"
-    "                       for no rows of other software\n"
+    "      --time TIME      total time of all workloads on one server, without crash and renewal, whose\n"
+    "                       length depends on the lease; default 5s\n"
+    "  -w, --workload NAME  run only this workload; may be given several times\n"
+    "      --rounds N       rounds of each workload on each server; default 3\n"
+    "      --processes N    processes that share the lock in hand-over; default 4, at most 64\n"
+    "      --threads N      largest number of threads in distinct and one-lock; default 64, at most 64\n"
+    "      --waiters N      processes that share the lock in crowd; default 16, at most 64\n"
+    "      --locks N        locks that renewal holds; default 1000\n"
+    "      --lease TIME     lease of the locks in renewal; default 3s\n"
+    "      --label NAME=URI  measure URI and call it NAME in the output; may be given several times\n"
+    "      --floors FOLDER  folder of the minimal clients, floor-BACKEND, which also read the server's\n"
+    "                       counters in crowd and renewal; default: those installed with dlock-bench;\n"
+    "                       \"\": no floors, no counters, and no rows of other software\n"
     "      --json           print JSON\n"
     "      --csv            print CSV\n"
-    "      --html FILE      write a page with charts into FILE, too\n"
+    "      --html FILE      also write a page with charts to FILE\n"
     "  -h, --help           show this\n\n"
     "Without a URI the server is $DLOCK_URI, else \"file:\".\n\n"
-    "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used, or a workload did not "
-    "end,\n74 FILE cannot be written, 130 interrupted: the results until then are printed.\n",
+    "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used or a workload did not\n"
+    "finish, 74 FILE cannot be written, 130 interrupted: the results so far are printed.\n",
     bench_main};

@@ -75,13 +75,13 @@ static void verdict(FILE *out, const struct bench *bench) {
 /* Writes which runs failed or were interrupted. */
 static void remarks(FILE *out, const struct bench *bench) {
     if (bench->interrupted)
-        fputs("<p class=\"verdict weak\">⚠ The run was interrupted: this is what was measured until then.</p>\n", out);
+        fputs("<p class=\"verdict weak\">⚠ The run was interrupted: these are the results so far.</p>\n", out);
     bool begun = false;
     for (size_t k = 0; k < bench->n_cases; k++) {
         for (size_t i = 0; i < bench->n_targets; i++) {
             const struct bench_cell *cell = &bench->targets[i].cells[k];
             if (!cell->error_code && !cell->lost) continue;
-            if (!begun) fputs("<div class=\"verdict weak\"><p>⚠ Not all workloads went well.</p>\n<ul>", out);
+            if (!begun) fputs("<div class=\"verdict weak\"><p>⚠ Some workloads failed.</p>\n<ul>", out);
             begun = true;
             fputs("<li>", out);
             html_text(out, bench->targets[i].server);
@@ -112,7 +112,7 @@ static void overview_cell(FILE *out, const struct bench *bench, size_t server, s
 
 static void overview(FILE *out, const struct bench *bench) {
     fputs("<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"Medians\"><table>\n"
-          "<caption>Medians; small: how many times what the floor takes</caption>\n"
+          "<caption>Medians; in small type: as a multiple of the floor</caption>\n"
           "<thead><tr><th scope=\"col\">Workload</th>",
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {
@@ -187,14 +187,13 @@ static void server(FILE *out, const struct bench_target *target) {
 static void peer(FILE *out, const struct bench_target *target) {
     fputs("<h3>", out);
     html_text(out, target->server);
-    fputs("</h3>\n<ul><li>Not dlock, but on the same server: ", out);
+    fputs("</h3>\n<ul><li>Other software, on the same server: ", out);
     html_text(out, target->about);
     fputs("</li></ul>\n", out);
 }
 
 static void servers(FILE *out, const struct bench *bench) {
-    fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>As they are set up, which says why they are fast or "
-          "slow, too; "
+    fputs("<section id=\"servers\">\n<h2>The servers</h2>\n<p>Their settings, which also explain their speed; "
           "<code>dlock doctor</code> prints the same.</p>\n<div class=\"servers\">\n",
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {
@@ -293,8 +292,8 @@ static void crowding(FILE *out, const struct bench *bench) {
     if (most <= usable_processors()) return;
     fprintf(
         out,
-        "<p>Up to %d workers, the servers that run here and everything else shared the processors: what was measured "
-        "contains the time until somebody was scheduled. Compare within this page only.</p>\n",
+        "<p>Up to %d workers, the servers on this machine and all other programs shared the processors: the durations "
+        "include the time until a process was scheduled. Compare figures within this page only.</p>\n",
         most);
 }
 
@@ -311,7 +310,7 @@ static void run(FILE *out, const struct bench *bench, char *const *options, size
     command_line(out, bench, options, n_options);
     fputs("</code></dd>\n<dt>Ended</dt><dd>", out);
     date(out);
-    fprintf(out, "</dd>\n<dt>Rounds</dt><dd>%d; %.6g s for each server in all, and what a crash takes</dd>\n",
+    fprintf(out, "</dd>\n<dt>Rounds</dt><dd>%d; %.6g s per server in all, plus the time of crash and renewal</dd>\n",
             bench->rounds, (double)bench->time_ms / 1000);
     fprintf(out, "<dt>dlock</dt><dd>%s</dd>\n<dt>Processor</dt><dd>", dlock_version());
     processor(out);
@@ -356,10 +355,11 @@ void bench_html(FILE *out, const struct bench *bench, char *const *options, size
     remarks(out, bench);
     overview(out, bench);
     fputs(
-        "<p class=\"about\">In the charts of how long it took, each shape says how often a duration occurred, on a "
-        "logarithmic axis that all charts of a workload share. It is as high as its own peak, whatever that is. The "
-        "thick line is the median; 99 % took no longer than the dashed line; the small circle is the longest. A thin "
-        "outline is the floor: what the barest client of the same server takes. Fewer than 30 samples are dots.</p>\n",
+        "<p class=\"about\">In the charts of durations, each shape shows how often a duration occurred, on a "
+        "logarithmic "
+        "axis that all charts of a workload share. Each shape is scaled to its own peak. The thick line is the median, "
+        "the dashed line the 99th percentile, the small circle the longest. The thin outline is the floor: the "
+        "durations of a minimal client of the same server. Fewer than 30 samples are drawn as dots.</p>\n",
         out);
     sections(out, bench);
     servers(out, bench);

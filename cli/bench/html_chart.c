@@ -123,7 +123,7 @@ void html_latency_chart(FILE *out, const struct html_group *group, size_t k, con
     const struct bench *bench = group->bench;
     char label[LABEL];
     double height = (double)rows_of(group, k) * ROW, top = 0;
-    svg_begin(out, "latency", k, "How long it took", (int)height + AXIS);
+    svg_begin(out, "latency", k, "Duration", (int)height + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         struct bench_figures figures;
         if (!has_row(group, k, i)) continue;
@@ -338,7 +338,7 @@ void html_thread_chart(FILE *out, const struct html_group *group) {
     if (low < 0) low = high = 1;
     plot.threads = (struct html_scale){bench->cases[group->first].threads, bench->cases[last].threads, true};
     plot.rate = html_log_scale(low, high);
-    svg_begin(out, "threads", group->first, "Grants in a second against threads", PLOT_FOOT + AXIS);
+    svg_begin(out, "threads", group->first, "Grants per second by number of threads", PLOT_FOOT + AXIS);
     for (size_t i = 0; i < bench->n_targets; i++) {
         char label[LABEL];
         if (!has_row(group, last, i)) continue;

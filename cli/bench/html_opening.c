@@ -10,9 +10,9 @@ enum { ROW = 24, LEGEND = 22, NAME_WIDTH = 8, EDGE = 10, N = 3 };
 static const struct {
     const char *workload;
     const char *before; /* the text before the duration in the sentence */
-} asked[N] = {{"cycle", "a lock that nobody else wants costs "},
+} asked[N] = {{"cycle", "an uncontended acquire and release takes "},
               {"hand-over", "its hand-over to another process takes "},
-              {"crash", "the lock of a dead holder is free after "}};
+              {"crash", "a waiter gets the lock of a dead holder after "}};
 
 /* Returns the index of the first case of a workload in `asked`; n_cases: it was not measured. */
 static size_t case_of(const struct bench *bench, int thing) {
@@ -123,7 +123,7 @@ static void chart(FILE *out, const struct bench *bench, const struct html_scale 
     }
     double x0 = (double)longest * NAME_WIDTH + EDGE, x1 = SVG_WIDTH - EDGE, y = LEGEND - 0.5 * ROW;
     double height = LEGEND + (double)rows * ROW;
-    svg_begin(out, "opening", 0, "All servers beside each other", (int)height + SVG_AXIS);
+    svg_begin(out, "opening", 0, "All servers side by side", (int)height + SVG_AXIS);
     description(out, bench);
     svg_axis(out, scale, x0, x1, height, svg_time_label);
     legend(out, bench);

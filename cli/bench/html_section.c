@@ -10,27 +10,28 @@
 static const struct words {
     const char *workload, *title, *sample;
 } words[] = {
-    {"cycle", "A lock that nobody else wants", "An acquire and its release, in one process."},
-    {"re-entry", "A lock that one holds already",
-     "One more acquire and release by the holder; the mean of 64, since reading the clock takes about as long as one."},
+    {"cycle", "Uncontended lock", "An acquire and its release, in one process."},
+    {"re-entry", "Re-entry",
+     "The holder acquires and releases its lock once more; the mean of 64, because reading the clock takes as long as "
+     "one."},
     {"hand-over", "Hand-over between processes",
-     "From the beginning of a release to the grant of another process that was waiting by then. All want the lock, and "
-     "give it back at once."},
-    {"hand-over-10ms", "Hand-over between processes that work",
-     "The same; each holds the lock for 10 ms, then pauses for 10 ms."},
-    {"distinct", "Threads with a lock each",
-     "An acquire and its release. All threads share one client, and each has a lock of its own."},
+     "From the start of a release to the grant of another process that was already waiting. Each process releases the "
+     "lock at once and acquires it again."},
+    {"hand-over-10ms", "Hand-over with work",
+     "The same; each process holds the lock for 10 ms, then pauses for 10 ms."},
+    {"distinct", "Threads with separate locks",
+     "An acquire and its release. The threads share one client; each has its own lock."},
     {"one-lock", "Threads on one lock",
-     "From the beginning of a release to the grant of another thread of the same client that was waiting by then."},
-    {"crowd", "A crowd that waits",
-     "As in a hand-over; each holds the lock for 1 ms. A server that wakes every waiter for each grant gets more "
-     "requests, the more waiters there are."},
-    {"renewal", "Locks that are kept",
-     "One process holds the locks, and its client renews them: what does that cost the server, and the client?"},
-    {"command", "A command under a lock",
-     "From the start of <code>dlock run NAME -- true</code> to its end: a process, a client and a connection for each "
-     "lock."},
-    {"crash", "Take-over from the dead", "From the death of the holder to the grant of a process that waits."},
+     "From the start of a release to the grant of another thread of the same client that was already waiting."},
+    {"crowd", "Many waiters",
+     "As in hand-over; each process holds the lock for 1 ms. If a server wakes every waiter for each grant, its load "
+     "grows with the number of waiters."},
+    {"renewal", "Renewal",
+     "One process holds the locks and its client renews them: the load on the server and the client."},
+    {"command", "Command under a lock",
+     "From the start of <code>dlock run NAME -- true</code> to its end: each lock takes a process, a client "
+     "and a connection."},
+    {"crash", "Crash of the holder", "From the death of the holder to the grant of a waiting process."},
 };
 
 static const struct words *words_of(const struct bench_workload *workload) {
@@ -63,21 +64,15 @@ static double fairness_of(const struct bench_figures *figures) {
 
 static const struct html_measure ratio = {
     "ratio",
-    "Against the floor",
-    "How many times as long as with the barest client of the same server. With several threads: how many times as many "
-    "grants in a second that client makes.",
+    "Relative to the floor",
+    "The median as a multiple of that of a minimal client of the same server. With several threads: the grants per "
+    "second of that client as a multiple of dlock's.",
     ratio_of,
     1,
     2,
     "×"};
 static const struct html_measure fairness = {
-    "fairness",
-    "Fairness",
-    "Grants of the worker that got the fewest, as a share of those of the one that got the most; 1 is fair.",
-    fairness_of,
-    0,
-    2,
-    ""};
+    "fairness", "Fairness", "The fewest grants of a worker divided by the most; 1 is fair.", fairness_of, 0, 2, ""};
 
 static double commands_per_grant_of(const struct bench_figures *figures) {
     return figures->commands_per_grant;
@@ -92,11 +87,11 @@ static double cpu_of(const struct bench_figures *figures) {
 }
 
 static const struct html_measure commands_per_grant = {
-    "pergrant", "Commands for each grant", "What the server is sent.", commands_per_grant_of, 0, 1, ""};
+    "pergrant", "Commands per grant", "Commands that the server received.", commands_per_grant_of, 0, 1, ""};
 static const struct html_measure commands_per_second = {
-    "persecond", "Commands in a second", "What the server is sent.", commands_per_second_of, 0, 1, ""};
+    "persecond", "Commands per second", "Commands that the server received.", commands_per_second_of, 0, 1, ""};
 static const struct html_measure cpu = {
-    "cpu", "Processor time of the client", "All its processes, in percent of one core.", cpu_of, 0, 2, " %"};
+    "cpu", "CPU time of the client", "Of all its processes, in percent of one core.", cpu_of, 0, 2, " %"};
 
 static void begin_figure(FILE *out, const struct bench_case *c, const char *title) {
     fputs("<figure><figcaption><h3>", out);
@@ -177,14 +172,14 @@ static void charts(FILE *out, const struct html_group *group) {
     struct html_scale times, shares = {0, 1, false};
     fputs("<div class=\"charts\">\n", out);
     if (cases[group->first].workload->crowd == BENCH_THREAD_STEPS && group->n > 1) {
-        begin_figure(out, NULL, "Grants in a second");
+        begin_figure(out, NULL, "Grants per second");
         html_thread_chart(out, group);
         end_figure(out,
-                   "Both axes are logarithmic. Beside each line: what the most threads reach together, and how many "
-                   "times what the fewest do.");
+                   "Both axes are logarithmic. Beside each line: the total with the most threads, and that total as a "
+                   "multiple of the total with the fewest.");
     }
     for (size_t k = group->first; latency_scale(group, &times) && k < group->first + group->n; k++) {
-        begin_figure(out, &cases[k], "How long it took");
+        begin_figure(out, &cases[k], "Duration");
         html_latency_chart(out, group, k, &times);
         end_figure(out, NULL);
     }

@@ -139,7 +139,7 @@ int bench_add_labelled(struct bench *bench, const char *text) {
         return STATUS_USAGE;
     }
     snprintf(name, sizeof name, "%.*s", (int)length, text);
-    if (is_taken(bench, name)) return note("there are two servers with the label %s", name), STATUS_USAGE;
+    if (is_taken(bench, name)) return note("--label: two servers have the name %s", name), STATUS_USAGE;
     struct bench_target *target = new_target(bench, text + length + 1);
     if (!target) return out_of_memory();
     memcpy(target->server, name, sizeof name);

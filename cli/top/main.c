@@ -21,12 +21,12 @@ static int take_interval(struct request *request) {
     if (dlock_parse_duration(optarg, &request->watch.interval_ms, &err) != 0)
         return usage_error(&command_top, "--interval: %s", err.message);
     if (request->watch.interval_ms >= INTERVAL_MIN_MS) return STATUS_OK;
-    return usage_error(&command_top, "--interval: at least 100ms, for the server's sake");
+    return usage_error(&command_top, "--interval must be at least 100ms, to spare the server");
 }
 
 static int take_count(struct request *request) {
     if (read_number(optarg, 1, 1000000000, &request->lines.count)) return STATUS_OK;
-    return usage_error(&command_top, "--count takes a number of looks, from 1 on");
+    return usage_error(&command_top, "--count takes a number of updates, at least 1");
 }
 
 static int look_on(const struct request *request) {
@@ -72,17 +72,16 @@ static int top_main(int argc, char **argv) {
 const struct command command_top = {
     "top", "watch the locks of a server",
     "Usage: dlock top [-b URI] [-i TIME] [-n N] [--json] [--prefix PREFIX | NAME…]\n\n"
-    "Shows again and again which locks are held: on a terminal as a picture that changes, elsewhere as lines. NAMEs "
-    "are "
-    "for servers that cannot list their locks.\n\n"
+    "Shows at regular intervals which locks are held: on a terminal as a screen that is updated in place, elsewhere "
+    "as lines. Give NAMEs if the server cannot list its locks.\n\n"
     "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n"
-    "  -i, --interval TIME  how long from look to look; default 2s, at least 100ms\n"
-    "  -n, --count N        end after N looks\n"
-    "      --json           print a line of JSON for each look\n" SUBJECT_HELP "  -h, --help           show this\n\n"
-    "Keys: q quits, s sorts by something else, / filters, space looks now, arrows scroll.\n\n"
-    "GRANTS/S counts the grants that were seen, by their fences; those that came and went between two looks are not "
-    "among them.\n\n"
-    "Exit status: 0, 64 wrong usage, 69 the server could not be asked.\n",
+    "  -i, --interval TIME  time between two updates; default 2s, at least 100ms\n"
+    "  -n, --count N        exit after N updates\n"
+    "      --json           print a line of JSON for each update\n" SUBJECT_HELP "  -h, --help           show this\n\n"
+    "Keys: q quits, s changes the sort order, / filters, space updates now, arrow keys scroll.\n\n"
+    "GRANTS/S counts new fences of the listed locks; a grant that began and ended between two updates is not "
+    "counted.\n\n"
+    "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n",
     top_main};
 
 int main(int argc, char **argv) {

@@ -92,7 +92,6 @@ long rows_print(const struct look *look, const struct rows_plan *plan, FILE *out
 void sum_text(const struct look *look, char *text, size_t size) {
     char rate[RATE_MAX];
     rate_text(look, look->all_grants, rate);
-    snprintf(text, size, "%zu %s, %zu %s, %zu waiting, %s grants/s seen", look->locks,
-             look->locks == 1 ? "lock" : "locks", look->holders.n, look->holders.n == 1 ? "holder" : "holders",
-             look->waiters, rate);
+    snprintf(text, size, "%zu %s, %zu %s, %zu waiting, %s grants/s", look->locks, look->locks == 1 ? "lock" : "locks",
+             look->holders.n, look->holders.n == 1 ? "holder" : "holders", look->waiters, rate);
 }

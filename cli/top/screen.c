@@ -94,16 +94,16 @@ static void draw_state(const struct watch *watch) {
     int64_t silent_ms = watch_silence_ms(watch);
     const struct look *last = watch->last;
     bool failed = last && last->rc != 0;
-    if ((silent_ms || failed) && watch->answered) snprintf(age, sizeof age, "; below: its last answer");
+    if ((silent_ms || failed) && watch->answered) snprintf(age, sizeof age, "; the last answer is shown below");
     if (silent_ms)
         snprintf(line, sizeof line, "no answer for %" PRId64 " s%s", silent_ms / 1000, age);
     else if (failed)
         snprintf(line, sizeof line, "no answer: %s%s", last->err.message, age);
     else if (last)
-        snprintf(line, sizeof line, "answered in %" PRId64 " ms, asked every %.3g s", last->ended_ms - last->began_ms,
+        snprintf(line, sizeof line, "answered in %" PRId64 " ms, updated every %.3g s", last->ended_ms - last->began_ms,
                  (double)watch->plan->interval_ms / 1000);
     else
-        snprintf(line, sizeof line, "asking");
+        snprintf(line, sizeof line, "waiting for the first answer");
     if (silent_ms || failed) attron(A_REVERSE);
     draw_text(1, line);
     attroff(A_REVERSE);
@@ -112,9 +112,9 @@ static void draw_state(const struct watch *watch) {
 static void draw_keys(const struct screen *screen) {
     char line[256];
     if (screen->typing)
-        snprintf(line, sizeof line, "show what has: %s_", screen->filter);
+        snprintf(line, sizeof line, "filter: %s_", screen->filter);
     else
-        snprintf(line, sizeof line, "q quit  s sort (by %s)  / filter%s%s  space look now  arrows scroll",
+        snprintf(line, sizeof line, "q quit  s sort (by %s)  / filter%s%s  space update now  arrows scroll",
                  order_words[screen->order], *screen->filter ? ": " : "", screen->filter);
     draw_text(LINES - 1, line);
 }

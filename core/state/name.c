@@ -126,10 +126,10 @@ int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *er
     char text[64];
     dlock_not_ready_text(text, name->ready_at_us == DLOCK__NEVER ? -1 : left_us > 0 ? (left_us + 999) / 1000 : 1);
     if (name->client->quarantine_ms == 0)
-        return dlock_fail(err, DLOCK_ENOTREADY, "lock \"%s\": the server %s: it was started a moment ago",
+        return dlock_fail(err, DLOCK_ENOTREADY, "lock \"%s\": the server %s: it has just started",
                           dlock__name_shown(name), text);
     return dlock_fail(err, DLOCK_ENOTREADY,
-                      "lock \"%s\": the server %s: its quarantine after a restart, since it may have forgotten who "
-                      "holds it; quarantine= in the URI, by default the lease, says how long",
+                      "lock \"%s\": the server %s: quarantine after a restart, because it may have lost grants; the "
+                      "URI's quarantine= (default: the lease) sets its length",
                       dlock__name_shown(name), text);
 }

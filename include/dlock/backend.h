@@ -16,7 +16,7 @@
  *   - Return within timeout_ms (always > 0), whatever the server does: poll() with that deadline, never a blocking
  *     call. Never resolve a name: hosts come with numeric addresses.
  *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
- *     in time), EPROTO (an answer that makes no sense), EAUTH. On anything but 0 the core disconnects and opens a new
+ *     in time), EPROTO (an invalid answer), EAUTH. On anything but 0 the core disconnects and opens a new
  *     connection, and treats every claim of the call as "outcome unknown", whatever its result says.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
  *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
@@ -227,7 +227,7 @@ struct dlock_backend {
     size_t conn_size; /* size of a connection */
 
     /* Connects, authenticates and checks that the server can do what `caps` promises. `conn` is zeroed; `peer` is valid
-     * as long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for what makes no sense;
+     * as long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for something invalid;
      * final), ENOTSUP (final), ENOMEM. */
     int (*connect)(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                    struct dlock_error *err);
@@ -247,7 +247,7 @@ struct dlock_backend {
      *
      * Results per claim: 0 (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms
      * says when to ask again: not later than the answer may change); ENOTREADY (nobody is known to hold it, and the
-     * server grants nothing to anybody for ready_ms, because it was started lately: otherwise as EBUSY, the place in
+     * server grants nothing to anybody for ready_ms, because it was started recently: otherwise as EBUSY, the place in
      * the queue included); EINVAL (final: what the server cannot take; a name in use as permits asked for as a lock, or
      * the other way round, or permits with another limit than those that are held: say so in `err`); ENOTSUP (the
      * mode); THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
@@ -559,8 +559,8 @@ static inline const char *dlock_not_ready_text(char out[64], int64_t left_ms) {
 /* Reports that the server grants nothing yet. */
 static inline void dlock_find_not_ready(struct dlock_report *report, int64_t left_ms) {
     char text[64];
-    dlock_find(report, "wait: a server that was started lately may have forgotten who holds its locks",
-               "%s: its quarantine after a restart", dlock_not_ready_text(text, left_ms));
+    dlock_find(report, "wait: a server that was restarted may have lost grants", "%s: quarantine after a restart",
+               dlock_not_ready_text(text, left_ms));
 }
 
 /* FNV-1a hash of `n` bytes, continued from `from`; begin with DLOCK_HASH_SEED. */

@@ -83,12 +83,11 @@ extern "C" {
     X(ENOMEM, -10, "out of memory, threads, descriptors or disk",                                                \
       "free some, or raise the limit that the message names")                                                    \
     X(ENOTSUP, -11, "this backend cannot do that", "use another backend, or do without")                         \
-    X(EPROTO, -12, "the server sent an answer that makes no sense",                                              \
-      "check that the URI names the right kind of server")                                                       \
+    X(EPROTO, -12, "the server sent an invalid answer", "check that the URI names the right kind of server")     \
     X(ENOBACKEND, -13, "no backend for this URI scheme", "install the backend, or set DLOCK_PLUGIN_PATH")        \
     X(EABI, -14, "the backend module does not fit this library", "rebuild or replace the module")                \
     X(EFORKED, -15, "the handle was made before fork()", "open a client in the child")                           \
-    X(ENOTREADY, -16, "the server was started lately and grants nothing yet", "wait; the message says for how long")
+    X(ENOTREADY, -16, "the server was started recently and grants nothing yet", "wait; the message says for how long")
 
 /* DLOCK_OK, DLOCK_EBUSY and so on. */
 enum dlock_code {
@@ -395,7 +394,7 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
 /* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`). The grant
  * is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread, or
  * handle) may acquire again; each acquisition needs a release. Blocks. Errors: EBUSY (a try only), ETIMEDOUT, ENOTREADY
- * (nobody is known to hold it, but the server, which was started lately, still granted nothing when the try was
+ * (nobody is known to hold it, but the server, which was started recently, still granted nothing when the try was
  * answered, or at the deadline of a wait, which goes on until then; the message says how long that will last),
  * ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition without
  * re-entry), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it was acquired),

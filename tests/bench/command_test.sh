@@ -171,7 +171,7 @@ kill -INT "$pid"
 ended "$pid"
 equal "status" "$status" 130
 contains "the table has what was measured until then" "$(<"$work/bg.out")" $'\n'"cycle        file"
-equal "and no error" "$(<"$work/bg.err")" "dlock: interrupted: this is what had been measured"
+equal "and no error" "$(<"$work/bg.err")" "dlock: interrupted: these are the results so far"
 if pgrep -P "$pid" >/dev/null; then fail "workers are left behind"; fi
 python3 - "$DLOCK" "$DLOCK_URI" <<'END' || fail "Ctrl-C on a terminal"
 import os, pty, sys, time

@@ -55,9 +55,9 @@ kill "$permit"
 
 describe "metrics: mistakes, and no server"
 run "$DLOCK" metrics --prefix a a
-equal "prefix and name" "$status $out ${err%%$'\n'*}" "64  dlock: either --prefix, or the locks' names"
+equal "prefix and name" "$status $out ${err%%$'\n'*}" "64  dlock: give either --prefix or lock names"
 run "$DLOCK" metrics a a
-equal "a name twice" "$status $out ${err%%$'\n'*}" '64  dlock: the lock "a" is named twice'
+equal "a name twice" "$status $out ${err%%$'\n'*}" '64  dlock: the lock "a" is given twice'
 run "$DLOCK" metrics -b nosuchserver:x
 equal "no backend" "$status $out" "69 "
 
@@ -158,9 +158,9 @@ refuses() { # MESSAGE FILE
 echo precious >"$work/mine"
 ln -s "$work/nowhere" "$work/link"
 refuses "cannot write \"$work/none/a\": No such file or directory" "$work/none/a"
-refuses "cannot replace \"$work\": it is no regular file" "$work"
-refuses "cannot replace \"$work/link\": it is no regular file" "$work/link"
-refuses "cannot replace \"$work/mine\": what is in it is not from dlock run --metrics; remove it" "$work/mine"
+refuses "cannot replace \"$work\": it is not a regular file" "$work"
+refuses "cannot replace \"$work/link\": it is not a regular file" "$work/link"
+refuses "cannot replace \"$work/mine\": it was not written by dlock run --metrics; remove it" "$work/mine"
 equal "and nothing is lost" "$(<"$work/mine")" precious
 run prlimit --fsize=400 "$DLOCK" run -b "$DLOCK_URI?guardian=off" --metrics "$work/big" job -- touch "$work/ran"
 equal "too large a file" "$status $out$err" "74 dlock: --metrics: cannot write \"$work/big\": File too large"

@@ -7,7 +7,7 @@ refused() { # COMMAND…
     run "$DLOCK" "$@"
     equal "$1" "$status" 64
     equal "$1 prints nothing" "$out" ""
-    contains "$1 says why" "$err" "locks of mem: are seen by the process that takes them alone"
+    contains "$1 says why" "$err" "locks of mem: are visible only to the process that takes them"
     contains "$1 says what to do" "$err" "name a server, or file:, with -b or in \$DLOCK_URI"
 }
 

@@ -1,11 +1,11 @@
 #!/bin/bash
-# A server that was started lately and grants nothing yet, and leases that would outlast its quarantine: on a Redis and
+# A server that was started recently and grants nothing yet, and leases that would outlast its quarantine: on a Redis and
 # a memcached of the test's own.
 . "$(dirname "$0")/lib.sh"
 
 use_redis
 young="redis://$address?lease=10m"
-why='its quarantine after a restart, since it may have forgotten who holds it; quarantine= in the URI, by default the lease, says how long'
+why="quarantine after a restart, because it may have lost grants; the URI's quarantine= (default: the lease) sets its length"
 # What was said, with TIME in the place of how long it goes on.
 said() { sed -E 's/for another ([0-9]+h)?([0-9]+m)?([0-9]+s)?:/for another TIME:/'; }
 not_ready() { printf 'lock "%s": the server grants nothing for another TIME: %s' "$1" "$why"; }

@@ -78,7 +78,7 @@ run "$DLOCK" run s -c 'true' more
 equal "-c with too much" "$status" 64
 run "$DLOCK" run s 'echo hello'
 equal "a line without -c" "$status" 127
-contains "what to do is said" "$err" "dlock: a line for the shell stands behind -c: dlock run NAME -c 'LINE'"
+contains "what to do is said" "$err" "dlock: use -c for a shell line: dlock run NAME -c 'LINE'"
 
 describe "where options end"
 run "$DLOCK" run -- s echo -n x
@@ -89,7 +89,7 @@ for option in -n --hold --backend=redis://:hunter2@h; do
     run "$DLOCK" run s "$option" 1 true
     equal "$option behind the name" "$status" 64
     equal "the message" "$(sed -n 1p <<<"$err")" \
-        "dlock: an option stands behind NAME: put it before NAME, or -- before a COMMAND that begins with -"
+        "dlock: an option follows NAME: put it before NAME, or -- before a COMMAND that begins with -"
 done
 run "$DLOCK" run s -- -n
 equal "but behind --" "$status" 127

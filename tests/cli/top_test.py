@@ -159,10 +159,10 @@ def json_lines():
 
 def mistakes():
     for arguments, status, message in [
-        (["-i", "1ms"], 64, "--interval: at least 100ms, for the server's sake"),
-        (["-n", "0"], 64, "--count takes a number of looks, from 1 on"),
-        (["--prefix", "a", "b"], 64, "either --prefix, or the locks' names"),
-        (["-b", "mem:"], 64, "locks of mem: are seen by the process that takes them alone"),
+        (["-i", "1ms"], 64, "--interval must be at least 100ms, to spare the server"),
+        (["-n", "0"], 64, "--count takes a number of updates, at least 1"),
+        (["--prefix", "a", "b"], 64, "give either --prefix or lock names"),
+        (["-b", "mem:"], 64, "locks of mem: are visible only to the process that takes them"),
         (["-b", "nosuchserver:x"], 69, 'no backend for the scheme "nosuchserver"'),
     ]:
         done = top(*arguments)
@@ -184,7 +184,7 @@ def keys():
         terminal.send("s")
         terminal.expect(rb"remaining lease")
         terminal.send("/BET")
-        terminal.expect(rb"show what has: BET_|T_")
+        terminal.expect(rb"filter: BET_|T_")
         terminal.send("\r\x0c")  # and draw all anew
         terminal.expect(rb"dlock top.*NAME.*beta.*/ filter: BET")
         terminal.seen = b""

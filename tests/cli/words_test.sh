@@ -62,16 +62,16 @@ fi
 describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
-says 64 'options stand behind the command, as in `dlock run -b URI NAME COMMAND`' -b redis://:secret@host run a true
+says 64 'options must follow the command, as in `dlock run -b URI NAME COMMAND`' -b redis://:secret@host run a true
 says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
 says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" xyz
 says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" redis://:hunter2@h
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
 says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
 says 64 'unknown or ambiguous option --xyz' run --xyz a true
-says 64 "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'" run -c true job
-says 64 "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'" run -n --command true job
-says 64 "-c stands behind NAME: dlock run NAME -c 'SHELL LINE'" run --command=true job
+says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run -c true job
+says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run -n --command true job
+says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run --command=true job
 says 64 "unknown option -c" acquire -c true job
 
 describe "workloads and backends"

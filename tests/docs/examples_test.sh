@@ -54,7 +54,7 @@ end_hold() {
     wait "$holder" || true
 }
 
-[[ "$("$examples/first")" = "nobody else is here; fence "[1-9]* ]] || fail first
+[[ "$("$examples/first")" = "nobody else holds it; fence "[1-9]* ]] || fail first
 [ "$("$examples/register")" = "locked with the backend toy" ] || fail register
 if "$dlock" backends --json | grep -q '"mem", "schemes"'; then
     [ "$("$examples/testing")" = "all passed" ] || fail testing

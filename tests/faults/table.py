@@ -15,10 +15,11 @@ STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "nod
            "majority stopped")
 BACK = ("server ", "leader ", "follower ", "node ", "minority ", "majority ", "all killed")
 NOTES = """
-How often each was tried, and, in milliseconds, the median (the longest) of the times until somebody was granted something
-again, where no other fault fell into that time: after a fault of a wire, behind it; after one of a process that was
-stopped, that process; after one that was killed while it held a lock alone, that lock. "Time and again": how many
-connections lost answers. \\*: grants from before need not outlast it, and are not checked."""
+Each cell: the number of faults, then the median (and the longest) recovery in milliseconds. A recovery lasts from the end
+of the fault to the next grant that proves it: after a fault on a connection, a grant over that connection; after a stopped
+process, a grant of that process; after a killed exclusive holder, a grant of its lock. Recoveries during which another
+fault occurred are left out. "Time and again" counts connections that lost answers. \\*: grants made before this fault need
+not survive it and are not checked."""
 
 
 class Server:
@@ -95,8 +96,8 @@ def print_table(rows):
 
 
 def print_counts(servers):
-    columns = [("runs", "runs"), ("grants", "grants"), ("contended", "contended"), ("served", "… by the server"),
-               ("unheard", "acquires without answer"), ("violations", "violations"), ("left", "left behind")]
+    columns = [("runs", "runs"), ("grants", "grants"), ("contended", "contended"), ("served", "granted by the server"),
+               ("unheard", "unanswered acquires"), ("violations", "violations"), ("left", "leftover locks")]
     rows = [["server", "minutes"] + [title for name, title in columns] + ["longest recovery, ms"]]
     total = Server("all")
     for server in servers:
@@ -109,8 +110,8 @@ def print_counts(servers):
 
 
 def print_promises(servers):
-    rows = [["server", "faults that grants outlast", "faults that they need not outlast", "a stopped or cut-off holder knows first",
-             "a dead holder's lock is free", "with a guardian within 250 ms", "back at work within 1 s"]]
+    rows = [["server", "faults that grants must survive", "faults that they need not survive", "stopped or cut-off holders",
+             "dead holder, ms", "dead holder with a guardian (limit 250 ms)", "server back (limit 1 s), ms"]]
     for server in servers:
         stops = sum(times for name, times in server.times.items() if name.startswith(STOPPED) and name != LOST)
         holds = "{:,}×, %s broken".format(server.tried(True)) % server.number("violations")

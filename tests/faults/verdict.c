@@ -134,7 +134,7 @@ int main(int argc, char **argv) {
     size_t bad = history_read(file, &history);
     fclose(file);
     if (bad) {
-        fprintf(stderr, "%s: line %zu makes no sense\n", argv[1], bad);
+        fprintf(stderr, "%s: line %zu is invalid\n", argv[1], bad);
         return 2;
     }
     size_t broken = history_check(&history, print, NULL);

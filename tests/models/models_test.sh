@@ -17,7 +17,7 @@ search() {
     ./pan -m1000000 -w22 >report 2>&1 || true
     if ! grep -q "State-vector" report || grep -qE "max search depth too small|out of memory|aborted" report; then
         cat report
-        echo "the search did not come to its end"
+        echo "the search is incomplete: it ran out of depth or memory"
         exit 1
     fi
     cat report
@@ -26,7 +26,7 @@ search() {
 
 if ! search 0 -O1; then
     spin -t -p -g "-DMUTATION=0" "$model" | tail -n 200
-    echo "$name: the model is wrong, or what it models"
+    echo "$name: the search found an error in the model or in the algorithm that it models; the trace is above"
     exit 1
 fi
 for mutation in $(sed -n 's/.*MUTATION [!=]= \([0-9]\).*/\1/p' "$model" | sort -u); do

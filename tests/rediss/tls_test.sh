@@ -110,8 +110,8 @@ ended "$pid"
 describe "doctor"
 run "$DLOCK" doctor --json "$(uri)"
 contains "says what protects the connection" "$out" "TLSv1."
-contains "says for whom the certificate is" "$out" 'for \"127.0.0.1\", ends on 20'
-contains "which ends soon" "$out" "replace it"
+contains "says for whom the certificate is" "$out" 'for \"127.0.0.1\", expires on 20'
+contains "which expires soon" "$out" "replace it"
 run "$DLOCK" doctor "$(unverified '&insecure=on')"
 equal "insecure is weak" "$status" 1
 contains "insecure is spelled out" "$out" "and the server's certificate is not checked"

@@ -6,9 +6,8 @@
 enum { MINUTES_MS = 572000 };
 
 static const char whole[] =
-    "lock \"n\": the server grants nothing for another 9m32s: its quarantine after a restart, since "
-    "it may have forgotten who holds it; quarantine= in the URI, by default the lease, says how "
-    "long";
+    "lock \"n\": the server grants nothing for another 9m32s: quarantine after a restart, because it "
+    "may have lost grants; the URI's quarantine= (default: the lease) sets its length";
 
 static void a_try_says_so_in_one_request(void **state) {
     (void)state;

@@ -367,7 +367,7 @@ void stream_report(const struct stream *stream, struct dlock_report *report) {
     const char *version = SSL_get_version(tls->ssl);
     const X509 *certificate = SSL_get0_peer_certificate(tls->ssl);
     const ASN1_TIME *end = certificate ? X509_get0_notAfter(certificate) : NULL;
-    char date[32] = "an unknown day";
+    char date[32] = "an unknown date";
     struct tm until;
     int days = 0, seconds;
     if (tls->insecure) {
@@ -378,7 +378,7 @@ void stream_report(const struct stream *stream, struct dlock_report *report) {
     if (end && ASN1_TIME_to_tm(end, &until)) strftime(date, sizeof date, "%Y-%m-%d", &until);
     if (end) ASN1_TIME_diff(&days, &seconds, NULL, end);
     dlock_find(report, days < SOON_DAYS ? "replace it: once it has expired no connection can be made" : NULL,
-               "%s, and the server's certificate, for \"%.100s\", ends on %s", version, tls->name, date);
+               "%s, and the server's certificate, for \"%.100s\", expires on %s", version, tls->name, date);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

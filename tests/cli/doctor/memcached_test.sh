@@ -22,7 +22,7 @@ old_enough() { "$DLOCK" doctor "$1" >/dev/null 2>&1; }
 describe "for locks alone"
 server good -M -o no_slab_reassign
 settings "memcached://127.0.0.1:$port" 1
-weak "grants nothing for another " "wait: a server that was started lately may have forgotten who holds its locks"
+weak "grants nothing for another " "wait: a server that was restarted may have lost grants"
 fine "memcached "
 fine "evictions off (-M)"
 fine "slab page mover off"

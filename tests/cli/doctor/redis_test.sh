@@ -28,11 +28,11 @@ age_ms() { echo $(($(date +%s%3N) - $(redis-cli -h 127.0.0.1 -p "$port" get '{dl
 describe "a server that was just started"
 server plain
 settings "redis://127.0.0.1:$port?lease=10m" 1
-weak "grants nothing for another " "wait: a server that was started lately may have forgotten who holds its locks"
+weak "grants nothing for another " "wait: a server that was restarted may have lost grants"
 fine "appendonly no: what a restart forgets, the quarantine of 600 s covers"
 run "$DLOCK" doctor --json "redis://127.0.0.1:$port?lease=10m"
 equal "status" "$status" 1
-another='grants nothing for another (10m|9m[0-9]*s): its quarantine after a restart'
+another='grants nothing for another (10m|9m[0-9]*s): quarantine after a restart'
 equal "JSON says for how long" "$(grep -cE "{\"health\": \"weak\", \"what\": \"$another\", \"advice\": \"wait: " <<<"$out")" 1
 run "$DLOCK" doctor --json "redis://127.0.0.1:$port?quarantine=0"
 lacks "without a quarantine" "$out" "grants nothing"

@@ -33,7 +33,7 @@ if dlock bench >/dev/null 2>&1; then fail "there is a bench without its package"
 install gcc libc6-dev pkg-config python3 ./libdlock-dev_*.deb ./dlock-bench_*.deb ./python3-dlock_*.deb
 # shellcheck disable=SC2046
 gcc -Wall -Werror first.c -o /tmp/first $(pkg-config --cflags --libs dlock) || fail "the README's program cannot be built"
-[[ "$(/tmp/first)" = "nobody else is here; fence "[1-9]* ]] || fail "the README's program"
+[[ "$(/tmp/first)" = "nobody else holds it; fence "[1-9]* ]] || fail "the README's program"
 dlock bench --json --time 200ms --rounds 1 -w cycle file:/tmp/locks "$redis" >/tmp/bench
 equal "servers with a floor" "$(grep -o '"floor_median_ns": [1-9]' /tmp/bench | wc -l)" 2
 dlock-conformance "$redis" 'names_*' >/tmp/log || { cat /tmp/log; fail "the conformance suite"; }

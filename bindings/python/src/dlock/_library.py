@@ -13,7 +13,7 @@ _SONAME = "libdlock.so." + __version__.rsplit(".", 1)[0]
 
 _INSTALL = (
     "Install the library: the package libdlock0.1 of Debian or Ubuntu, or `cmake --install` of dlock's source, then "
-    "`ldconfig`. A library that stands elsewhere is named by the environment variable DLOCK_LIBRARY."
+    "`ldconfig`. If it is in another folder, set the environment variable DLOCK_LIBRARY to its path."
 )
 
 

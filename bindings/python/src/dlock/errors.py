@@ -89,7 +89,7 @@ class NotSupported(Error):
 
 
 class ProtocolError(Error):
-    """DLOCK_EPROTO: the server's answer makes no sense. Check that the URI names the right kind of server."""
+    """DLOCK_EPROTO: the server sent an invalid answer. Check that the URI names the right kind of server."""
 
     code = -12
 
