@@ -92,6 +92,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
     client->listener.unheard = client->listener.doubted = false;
     client->listener.broke.code = 0;
+    client->listener.more = false;
     client->clock_sample = (struct dlock__clock_sample){0};
     close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;

@@ -3,6 +3,10 @@
 
 #include <string.h>
 
+/* Most messages that are read at once: a server that sends them faster than they can be read must not keep the reader
+ * from its deadline, or the keeper from its renewals. */
+enum { AT_ONCE = 256 };
+
 static bool has_token(const struct dlock__acquisition *acq, const char *token) {
     return acq && strcmp(acq->token, token) == 0;
 }
@@ -95,7 +99,8 @@ static void act(struct dlock_client *client, const struct dlock_wake *wake, int6
 
 static int read_all(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__conn *conn = client->listener.conn;
-    for (;;) {
+    client->listener.more = false;
+    for (int n = 0; n < AT_ONCE; n++) {
         struct dlock_wake wake;
         memset(&wake, 0, sizeof wake);
         dlock__leave(client);
@@ -107,6 +112,8 @@ static int read_all(struct dlock_client *client, struct dlock_error *err) {
         client->listener.answer_by_us = DLOCK__NEVER; /* an answer to the probe, too */
         act(client, &wake, received_us);
     }
+    client->listener.more = true;
+    return 0;
 }
 
 int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {

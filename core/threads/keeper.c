@@ -224,17 +224,18 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
                             {.fd = client->pool.watch, .events = POLLIN}};
-    bool up = client->listener.state == DLOCK__LISTENER_UP;
-    if (up) fds[2].fd = client->listener.keeper_at_us <= dlock__now(client) ? client->listener.fd : -1;
+    bool up = client->listener.state == DLOCK__LISTENER_UP, reads = client->listener.keeper_at_us <= dlock__now(client);
+    if (up) fds[2].fd = reads ? client->listener.fd : -1;
+    bool more = up && reads && client->listener.more && !client->listener.busy;
     dlock__leave(client);
-    poll(fds, 3, -1);
+    poll(fds, 3, more ? 0 : -1);
     if (fds[0].revents) drain(client->keeper.control);
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
     if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
     if (client->pool.watch >= 0 && fds[2].revents) dlock__watch_read(client);
     bool gone = client->pool.shared && !client->pool.shared->connected;
-    if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone)) return;
+    if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone && !more)) return;
     if (!gone && (!dlock__listener_readable(client) || client->listener.keeper_at_us > dlock__now(client))) return;
     struct dlock_error err;
     dlock_fail(&err, DLOCK_EUNAVAILABLE, "the connection was dropped");

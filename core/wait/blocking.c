@@ -146,7 +146,8 @@ static int reader_sleep(struct dlock_client *client, struct dlock__latch *latch,
 static void read_while_waiting(struct dlock__waiter *waiter, int64_t until_us) {
     struct dlock_client *client = waiter->lock->client;
     put_keeper_off(client);
-    if (reader_sleep(client, waiter->latch, until_us) && dlock__listener_readable(client)) {
+    bool come = client->listener.more || reader_sleep(client, waiter->latch, until_us);
+    if (come && dlock__listener_readable(client)) {
         struct dlock_error err;
         err.code = dlock__wakes_read(client, &err);
         if (err.code != 0) dlock__listener_broke(client, &err);

@@ -1,6 +1,7 @@
 /* The scripted backends: see fake_backend.h. One mutex guards everything; a slow call waits on the fake clock. */
 #include "fake_backend.h"
 
+#include "fake_env.h"
 #include "fake_log.h"
 
 #include "base/env.h"
@@ -24,6 +25,7 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
+static int flood; /* wakes that are still to come, of a name that nobody knows */
 static pthread_t wake_reader;
 static int64_t quarantine_ms;
 
@@ -276,6 +278,11 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
     contract_wake(conn);
     if (conn->dead) {
         result = conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection reset");
+    } else if (flood > 0) {
+        if (--flood % 16 == 0) fake_jump_ms(1);
+        *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "flood"};
+        conn->probed = false;
+        result = 1;
     } else if (conn->wakes_begin == conn->wakes_end || wakes_held) {
         eventfd_read(conn->fd, &drained);
     } else {
@@ -418,6 +425,7 @@ void fake_backend_reset(void) {
     server_reset(client_tell, client_want, client_listens);
     memset(scripts, 0, sizeof scripts);
     server_is_down = wakes_held = false;
+    flood = 0;
     pthread_mutex_unlock(&fake_guard);
     contract_reset();
     fake_log_clear();
@@ -556,6 +564,14 @@ void fake_wakes_hold(bool hold) {
     wakes_held = hold;
     for (size_t i = 0; i < MAX_CONNS && !hold; i++)
         if (conns[i] && conns[i]->fd >= 0) eventfd_write(conns[i]->fd, 1);
+    pthread_mutex_unlock(&fake_guard);
+}
+
+void fake_wakes_flood(int n) {
+    pthread_mutex_lock(&fake_guard);
+    flood = n;
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (hears(conns[i])) eventfd_write(conns[i]->fd, 1);
     pthread_mutex_unlock(&fake_guard);
 }
 

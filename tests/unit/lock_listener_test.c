@@ -116,6 +116,57 @@ static void but_not_again_and_again(void **state) {
     assert_heard(&s);
 }
 
+/* ---- a server that never stops sending ---- */
+
+enum { FLOOD = 32000, FLOOD_MS = FLOOD / 16 };
+
+struct timed {
+    dlock_lock *lock;
+    int64_t timeout_ms, ended_us;
+};
+
+static int acquire_timed(void *arg) {
+    struct timed *timed = arg;
+    int rc = dlock_acquire(timed->lock, timed->timeout_ms, NULL);
+    timed->ended_us = dlock__now_us();
+    return rc;
+}
+
+static void a_flood_of_messages_delays_no_deadline(void **state) {
+    (void)state;
+    struct fake_grant other = taken("n");
+    struct timed timed = {.lock = lock_new(client_new("fake:"), "n"), .timeout_ms = FLOOD_MS / 4};
+    struct actor *actor = actor_new();
+    int64_t begun_us = dlock__now_us();
+    begin_call(actor, acquire_timed, &timed);
+    fake_wakes_flood(FLOOD);
+    fake_settle();
+    wait_for(actor, 10000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_true(timed.ended_us - begun_us <= (timed.timeout_ms + 100) * 1000);
+    fake_other_release(&other, "n");
+}
+
+/* A lease is shorter than what is sent takes. The keeper reads for a waiter without a thread. */
+static void a_flood_of_messages_delays_no_renewal(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *held = watched_lock_with(client, "held", 0, FLOOD_MS / 2, &lost);
+    struct fake_grant other = taken("n");
+    struct actor *holder = actor_new();
+    struct done done = {0};
+    assert_int_equal(acquire_by(holder, held, 0), 0);
+    begin_async(lock_new_with(client, "n", &by_handle), -1, &done);
+    fake_wakes_flood(FLOOD);
+    fake_settle();
+    assert_int_equal(lost.calls, 0);
+    assert_true(held_by(holder, held));
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_done(&done, 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -126,6 +177,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(after_a_stop_what_has_come_is_read_first),
         LOCK_TEST(one_that_the_server_does_not_know_is_replaced),
         LOCK_TEST(but_not_again_and_again),
+        LOCK_TEST(a_flood_of_messages_delays_no_deadline),
+        LOCK_TEST(a_flood_of_messages_delays_no_renewal),
     };
     return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
 }
