@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes the man pages of the library, of URIs and of backends: generate.py FOLDER
 
-What they say stands in the headers' comments and in docs/; this file says on which page. A function of dlock.h that is on
+Their text comes from the headers' comments and from docs/; this file says on which page it goes. A function of dlock.h that is on
 no page is an error. Each function and each struct has a link to its page, so that `man dlock_acquire` finds it."""
 import os
 import re
@@ -189,8 +189,9 @@ def section(text, title):
 def uri_page():
     guide, backends = read("docs", "guide.md"), read("docs", "backends.md")
     out = head("dlock-uri", 7, ["dlock\\-uri"], "connection strings of lock servers")
-    keys = section(guide, "Connection strings").replace("Each backend's own keys stand in [backends.md](backends.md).", "")
-    out += [".Sh DESCRIPTION", *roff.blocks(keys)]
+    # The page has these keys itself, below SERVERS. That the guide has this sentence is checked by unpacking.
+    before, after = section(guide, "Connection strings").split("[backends.md](backends.md) describes each backend's own keys.")
+    out += [".Sh DESCRIPTION", *roff.blocks(before + after)]
     out += [".Sh PASSWORDS", *roff.blocks(section(guide, "Passwords"))]
     out += [".Sh LINGERING", *roff.blocks(section(guide, "Lingering"))]
     out += [".Sh GUARDIAN", *roff.blocks(section(guide, "Guardian"))]
