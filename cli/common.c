@@ -1,5 +1,6 @@
 /* Messages, exit statuses and the client that every command begins with. */
 #include "cli.h"
+#include "text.h"
 
 #include <dlock/backend.h>
 #include <errno.h>
@@ -16,10 +17,7 @@ DLOCK_PRINTF(1, 0) static void note_args(const char *format, va_list args) {
     size_t used = strlen(line);
     int more = vsnprintf(line + used, sizeof line - used - 1, format, args);
     if (more < 0) return;
-    used += (size_t)more;
-    if (used > sizeof line - 2) used = sizeof line - 2;
-    for (size_t i = 0; i < used; i++) /* names and tokens from servers could hold control sequences of terminals */
-        if ((unsigned char)line[i] < 0x20 || line[i] == 0x7f) line[i] = '?';
+    used = mask_text(line); /* names and tokens from servers could hold control sequences of terminals */
     line[used++] = '\n';
     for (size_t done = 0; done < used;) {
         ssize_t n = write(STDERR_FILENO, line + done, used - done);

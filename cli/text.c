@@ -122,6 +122,23 @@ void clean_text(FILE *out, const char *text) {
     put_clean(out, text, "\xef\xbf\xbd");
 }
 
+size_t mask_text(char *text) {
+    char *to = text;
+    for (const char *at = text; *at;) {
+        int32_t rune;
+        size_t length = next_rune(at, &rune);
+        if (rune == -1 || is_control(rune)) {
+            *to++ = '?';
+        } else {
+            memmove(to, at, length);
+            to += length;
+        }
+        at += length;
+    }
+    *to = '\0';
+    return (size_t)(to - text);
+}
+
 size_t first_characters(const char *text, size_t n) {
     const char *end = text;
     for (int32_t rune; n > 0 && *end; n--) end += next_rune(end, &rune);

@@ -31,6 +31,9 @@ void json_newline(struct json *json); /* ends the document */
 /* Writes `text` with each control character, and each byte that is not UTF-8, replaced by U+FFFD. */
 void clean_text(FILE *out, const char *text);
 
+/* Replaces in `text` each control character, and each byte that is not UTF-8, by '?'. Returns its new length. */
+size_t mask_text(char *text);
+
 /* Returns the length in bytes of the first `n` characters of `text`. */
 size_t first_characters(const char *text, size_t n);
 
