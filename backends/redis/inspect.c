@@ -184,7 +184,8 @@ static int read_break(struct redis *redis, size_t i, const redisReply *reply, vo
 
 int redis_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     struct breaking breaking = {name, 0};
-    const struct redis_pipeline pipeline = {1, true, write_break, read_break, &breaking};
+    const struct redis_pipeline pipeline = {
+        .count = 1, .grants = true, .write = write_break, .read = read_break, .arg = &breaking};
     int rc = redis_run_pipeline(conn, &pipeline, dlock_deadline_us(timeout_ms), err);
     if (rc != 0 || breaking.was == 1) return rc;
     if (breaking.was == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");

@@ -111,7 +111,7 @@ static int judge(struct redis *redis, const struct redis_pipeline *pipeline, siz
     return pipeline->read(redis, i, reply, pipeline->arg, err);
 }
 
-/* Reads the reply to ASKING. */
+/* Reads the reply to ASKING or TIME. */
 static int skip_answer(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
     redisReply *reply;
     int rc = redis_reply(redis, deadline_us, &reply, err);
@@ -215,7 +215,10 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
     if (pipeline->grants) redis_ask_incarnation(redis);
     /* In a cluster the key that is asked for may have moved to another node, so the answer is awaited first. */
     if (redis->member && redis->asked && (first = redis_read_incarnation(redis, deadline_us, err)) != 0) return first;
+    const bool asks_time = pipeline->behind && !redis->asked; /* that question has a reply of its own */
+    if (asks_time) redis_command(redis, "TIME", (char *)NULL);
     write_chunk(redis, &chunk, scripts);
+    if (asks_time && (first = skip_answer(redis, deadline_us, err)) != 0) return first;
     if (redis->asked) first = redis_read_incarnation(redis, deadline_us, err);
     if (first && redis->broken) return first;
     rc = read_chunk(redis, &chunk, scripts, &any, deadline_us, first ? NULL : err);

@@ -115,6 +115,7 @@ struct redis {
     struct {
         uint32_t name, until_ms; /* hash of the name; local clock in ms, which may wrap */
     } counts[REDIS_COUNTS];      /* names whose fences may be incremented (acquire.lua), by that hash */
+    bool queued;                 /* the last acquire found the lock held, and was put into its queue */
     int64_t heard_until_us;      /* until then the server is assumed to know that this client listens; 0: it is not */
     char fences[24];             /* how long fences are kept, in ms, an argument of scripts; "": the scripts' default */
     int64_t quarantine_until_us; /* nothing is granted before this, by the local clock; 0: no quarantine */
@@ -243,6 +244,9 @@ struct redis_call {
 struct redis_pipeline {
     size_t count;
     bool grants; /* the calls may grant: asks first whether the server is still the same master, if that is due */
+    /* The server is to send the calls' messages before their replies. It sends what it has for its clients in the order
+     * in which they got the first piece of it, the last one first: so a TIME goes before the calls. */
+    bool behind;
     void (*write)(struct redis *redis, size_t i, struct redis_call *call, void *arg);
     int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
     void *arg;
