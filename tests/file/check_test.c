@@ -130,7 +130,7 @@ static void without_room(void **state) {
     found(&findings, "room for less than 1000 lock files", "delete other files");
     fake_type = 0x01021994;
     findings = check(world->conn);
-    found(&findings, "flock on a tmpfs file system", NULL);
+    found(&findings, "flock on file system tmpfs", NULL);
 }
 
 static void weak_rights(void **state) {
