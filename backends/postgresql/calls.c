@@ -12,23 +12,28 @@
 #define AVERAGED 8
 
 /* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. */
-#define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('", "fences') END, clock_timestamp()"
+#define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('{}.fences') END, clock_timestamp()"
 #define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
 #define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
 #define LEASE(name, value) ", set_config(" name ", " value ", false)"
 
 static const struct {
-    const char *name;            /* name of the prepared statement; NULL: a rare call, which is not prepared */
-    const char *verb, *function; /* "schema." goes between them; function NULL: `verb` is the whole */
+    const char *name; /* name of the prepared statement; NULL: a rare call, which is not prepared */
+    const char *sql;  /* {} stands for the schema */
     int columns;
     bool patient; /* its last argument is the time in ms that it may wait for other sessions */
     bool creates; /* creates missing objects; the other calls have nothing to do without them */
 } calls[PG_CALLS] = {
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM ", "acquire_v4($1, $2, $3, $4, $5, $6, $7)", 7, true, true},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM ", "renew_v4($1, $2, $3, $4, $5)", 3, true, false},
-    [PG_RELEASE] = {"dlock_release", "SELECT * FROM ", "release_v4($1, $2, $3)", 3, true, false},
-    [PG_BREAK] = {"dlock_break", "SELECT * FROM ", "break_v4($1, $2)", 2, true, false},
-    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM ", "holders($1, $2, $3)", 7, false, false},
+    [PG_TAKE] = {"dlock_take",
+                 "UPDATE {}.take_v5 SET name = $1, token = $2, lease_ms = $3, flags = $4, wait_ms = $5 RETURNING 1, "
+                 "granted, server_us",
+                 3, true, true},
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM {}.acquire_v4($1, $2, $3, $4, $5, $6, $7)", 7, true, true},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM {}.renew_v4($1, $2, $3, $4, $5)", 3, true, false},
+    [PG_GIVE] = {"dlock_give", "UPDATE {}.give_v5 SET name = $1, token = $2 RETURNING 1, ended", 2, false, false},
+    [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release_v4($1, $2, $3)", 3, true, false},
+    [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break_v4($1, $2)", 2, true, false},
+    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM {}.holders($1, $2, $3)", 7, false, false},
     [PG_TRY] = {"dlock_try", TRY(""), 2, false, true},
     [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, false, true},
     [PG_WAIT] = {"dlock_wait", WAIT(""), 2, false, true},
@@ -37,18 +42,18 @@ static const struct {
     [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$2", "$3"), 3, false, true},
     [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$2", "$3"), 3, false, true},
     [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$2", "$3"), 3, false, true},
-    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), NULL, 2, false, false},
+    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), 2, false, false},
     [PG_DOWNGRADE] =
         {NULL,
          "SELECT clock_timestamp()" LEASE(
              "$1",
              "$2") " FROM (SELECT pg_advisory_unlock($3) AS ended FROM (SELECT pg_advisory_lock_shared($3) IS NOT "
                    "NULL AS got OFFSET 0) s WHERE got OFFSET 0) e WHERE ended IS NOT NULL",
-         NULL, 2, false, false},
-    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", NULL, 1, false, false},
-    [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT ", "end_sessions($1, $2)", 1, true, false},
-    [PG_LISTEN] = {"dlock_listen", "SELECT ", "listen_v4($1, $2, $3)", 1, false, true},
-    [PG_TELL] = {"dlock_tell", "SELECT ", "tell_v4($1)", 1, false, false},
+         2, false, false},
+    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", 1, false, false},
+    [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT {}.end_sessions($1, $2)", 1, true, false},
+    [PG_LISTEN] = {"dlock_listen", "SELECT {}.listen_v4($1, $2, $3)", 1, false, true},
+    [PG_TELL] = {"dlock_tell", "SELECT {}.tell_v4($1)", 1, false, false},
 };
 
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */
@@ -68,9 +73,13 @@ static void point(const struct pg_arguments *arguments, struct values *out) {
 }
 
 static void write_sql(const struct pg *pg, enum pg_call call, char sql[SQL_MAX]) {
-    bool whole = !calls[call].function;
-    snprintf(sql, SQL_MAX, "%s%s%s%s", calls[call].verb, whole ? "" : pg->schema, whole ? "" : ".",
-             whole ? "" : calls[call].function);
+    size_t used = 0;
+    for (const char *from = calls[call].sql; *from; from++) {
+        bool schema = from[0] == '{' && from[1] == '}';
+        used += (size_t)snprintf(sql + used, SQL_MAX - used, "%.*s", schema ? PG_IDENTIFIER_MAX : 1,
+                                 schema ? pg->schema : from);
+        from += schema;
+    }
 }
 
 /* Sends the call, after preparing it if need be; *refused gets the error if the server refuses to prepare it. With
@@ -122,6 +131,14 @@ static bool objects_missing(const char *state) {
     return schema_missing(state) || pg_state_is(state, "42P01") || pg_state_is(state, "42883");
 }
 
+/* True if the call has nothing to do, since there is no schema, or has to be left to the long way: PG_TAKE and PG_GIVE
+ * waited for a row until the session's lock_timeout, or the view of PG_GIVE is missing. */
+static bool without_rows(enum pg_call call, const char *state) {
+    if (call == PG_TAKE || call == PG_GIVE)
+        return pg_state_is(state, "55P03") || (call == PG_GIVE && objects_missing(state));
+    return schema_missing(state) && !calls[call].creates;
+}
+
 /* Returns how long the server may wait for other sessions: a little less than the time left, so that it grants nothing
  * after this client has given up. A negative value makes the server return its notifications for pg_tell(). */
 static int32_t patience_ms(bool apart, int64_t now_us, int64_t deadline_us) {
@@ -150,7 +167,7 @@ static bool tells_apart(const struct pg *pg, int64_t now_us) {
 
 static void note_duration(struct pg *pg, enum pg_call call, int64_t took_us) {
     if (pg->quickest_us == 0 || took_us < pg->quickest_us) pg->quickest_us = took_us;
-    if (call != PG_RELEASE) return; /* an acquire that only joins the queue is not flushed */
+    if (call != PG_RELEASE && call != PG_GIVE) return; /* an acquire that only joins the queue is not flushed */
     int64_t commit_us = took_us - pg->quickest_us, most_us = 4 * slow_us(pg);
     pg->commit_us += ((commit_us < most_us ? commit_us : most_us) - pg->commit_us) / AVERAGED;
 }
@@ -170,10 +187,8 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
             rc = pg_read_answer(pg, deadline_us, &result, err);
         }
         if (rc != 0) return rc;
-        if (calls[call].patient) {
-            pg_drop_last(&pg->arguments);
-            note_duration(pg, call, dlock_now_us() - begun_us);
-        }
+        if (calls[call].patient) pg_drop_last(&pg->arguments);
+        if (calls[call].patient || call == PG_GIVE) note_duration(pg, call, dlock_now_us() - begun_us);
         if (rows && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
             *rows = result;
             return 0;
@@ -184,7 +199,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
             rc = 0;
         } else if (calls[call].patient && could_not_notify(result) && !apart) {
             pg->apart_until_us = dlock_now_us() + APART_US;
-        } else if (rows && schema_missing(pg_state(result)) && !calls[call].creates) {
+        } else if (rows && without_rows(call, pg_state(result))) {
             PQclear(result);
             *rows = NULL;
             return 0;

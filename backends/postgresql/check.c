@@ -35,7 +35,8 @@ enum {
 
 static const char question[] =
     "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync'), "
-    "current_setting('full_page_writes'), current_setting('synchronous_commit'), "
+    "current_setting('full_page_writes'), "
+    "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), " /* as before set_session() */
     "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "
     "(SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical'), "
     "current_setting('transaction_isolation'), "
@@ -55,7 +56,8 @@ static const char question[] =
     "p.proname IN ('acquire_v4', 'renew_v4', 'release_v4', 'break_v4', 'listen_v4', 'tell_v4', 'send', 'holders', "
     "'end_sessions')) AND coalesce((SELECT "
     "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
-    "true), "
+    "true) AND coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, "
+    "'UPDATE')) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('take_v5', 'give_v5')), true), "
     "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_proc p WHERE p.pronamespace = n.oid AND "
     "p.proname = '%s') "
     "FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = '%.*s'";

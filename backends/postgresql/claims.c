@@ -11,9 +11,9 @@ enum operation { ACQUIRE, RENEW, RELEASE };
 /* Index in claim->state: 1 if the claim was in the queue when it asked last. */
 enum { STATE_QUEUED };
 
-/* Columns of acquire_v4()'s rows. */
+/* Columns of acquire_v4()'s rows; a row of take_v5 has the first three. */
 enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS, NOTICES };
-/* Column of the rows of renew_v4() and release_v4(). */
+/* Column of the rows of renew_v4() and release_v4(); a row of give_v5 has those before it. */
 enum { OTHERS_NOTICES = 2 };
 
 /* The claims of one statement. A claim that is refused here is answered at once and left out. */
@@ -49,10 +49,21 @@ static bool acceptable(struct batch *batch, struct dlock_claim *claim, enum oper
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-/* True if a claim should join the queue without trying first: it is not in the queue yet, and the last claim for this
- * name had to wait. */
+/* True if another client is likely to have this name, or to wait for it. */
+static bool is_wanted(const struct pg *pg, const struct dlock_claim *claim) {
+    return strcmp(claim->name, pg->wanted) == 0;
+}
+
+static void note_wanted(struct pg *pg, const struct dlock_claim *claim, bool wanted) {
+    if (wanted)
+        strcpy(pg->wanted, claim->name); /* acceptable() has checked its length */
+    else if (is_wanted(pg, claim))
+        *pg->wanted = '\0';
+}
+
+/* True if a claim should join the queue without trying first. */
 static bool will_wait(const struct pg *pg, const struct dlock_claim *claim) {
-    return claim->flags & DLOCK_CLAIM_QUEUE && !claim->state[STATE_QUEUED] && strcmp(claim->name, pg->awaited) == 0;
+    return claim->flags & DLOCK_CLAIM_QUEUE && !claim->state[STATE_QUEUED] && is_wanted(pg, claim);
 }
 
 /* Returns the flags that acquire_v4() takes. Without LISTEN there are none, since the client could not be notified. */
@@ -99,15 +110,6 @@ static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t 
     refuse(batch, claim, DLOCK_EINVAL, why);
 }
 
-/* Remembers for will_wait() whether this claim has to wait. */
-static void note_wait(struct pg *pg, struct dlock_claim *claim, bool waits) {
-    if (waits)
-        strcpy(pg->awaited, claim->name); /* acceptable() has checked its length */
-    else if (strcmp(claim->name, pg->awaited) == 0)
-        *pg->awaited = '\0';
-    claim->state[STATE_QUEUED] = waits;
-}
-
 static bool read_acquire(const PGresult *rows, int row, struct batch *batch, struct dlock_claim *claim) {
     int64_t fence, server_us, left_ms;
     int32_t place = -1, limit;
@@ -119,7 +121,8 @@ static bool read_acquire(const PGresult *rows, int row, struct batch *batch, str
         claim->fence = (uint64_t)fence;
         claim->kept_ms = lease_of(claim);
         claim->result = 0;
-        note_wait(batch->pg, claim, false);
+        claim->state[STATE_QUEUED] = false;
+        note_wanted(batch->pg, claim, false);
         return true;
     }
     if (!PQgetisnull(rows, row, IN_USE)) {
@@ -130,7 +133,8 @@ static bool read_acquire(const PGresult *rows, int row, struct batch *batch, str
     if (!pg_read_int8(rows, row, LEFT_MS, &left_ms)) return false;
     if (!PQgetisnull(rows, row, PLACE) && (!pg_read_int4(rows, row, PLACE, &place) || place < 0)) return false;
     if (place >= 0) claim->retry_ms = dlock_queue_retry_ms(place, left_ms < 0 ? 0 : left_ms, lease_of(claim));
-    if (place >= 0) note_wait(batch->pg, claim, true);
+    claim->state[STATE_QUEUED] = place >= 0;
+    note_wanted(batch->pg, claim, true);
     claim->result = DLOCK_EBUSY;
     return true;
 }
@@ -173,12 +177,45 @@ static int read_batch(struct pg *pg, const PGresult *rows, struct batch *batch, 
 
 /* ---- batches ----------------------------------------------------------------------------------------------------- */
 
+/* True if one statement without a function may do: for one exclusive lock that no other client is likely to want, in a
+ * session whose settings are ours. */
+static bool may_be_short(const struct batch *batch, enum operation operation) {
+    const struct dlock_claim *claim = batch->claims[0];
+    return batch->n == 1 && operation != RENEW && claim->mode == DLOCK_EXCLUSIVE && !claim->state[STATE_QUEUED] &&
+           batch->pg->listen != PG_LISTEN_OFF && !is_wanted(batch->pg, claim);
+}
+
+/* Stores in *done whether the short way was enough. If not, nothing has changed. */
+static int run_short(struct batch *batch, enum operation operation, bool *done, int64_t deadline_us,
+                     struct dlock_error *err) {
+    struct pg_arguments *arguments = &batch->pg->arguments;
+    struct dlock_claim *claim = batch->claims[0];
+    PGresult *rows;
+    pg_begin(arguments);
+    pg_add_bytes(arguments, claim->name, strlen(claim->name));
+    pg_add_bytes(arguments, claim->token, strlen(claim->token));
+    if (operation == ACQUIRE) {
+        pg_add_int8(arguments, lease_of(claim));
+        pg_add_int4(arguments, flags_of(batch->pg, claim));
+    }
+    int rc = pg_call(batch->pg, operation == ACQUIRE ? PG_TAKE : PG_GIVE, deadline_us, &rows, err);
+    if (rc != 0) return rc;
+    *done = rows && PQntuples(rows) > 0;
+    if (*done) rc = read_batch(batch->pg, rows, batch, operation, err);
+    if (!*done) note_wanted(batch->pg, claim, true);
+    PQclear(rows);
+    return rc;
+}
+
 static int run(struct pg *pg, struct batch *batch, enum operation operation, int64_t deadline_us,
                struct dlock_error *err) {
     static const enum pg_call calls[] = {[ACQUIRE] = PG_ACQUIRE, [RENEW] = PG_RENEW, [RELEASE] = PG_RELEASE};
     PGresult *rows;
+    bool done = false;
+    int rc = may_be_short(batch, operation) ? run_short(batch, operation, &done, deadline_us, err) : 0;
+    if (rc != 0 || done) return rc;
     write_batch(pg, batch, operation);
-    int rc = pg_call(pg, calls[operation], deadline_us, &rows, err);
+    rc = pg_call(pg, calls[operation], deadline_us, &rows, err);
     if (rc != 0) return rc;
     if (!rows) { /* the schema does not exist, so no claim has a grant */
         for (size_t i = 0; i < batch->n; i++) batch->claims[i]->result = DLOCK_ELOST;

@@ -88,20 +88,23 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 /* Sets what every session of dlock's needs, in one query that also detects a connection pooler: a pooler invents the
  * process number that it reports to its clients. Behind one nothing may be set. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
-    /* A fence must survive a crash. A wait has no timeout of its own, but ends when its client is gone. */
-    static const char waits[] =
-        ", ('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
-        "ELSE current_setting('synchronous_commit') END), ('lock_timeout', '0'), "
-        "('client_connection_check_interval', '1000')";
+    /* A wait for a session's lock has no timeout of its own, but ends when its client is gone. */
+    static const char waits[] = "('lock_timeout', '0'), ('client_connection_check_interval', '1000')";
+    /* The short way needs these: see short.sql. Where only a sequential scan is possible, its cost is then so high that
+     * PostgreSQL would compile the plan, for longer than it takes to run it. */
+    static const char rows[] = "('lock_timeout', '500'), ('enable_seqscan', 'off'), ('jit', 'off')";
     char sql[1024];
     PGresult *result;
     snprintf(sql, sizeof sql,
              "SELECT direct, (SELECT count(set_config(name, value, false)) "
              "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
-             "('idle_session_timeout', '0'), ('client_min_messages', 'error')%s) s(name, value) "
+             "('idle_session_timeout', '0'), ('client_min_messages', 'error'), "
+             /* a grant, and a fence, must survive a crash */
+             "('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
+             "ELSE current_setting('synchronous_commit') END), %s) s(name, value) "
              "WHERE current_setting(name, true) IS NOT NULL AND direct) "
              "FROM (SELECT pg_backend_pid() = %d OR %s OFFSET 0) p(direct)",
-             pg->sessions ? waits : "", PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
+             pg->sessions ? waits : rows, PQbackendPID(pg->link), pg->listen == PG_LISTEN_ON ? "true" : "false");
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     if (rc != 0) return rc;
     if (PQresultStatus(result) != PGRES_TUPLES_OK)

@@ -32,12 +32,14 @@
 #define PG_SECRET 32
 
 #define PG_SCHEMA_OLDEST 3  /* oldest version that the script upgrades */
-#define PG_SCHEMA_VERSION 4 /* the version that schema/acquire.sql defines */
+#define PG_SCHEMA_VERSION 5 /* the version that schema/acquire.sql defines */
 
 /* The prepared statements; calls.c has their SQL. */
 enum pg_call {
+    PG_TAKE,
     PG_ACQUIRE,
     PG_RENEW,
+    PG_GIVE,
     PG_RELEASE,
     PG_BREAK,
     PG_HOLDERS,
@@ -104,13 +106,13 @@ struct pg {
         char key_name[PG_NAME_MAX + 1];
     } session;
     struct pg_arguments arguments;
-    int64_t apart_until_us;        /* until then notifications are sent by pg_tell(), not by the call itself */
-    int64_t quickest_us;           /* the shortest duration of a call that may write; 0: none yet */
-    int64_t commit_us;             /* how much longer than that a release takes, on average */
-    char awaited[PG_NAME_MAX + 1]; /* the name that last had to be waited for; "" once it was granted at once */
-    bool untold;                   /* the application has been warned that notifications fail */
-    char secret[PG_SECRET + 1];    /* proves wake-ups on this connection's channel */
-    char name[PG_NAME_MAX + 1];    /* name and token of the last wake-up */
+    int64_t apart_until_us;       /* until then notifications are sent by pg_tell(), not by the call itself */
+    int64_t quickest_us;          /* the shortest duration of a call that may write; 0: none yet */
+    int64_t commit_us;            /* how much longer than that a release takes, on average */
+    char wanted[PG_NAME_MAX + 1]; /* the name that another client last had or waited for; "" once it was free */
+    bool untold;                  /* the application has been warned that notifications fail */
+    char secret[PG_SECRET + 1];   /* proves wake-ups on this connection's channel */
+    char name[PG_NAME_MAX + 1];   /* name and token of the last wake-up */
     char token[DLOCK_TOKEN_MAX + 1];
 };
 
@@ -200,8 +202,8 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* Runs one of the calls with pg->arguments and stores its rows. Where the last argument is the time that the server may
  * wait, it adds that. If the objects are missing, calls marked `creates` create them; the others store NULL, since
- * without a schema there is no lock. Repeats the call after a serialization failure or a deadlock. A refusal is
- * reported by pg_refused(). */
+ * without a schema there is no lock. PG_TAKE and PG_GIVE store an empty result, or NULL, where the long way is needed.
+ * Repeats the call after a serialization failure or a deadlock. A refusal is reported by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
 
 /* Sends one of the calls and leaves its answer to be read with pg_posted(). */

@@ -79,6 +79,35 @@ static void acquires(void **state) {
     assert_int_equal(batch_of(backend->acquire, 1), 0);
 }
 
+/* Replaces a view by a table of the same columns with these rows. */
+static void answer_short(const char *view, const char *columns, const char *rows) {
+    sql("DO $$ BEGIN IF EXISTS (SELECT FROM pg_views WHERE schemaname = '{}' AND viewname = '%s') THEN DROP VIEW "
+        "{}.%s; "
+        "ELSE DROP TABLE {}.%s; END IF; END $$",
+        view, view, view);
+    sql("CREATE TABLE {}.%s (%s)", view, columns);
+    sql("INSERT INTO {}.%s VALUES %s", view, rows);
+}
+
+static void short_answers(void **state) {
+    static const char *const taken[] = {"(NULL, 1)", "(1, NULL)",      "(-1, 1)",       "(36028797018963968, 1)",
+                                        "(0, 1)",    "(1, 0), (1, 0)", "(1, 1), (1, 1)"};
+    (void)state;
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
+        answer_short(
+            "take_v5",
+            "granted bigint, server_us bigint, name bytea, token text, lease_ms bigint, flags integer, wait_ms "
+            "integer",
+            taken[i]);
+        assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
+    }
+    answer_short("give_v5", "ended boolean, name bytea, token text", "(NULL)");
+    assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
+    answer_short("give_v5", "ended integer, name bytea, token text", "(1)");
+    assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
+    sql("TRUNCATE {}.give_v5");
+}
+
 static void renewals_and_releases(void **state) {
     (void)state;
     answer_v4("renew_v4", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us bigint",
@@ -146,5 +175,5 @@ static void errors(void **state) {
     link_end(&link);
 }
 
-SITE_MAIN(cmocka_unit_test(acquires), cmocka_unit_test(renewals_and_releases), cmocka_unit_test(holders),
-          cmocka_unit_test(errors))
+SITE_MAIN(cmocka_unit_test(acquires), cmocka_unit_test(short_answers), cmocka_unit_test(renewals_and_releases),
+          cmocka_unit_test(holders), cmocka_unit_test(errors))

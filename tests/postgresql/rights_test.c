@@ -49,7 +49,7 @@ static void grant_as_printed(void) {
         grants++;
     }
     fclose(file);
-    assert_int_equal(grants, 2);
+    assert_int_equal(grants, 4);
 }
 
 static void make_as_dba(void) {
@@ -126,12 +126,21 @@ static void no_right_to_create(void **state) {
 }
 
 static void no_right_to_use(void **state) {
+    struct dlock_error err;
+    struct held held;
     struct link link;
     (void)state;
     make_as_dba();
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
     sql("GRANT USAGE ON SCHEMA {} TO %s", app);
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
+    /* All that clients of version 4 need. */
+    sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {} TO %s", app);
+    assert_int_equal(try_as_app(&link, 'a', &err), 0);
+    held_new(&held, &link, "app");
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "GRANTs at the end of what `dlock schema postgresql` prints"));
+    link_end(&link);
 }
 
 static int ignore(const struct dlock_info *info, void *arg) {
@@ -177,7 +186,7 @@ static void the_printed_grants_are_enough(void **state) {
     live_as_app();
 }
 
-/* … and no more than that: only through the functions, which its own objects do not deceive. */
+/* … and no more than that: only through the functions and the two views, which its own objects do not deceive. */
 static void the_printed_grants_are_no_more(void **state) {
     char text[512];
     (void)state;
@@ -202,6 +211,16 @@ static void the_printed_grants_are_no_more(void **state) {
     plain_run(plain,
               "SELECT {}.acquire(ARRAY['temp'::bytea], ARRAY['t'], ARRAY[60000], ARRAY[0], ARRAY[0], ARRAY[0], 1000)");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'temp' AND token = 't'"), 1);
+    plain_run(plain, "SELECT {}.release(ARRAY['temp'::bytea], ARRAY['t'], 1000)");
+    sql("CREATE SCHEMA of_app_{} AUTHORIZATION %s", app);
+    plain_run(plain, "CREATE FUNCTION of_app_{}.date_part(text, timestamptz) RETURNS float8 LANGUAGE sql AS 'SELECT "
+                     "1e9::float8'");
+    plain_run(plain, "SET search_path = of_app_{}, pg_catalog");
+    plain_run(plain, "UPDATE {}.take_v5 SET name = 'temp', token = 'u', lease_ms = 60000, flags = 0, wait_ms = 1000");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'temp' AND token = 'u' AND fence <= "
+                                "{}.clock_us() AND expires_us BETWEEN {}.clock_us() AND {}.clock_us() + 60000000"),
+                     1);
+    sql("DROP SCHEMA of_app_{} CASCADE");
     PQfinish(plain);
 }
 

@@ -147,6 +147,38 @@ static void the_old_need_not_ask_often(void **state) {
     link_end(&live);
 }
 
+/* Version 4 is this one without the views. */
+static void make_version_4(void) {
+    run_script(DLOCK_SCHEMA_SQL);
+    sql("DROP VIEW {}.take_v5, {}.give_v5");
+    sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 4'");
+}
+
+static void version_4_is_upgraded(void **state) {
+    struct link link;
+    struct held held, mine;
+    (void)state;
+    make_version_4();
+    assert_int_equal(sql_number("SELECT granted FROM {}.acquire_v4(ARRAY['four'::bytea], ARRAY['" HOLDER "'], "
+                                "ARRAY[60000], ARRAY[0], ARRAY[0], ARRAY[0], 5000)") > 0,
+                     true);
+    link_new(&link, 'a');
+    held_new(&held, &link, "four");
+    /* One that has never acquired releases at a server of version 4, too. */
+    assert_int_equal(release(&link, &held), DLOCK_ELOST);
+    assert_int_equal(sql_number("SELECT {}.schema_version()"), 4);
+    held_new(&mine, &link, "five");
+    assert_int_equal(acquire(&link, &mine), 0);
+    assert_int_equal(sql_number("SELECT {}.schema_version()"), PG_SCHEMA_VERSION);
+    assert_int_equal(acquire(&link, &held), DLOCK_EBUSY);
+    assert_int_equal(
+        sql_number("SELECT ended::integer FROM {}.release_v4(ARRAY['four'::bytea], ARRAY['" HOLDER "'], 5000)"), 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(release(&link, &mine), 0);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
 /* Roles keep the rights that they had, and have those to what is new. */
 static void rights_stay(void **state) {
     char text[128];
@@ -233,5 +265,5 @@ static void nobody_is_disturbed(void **state) {
 #define OLD_TEST(f) cmocka_unit_test_setup(f, old_begin)
 
 SITE_MAIN(OLD_TEST(what_is_held_and_waited_for_stays), OLD_TEST(both_share_the_schema),
-          OLD_TEST(the_old_need_not_ask_often), OLD_TEST(rights_stay), OLD_TEST(it_leads_to_the_same_objects),
-          OLD_TEST(nobody_is_disturbed))
+          OLD_TEST(the_old_need_not_ask_often), OLD_TEST(version_4_is_upgraded), OLD_TEST(rights_stay),
+          OLD_TEST(it_leads_to_the_same_objects), OLD_TEST(nobody_is_disturbed))

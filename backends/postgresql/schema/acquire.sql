@@ -18,9 +18,9 @@ BEGIN
     is_new := false;
     durable := false;
 
-    -- A look first, which locks nothing, unless this is to join the queue. The order of the two matters: whoever grants
-    -- us something takes us out of the queue in the same transaction, so that we are never both refused and out of the
-    -- queue.
+    -- Unless the caller is to join the queue at once, first look without locking. The order of the two reads matters: a
+    -- call that grants the name to this caller also removes it from the queue, in the same transaction. So a caller that
+    -- is refused here, and not in the queue, was not granted anything either.
     IF NOT joins THEN
         SELECT * INTO present FROM locks l WHERE l.name = me.name;
         server_us := clock_us();
@@ -49,7 +49,7 @@ BEGIN
     END IF;
     wrote := true;
     server_us := clock_us();
-    -- One who joins the queue shows that by its ticket.
+    -- The ticket of a caller that joins the queue shows that it is alive.
     done := queued AND NOT joins AND shows(me.token, present, server_us);
     present := settle(present, server_us);
     IF present.token = me.token THEN
@@ -67,7 +67,7 @@ BEGIN
         served := serve(present, server_us, me);
         granted := served.granted;
         durable := served.given > 0;
-        SELECT * INTO present FROM locks l WHERE l.name = me.name; -- somebody may have been given it just now
+        SELECT * INTO present FROM locks l WHERE l.name = me.name; -- serve() may have granted it to a waiter
     END IF;
     IF granted = 0 THEN
         IF present.permits <> me.permits THEN
@@ -102,7 +102,7 @@ END $$;
 -- once this is committed; NULL: none, or all have been sent. Sessions keep their plans for long. enable_seqscan is off,
 -- so that a plan made while a table was small does not read the whole of it when it has grown.
 
-CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 4 $$;
+CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
 
 -- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client is to be told who else asks; 4, it probably
 -- has to wait, and is not in the queue yet. One row per claim:
@@ -130,8 +130,8 @@ BEGIN
         IF cardinality(names) > 1 THEN
             done := be_patient(until_us) AND tell_apart();
         END IF;
-        -- The short way: nobody has it, and nobody waits, neither in the queue nor for a turn at it. If the row changes
-        -- while this waits for it, all of that is looked at again.
+        -- The short way, as take_v5 has it: nobody has the name, and nobody waits, neither in the queue nor for a turn at
+        -- it. If the row changes while this waits for it, PostgreSQL checks all of that again.
         IF modes[claim] = 0 AND flags[claim] & 4 = 0 THEN
             server_us := clock_us();
             UPDATE locks l SET token = tokens[claim], fence = greatest(l.fence + 1, server_us),
@@ -150,7 +150,8 @@ BEGIN
             END IF;
         END IF;
 
-        -- The short way into the queue: somebody has it alone, and need not be told. As ask() does it, without the rest.
+        -- The short way into the queue: the name has an exclusive holder that does not want to know who asks. Does what
+        -- ask() would do.
         IF modes[claim] = 0 AND flags[claim] & 5 = 5 THEN
             SELECT (l.expires_us - clock_us()) / 1000 INTO left_ms FROM locks l
                 WHERE l.name = names[claim] AND l.mode = 0 AND l.token <> tokens[claim] AND NOT l.lingers
@@ -182,9 +183,9 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     IF wrote THEN
-        -- Nothing comes to be for one who has given up: the release of its token may have been here already.
+        -- A caller that has given up gets nothing: the release of its token may have been here already.
         IF clock_us() > until_us THEN
-            RAISE EXCEPTION 'too late for who asked' USING ERRCODE = 'query_canceled';
+            done := refuse_late() IS NULL;
         END IF;
         done := end_call(durable);
     END IF;

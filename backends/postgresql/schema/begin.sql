@@ -1,6 +1,7 @@
 
 BEGIN;
 SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL lock_timeout = 0;
 
 DO $$
 BEGIN

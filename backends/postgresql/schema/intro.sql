@@ -1,10 +1,10 @@
--- dlock's objects in PostgreSQL, version 4.
+-- dlock's objects in PostgreSQL, version 5.
 --
 -- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
 -- database of the locks (`dlock schema postgresql | psql DATABASE`) and runs the GRANTs at its end for each role of an
--- application. Running it again is harmless. Run on the objects of version 3, it upgrades them, even while clients of
--- both versions hold locks: the functions that clients of version 3 call stay. All existing objects must belong to the
--- role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace "dlock", with
+-- application. Running it again is harmless. Run on the objects of version 3 or 4, it upgrades them, even while clients
+-- of all versions hold locks: the functions that clients of older versions call stay. All existing objects must belong to
+-- the role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace "dlock", with
 -- its quotes, everywhere below, and write `schema=` in the URI.
 --
 -- How it works
@@ -22,7 +22,7 @@
 --   COMMITTED. A single statement would read the queue as it was before the wait for the row, and lose wake-ups. The
 --   row itself is seen as it is after that wait. So the row says whether somebody may be in the queue (`awaited`), and
 --   the common case is one statement: an UPDATE that takes a name which is free and not awaited, and an UPDATE that
---   gives it back. Everything else takes the long way.
+--   gives it back. Clients run these two through the views take_v5 and give_v5. Everything else takes the long way.
 --   A call that asks and is refused locks nothing and writes nothing, unless a hand-over is under way.
 --   When a grant ends, the first waiter that lives gets its room in the same transaction, and so do the waiters behind
 --   it for whom there is room, too (readers together). If room is left for a waiter, the next call that asks for the
@@ -41,8 +41,8 @@
 --   Times are in microseconds since 1970 by clock_timestamp(); now() would be the start of the transaction.
 --
 -- Roles of applications have no rights on the tables. The functions run with the rights of their owner (SECURITY
--- DEFINER, with a fixed search_path that has temporary objects last), so that a role that may lock can change the locks
--- of others through them only.
+-- DEFINER, with a fixed search_path that has temporary objects last), and so do the rules of the two views, so that a
+-- role that may lock can change the locks of others through them only.
 --
 -- From version 3 on no function that clients call is removed, or changes its arguments or results: a function that has
--- to change gets a new name (..._v4), and the old one calls it.
+-- to change gets a new name (..._v4), and the old one calls it. The same goes for the views.

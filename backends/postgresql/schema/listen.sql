@@ -14,7 +14,7 @@ BEGIN
     INSERT INTO listeners AS l (client, channel, secret) VALUES (client, channel, secret)
         ON CONFLICT ON CONSTRAINT listeners_pkey DO UPDATE
             SET channel = excluded.channel, secret = excluded.secret;
-    -- Some of those who ended go, so that all but an eighth of the table lives. Waits for nobody.
+    -- Delete some clients that have ended, so that at most an eighth of the table is dead. Waits for no other session.
     FOR other IN SELECT l.client FROM listeners l ORDER BY random() LIMIT 8 FOR UPDATE SKIP LOCKED LOOP
         DELETE FROM listeners l WHERE l.client = other AND other <> client AND NOT lives(other);
     END LOOP;

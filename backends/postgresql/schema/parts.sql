@@ -8,6 +8,11 @@ $$;
 -- The parts are called in assignments, which cost a fraction of PERFORM; parts without a result return true. Parts that
 -- are a single expression are in SQL, since PostgreSQL inlines those into their caller and no call is left.
 
+CREATE OR REPLACE FUNCTION "dlock".refuse_late() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    RAISE EXCEPTION 'the call has run out of time' USING ERRCODE = 'query_canceled';
+END $$;
+
 CREATE OR REPLACE FUNCTION "dlock".refuse_isolation() RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RAISE EXCEPTION 'dlock needs the isolation level READ COMMITTED' USING ERRCODE = 'DL002',

@@ -27,10 +27,10 @@ BEGIN
     given := 0;
     granted := 0;
     LOOP
-        -- The first waiter that lives. The dead before it go; I live, since I am asking.
+        -- Find the first waiter that lives. Those before it are dead and leave the queue. The caller lives, since it asks.
         waiter := NULL;
         WHILE present.awaited AND present.token IS NULL LOOP
-            IF held = 0 AND since IS NULL THEN -- whoever it is gets it
+            IF held = 0 AND since IS NULL THEN -- there is room for any waiter
                 DELETE FROM queue q WHERE q.name = present.name
                     AND q.ticket = (SELECT min(m.ticket) FROM queue m WHERE m.name = present.name)
                     RETURNING q.ticket, q.token, q.lease_ms, q.mode, q.permits, q.lingers,
@@ -68,7 +68,7 @@ BEGIN
                 lingers = waiter.lingers
             WHERE l.name = present.name RETURNING l.fence INTO STRICT fence;
         IF waiter.mode <> 0 THEN
-            -- In the place of an earlier one of the same token, which is over: else the token would not have waited.
+            -- A row of the same token has ended, or the token would not have waited: replace it.
             INSERT INTO shares VALUES (present.name, waiter.token, fence, now_us + kept_ms * 1000, NOT is_mine)
                 ON CONFLICT ON CONSTRAINT shares_pkey
                 DO UPDATE SET fence = excluded.fence, expires_us = excluded.expires_us, handed = excluded.handed;
@@ -122,7 +122,7 @@ BEGIN
     RETURN ear IS NOT NULL AND note(ear, message);
 END $$;
 
--- True if the caller has to wait, judging by a look that locks nothing.
+-- True if the caller has to wait. Locks nothing.
 CREATE OR REPLACE FUNCTION "dlock".shares_refuse(present locks, now_us bigint, me queue) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -189,7 +189,7 @@ BEGIN
     done := be_patient(least(until_us, (date_part('epoch', statement_timestamp()) * 1000000)::bigint + 100000));
     BEGIN
         done := pg_advisory_xact_lock(turn_key(lock)) IS NOT NULL;
-        -- A time-out of the last moment shows before the next statement, and has to do so in here.
+        -- A timeout that fires at the last moment is raised at the next statement, which therefore has to be in this block.
         done := pg_sleep(0) IS NOT NULL;
         RETURN true;
     EXCEPTION WHEN lock_not_available THEN
@@ -204,7 +204,7 @@ DECLARE
     done boolean;
 BEGIN
     SELECT * INTO found_row FROM locks l WHERE l.name = lock AND pg_try_advisory_xact_lock(turn_key(l.name)) FOR UPDATE;
-    IF NOT FOUND THEN -- or somebody else has the turn
+    IF NOT FOUND THEN -- there is no row, or another session has the turn
         done := take_turn(lock, until_us);
         done := be_patient(until_us);
         SELECT * INTO found_row FROM locks l WHERE l.name = lock FOR UPDATE;
@@ -218,7 +218,7 @@ DECLARE
     found_row locks;
 BEGIN
     WHILE found_row.name IS NULL LOOP
-        -- Between the two it may be made by somebody else, and swept away again.
+        -- Between the two statements another session may create the row, and sweep() delete it again.
         INSERT INTO locks (name) VALUES (lock) ON CONFLICT DO NOTHING;
         found_row := lock_row(lock, until_us);
     END LOOP;

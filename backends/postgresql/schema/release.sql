@@ -26,7 +26,7 @@ BEGIN
             SELECT s.expires_us INTO ends_us FROM shares s WHERE s.name = names[claim] AND s.token = tokens[claim]
                 FOR UPDATE;
         END IF;
-        server_us := clock_us(); -- after the wait for the row, which the lease need not have outlasted
+        server_us := clock_us(); -- after the wait for the row: the lease may have ended meanwhile
         IF ends_us > server_us AND modes[claim] = 0 THEN
             UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
                 WHERE l.name = names[claim];
@@ -81,13 +81,13 @@ BEGIN
             RETURNING l.awaited, l.fence INTO awaited, last_fence;
         ended := FOUND;
         IF NOT ended THEN
-            -- Without a turn at it: the row may be locked by now, and whoever has the turn may be waiting for that.
+            -- Take no turn: this call may have locked the row, and the session that has the turn may wait for the row.
             done := be_patient(until_us);
             SELECT * INTO present FROM locks l WHERE l.name = names[claim] FOR UPDATE;
             now_us := clock_us();
             present := settle(present, now_us);
             IF present.token = tokens[claim] THEN
-                present := vacate(present, now_us); -- it was given this just now
+                present := vacate(present, now_us); -- it was granted a moment ago
                 ended := true;
             ELSIF present.mode <> 0 THEN
                 DELETE FROM shares s WHERE s.name = present.name AND s.token = tokens[claim];
@@ -95,13 +95,14 @@ BEGIN
             END IF;
             IF NOT ended THEN
                 DELETE FROM queue q WHERE q.name = present.name AND q.token = tokens[claim];
-                IF NOT FOUND THEN -- it has been released before, by a call whose end nobody may have heard of
+                IF NOT FOUND THEN -- it was released before, by a call whose client may have died before it notified
                     done := remind(present, now_us);
                 END IF;
             END IF;
             awaited := present.awaited;
         ELSIF awaited THEN
-            -- The short way: the first waiter lives, and wants it for itself alone. As serve() does it, in one statement.
+            -- The short way: the first waiter lives and wants an exclusive grant. Does what serve() would do, in one
+            -- statement.
             now_us := clock_us();
             WITH head AS (DELETE FROM queue q WHERE q.name = names[claim] AND q.mode = 0
                         AND q.ticket = (SELECT min(m.ticket) FROM queue m WHERE m.name = names[claim])
@@ -122,7 +123,7 @@ BEGIN
             END IF;
         END IF;
         IF awaited THEN
-            now_us := clock_us(); -- after the wait for the row: what is handed over begins now
+            now_us := clock_us(); -- after the wait for the row: the new leases begin now
             served := serve(present, now_us, NULL);
             durable := durable OR served.given > 0;
         END IF;

@@ -59,6 +59,9 @@ settings "postgresql://app@$base" 1
 weak "schema \"dlock\" is there, and may not be used" "run the GRANTs at the end of \`dlock schema postgresql\`"
 ask "GRANT USAGE ON SCHEMA dlock TO app"
 ask "GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA dlock TO app"
+settings "postgresql://app@$base" 1
+weak "schema \"dlock\" is there, and may not be used" "run the GRANTs at the end of \`dlock schema postgresql\`"
+ask "GRANT SELECT, UPDATE ON dlock.take_v5, dlock.give_v5 TO app"
 settings "postgresql://app@$base"
 fine "schema \"dlock\" is there, and may be used"
 settings "postgresql://app@$base?listen=off&schema=other" 1
