@@ -365,8 +365,8 @@ static const char *bulk(const char *text) {
 
 static void greetings_that_make_no_sense(void **state) {
     (void)state;
-    assert_greeting_is(FAKE_SETNAME, "HTTP/1.1 400 Bad Request\r\n", DLOCK_EPROTO, "sense");
-    assert_greeting_is(FAKE_SETNAME, "", DLOCK_EPROTO, "sense"); /* one reply too few: they shift */
+    assert_greeting_is(FAKE_SETNAME, "HTTP/1.1 400 Bad Request\r\n", DLOCK_EPROTO, "invalid answer");
+    assert_greeting_is(FAKE_SETNAME, "", DLOCK_EPROTO, "invalid answer"); /* one reply too few: they shift */
     assert_greeting_is(FAKE_SERVER, "+OK\r\n", DLOCK_EPROTO, "INFO");
     assert_greeting_is(FAKE_SERVER, bulk("hello"), DLOCK_EPROTO, "redis_version");
 }
