@@ -208,30 +208,37 @@ static void take_result(struct item *item) {
     item->heard = item->held || item->result == DLOCK_EBUSY || item->waiter.heard;
 }
 
-/* Tries all items of one client from `from` on. Where each lock is a request of its own they are sent one after the
- * other, and none after a busy one: else processes that want the same locks would take them from each other in vain. */
-static void try_client(struct all *all, size_t from, struct dlock_client *client) {
-    bool one_by_one = dlock__one_each(client), busy = false;
-    size_t n = 0;
-    dlock__enter(client);
-    make_room(all, from, all->n, client);
-    for (size_t i = from; i < all->n; i++) {
-        struct item *item = &all->items[i];
-        if (item->client != client) continue;
-        if (busy) { /* not worth a request */
-            if (!reentered(item)) item->result = DLOCK_EBUSY;
-            continue;
-        }
-        if (enter(all, item, true, dlock__deadline(client, 0))) all->waiters[n++] = &item->waiter;
-        if (!one_by_one) continue;
-        drive(all, n);
-        take_result(item);
-        busy = !item->held;
-        n = 0;
+/* Tries the items of one client from `from` on that fit into one request. Stores in *from where to go on. Returns true
+ * if all of them are held. */
+static bool try_some(struct all *all, size_t *from, struct dlock_client *client) {
+    size_t first = *from, i = first, n = 0, entered = 0, most = dlock__one_each(client) ? 1 : DLOCK__BATCH;
+    bool held = true;
+    for (; i < all->n && entered < most; i++) {
+        if (all->items[i].client != client) continue;
+        entered++;
+        if (enter(all, &all->items[i], true, dlock__deadline(client, 0))) all->waiters[n++] = &all->items[i].waiter;
     }
     drive(all, n);
-    for (size_t i = from; i < all->n; i++)
-        if (all->items[i].client == client) take_result(&all->items[i]);
+    *from = i;
+    for (i = first; i < *from; i++) {
+        if (all->items[i].client != client) continue;
+        take_result(&all->items[i]);
+        held &= all->items[i].held;
+    }
+    return held;
+}
+
+/* Tries all items of one client from `from` on. The requests are sent one after the other, and none after one with a
+ * busy lock: else processes that want the same locks would take them from each other in vain. */
+static void try_client(struct all *all, size_t from, struct dlock_client *client) {
+    bool busy = false;
+    dlock__enter(client);
+    make_room(all, from, all->n, client);
+    while (!busy && from < all->n) busy = !try_some(all, &from, client);
+    for (; from < all->n; from++) { /* not worth a request */
+        struct item *item = &all->items[from];
+        if (item->client == client && !reentered(item)) item->result = DLOCK_EBUSY;
+    }
     dlock__leave(client);
 }
 

@@ -113,7 +113,7 @@ static void cancel_waiters(struct dlock_client *client) {
 
 /* Makes orphans of all that is held or lingers. Lost acquisitions that were not released yet are forgotten. */
 static void let_go(struct dlock_client *client) {
-    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+    for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         bool listed = dlock__acq_lost(acq) && acq->count > 0;
         bool held = dlock__name_unhold(acq->name, acq);

@@ -242,7 +242,7 @@ static int check_import(dlock_client *client, const struct ticket *ticket, struc
 /* Takes over the grant by one renewal, which shows whether it still exists and sets its lease anew. */
 static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struct dlock_error *err) {
     struct dlock_client *client = lock->client;
-    if (dlock__acq_find(client, ticket->token))
+    if (dlock__acq_find(client, lock->name->text, ticket->token))
         return dlock_fail(err, DLOCK_EINVAL, "the ticket's grant is in this client already");
     int rc = dlock__keeper_start(client, err);
     if (rc != 0) return rc;

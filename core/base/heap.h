@@ -1,5 +1,5 @@
-/* Timers in a binary heap, whose first element is the timer that goes off first. A timer is a member of the struct that
- * it belongs to. */
+/* Timers in a heap, whose first element is the timer that goes off first. A timer is a member of the struct that it
+ * belongs to. */
 #ifndef DLOCK_CORE_BASE_HEAP_H
 #define DLOCK_CORE_BASE_HEAP_H
 
@@ -10,11 +10,17 @@ struct dlock__heap;
 struct dlock__timer {
     int64_t at_us;
     struct dlock__heap *heap; /* that the timer is in; NULL while it is not set */
-    size_t place;             /* index in heap->timers, from 1 on */
+    size_t place;             /* index in heap->entries */
+};
+
+/* The time is here, too, so that comparing does not touch the timers, each of which is a cache line elsewhere. */
+struct dlock__heap_entry {
+    int64_t at_us;
+    struct dlock__timer *timer;
 };
 
 struct dlock__heap {
-    struct dlock__timer **timers;
+    struct dlock__heap_entry *entries;
     size_t n, room;
 };
 
@@ -22,7 +28,7 @@ bool dlock__heap_grow(struct dlock__heap *heap, size_t n);
 /* Makes room for at least n timers, so that setting one never fails. False if out of memory. Inline, since every
  * acquire calls it. */
 static inline bool dlock__heap_reserve(struct dlock__heap *heap, size_t n) {
-    return n < heap->room || dlock__heap_grow(heap, n);
+    return n <= heap->room || dlock__heap_grow(heap, n);
 }
 void dlock__heap_free(struct dlock__heap *heap);
 

@@ -99,13 +99,13 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->listener.retry_at_us = 0;
     pthread_cond_broadcast(&client->changed);
     /* No wake-up would announce that other clients want the names: nothing lingers any more. */
-    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+    for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         acq->wanted = true;
         if (dlock__acq_renewable(acq)) dlock__linger_not(acq);
     }
     /* No wake-up would come for the waiters: all ask again, and bring the listener up again before they wait. */
-    for (struct dlock__acquisition *acq = client->acquisitions; acq; acq = acq->all_next) {
+    for (struct dlock__acquisition *acq = dlock__acq_first(client); acq; acq = acq->all_next) {
         if (acq->state != DLOCK__WAITING) continue;
         acq->ask_at_us = dlock__now_us();
         dlock__name_signal(acq->name);
@@ -164,12 +164,6 @@ int64_t dlock__listener_due(const struct dlock_client *client) {
     return probed ? client->listener.answer_by_us : client->listener.probe_at_us;
 }
 
-static bool somebody_waits(const struct dlock_client *client) {
-    const struct dlock__acquisition *acq = client->acquisitions;
-    while (acq && !(acq->state == DLOCK__WAITING && acq->queued)) acq = acq->all_next;
-    return acq != NULL;
-}
-
 /* Reads the answer to the last probe, which may be there already if this process was stopped meanwhile. An error if
  * there is none. */
 static int late_answer(struct dlock_client *client, struct dlock_error *err) {
@@ -182,7 +176,7 @@ static int probe(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__conn *conn = client->listener.conn;
     int64_t third = dlock__us(client->uri->lease_ms) / 3, most = dlock__us(client->uri->timeout_ms);
     int64_t patience = third > ANSWER_MIN_US ? third : ANSWER_MIN_US, now = dlock__now_us();
-    bool awaited = somebody_waits(client), doubted = client->listener.doubted;
+    bool awaited = client->n_queued > 0, doubted = client->listener.doubted;
     client->listener.probe_at_us = awaited ? dlock__after(now, third) : DLOCK__NEVER;
     client->listener.doubted = false;
     if (!awaited && !doubted) return 0;

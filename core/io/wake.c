@@ -23,7 +23,7 @@ static void look_everywhere(struct dlock_client *client) {
 
 /* Releases what was granted to a token of ours that nobody waits for: a wait that was given up, or a duplicate. */
 static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
-    struct dlock__acquisition *acq = dlock__acq_find(client, wake->token);
+    struct dlock__acquisition *acq = dlock__acq_find(client, wake->name, wake->token);
     if (acq) {
         acq->untold_grant = false;
         if (dlock__acq_orphaned(acq)) dlock__orphan(acq);
@@ -57,7 +57,7 @@ static void granted(struct dlock_client *client, const struct dlock_wake *wake, 
 }
 
 static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
-    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+    for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         if (wake->token && !has_token(acq, wake->token)) continue;
         if (dlock__acq_renewable(acq)) dlock__lose(acq);

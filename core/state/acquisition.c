@@ -122,6 +122,7 @@ struct dlock__acquisition *dlock__acq_for_token(struct dlock__name *name, const 
 void dlock__acq_put(struct dlock__acquisition *acq) {
     if (--acq->refs > 0) return;
     struct dlock_client *client = acq->name->client;
+    client->n_queued -= dlock__acq_in_queue(acq);
     unlist(acq);
     client->n_waiting -= acq->state == DLOCK__WAITING;
     if (acq->conn) acq->conn->acq = NULL; /* the client ends, and its connections with it */
@@ -205,9 +206,18 @@ void dlock__acq_disown(struct dlock__acquisition *acq) {
     acq->hold->count = 0;
 }
 
-struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *token) {
-    struct dlock__acquisition *acq = client->acquisitions;
-    while (acq && strcmp(acq->token, token) != 0) acq = acq->all_next;
+static struct dlock__acquisition *find_in(struct dlock__acquisition *list, const char *token) {
+    while (list && strcmp(list->token, token) != 0) list = list->next;
+    return list;
+}
+
+struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *name, const char *token) {
+    const struct dlock__name *entry = dlock__name_find(client, name);
+    struct dlock__acquisition *acq = entry ? find_in(entry->held, token) : NULL;
+    if (!acq && entry) acq = find_in(entry->lost, token);
+    if (acq) return acq;
+    /* Orphans, and what a waiter has given up, are in no list of their name; and a server may name it wrongly. */
+    for (acq = dlock__acq_first(client); acq && strcmp(acq->token, token) != 0;) acq = acq->all_next;
     return acq;
 }
 

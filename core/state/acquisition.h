@@ -59,20 +59,20 @@ struct dlock__op {
     int64_t deadline_us; /* of the request */
     int64_t leave_us;    /* deadline of the thread that waits for it */
     int64_t prepared_us;
-    int64_t sent_us;                    /* time just before the answered request was sent */
-    int result;                         /* the connection's error if it failed, else the acquisition's result */
-    bool late;                          /* it failed because its time was up */
-    bool asked;                         /* sent by the engine, which has yet to look at the answer: no other thread may
+    int64_t sent_us;                 /* time just before the answered request was sent */
+    int result;                      /* the connection's error if it failed, else the acquisition's result */
+    bool late;                       /* it failed because its time was up */
+    bool asked;                      /* sent by the engine, which has yet to look at the answer: no other thread may
                                       * send it */
-    uint32_t bell;                      /* bits of client->ops.bell that wake the thread that waits for it; 0: it has
+    uint32_t bell;                   /* bits of client->ops.bell that wake the thread that waits for it; 0: it has
                                       * left */
-    struct dlock_error *err;            /* the waiting thread's error buffer */
-    struct dlock__conn *conn;           /* a connection handed over for leading the next batch */
-    struct dlock__acquisition *next;    /* in client->ops.pending */
-    struct dlock__extension *extension; /* HELD, DOWNGRADING: what the next renewal asks for; NULL: the usual lease */
-    bool look, woken;                   /* a LOOK, or a GRANTED, arrived while ASKING */
-    struct dlock_wake wake;             /* that GRANTED; its strings are no longer valid */
+    struct dlock_error *err;         /* the waiting thread's error buffer */
+    struct dlock__conn *conn;        /* a connection handed over for leading the next batch */
+    struct dlock__acquisition *next; /* in client->ops.pending */
+    bool look, woken;                /* a LOOK, or a GRANTED, arrived while ASKING */
+    struct dlock_wake wake;          /* that GRANTED; its strings are no longer valid */
     int64_t received_us;
+    struct dlock__extension *extension; /* HELD, DOWNGRADING: what the next renewal asks for; NULL: the usual lease */
 };
 
 /* An event to tell the application about, queued in client->callback. */
@@ -97,9 +97,9 @@ struct dlock__hold {
 /* The memory for a request or a grant. An acquisition that only waits has none, so that thousands of waits stay
  * small. */
 struct dlock__slot {
-    struct dlock__op op; /* first member: the slot is found by the address of its op */
-    struct dlock__hold hold;
+    struct dlock__op op;       /* first member: the slot is found by the address of its op */
     struct dlock__timer timer; /* set by grant.c while the acquisition is granted or an orphan */
+    struct dlock__hold hold;
     struct dlock__slot *spare; /* next in client->spare_slots */
 };
 
@@ -119,9 +119,16 @@ struct dlock__acquisition {
     /* the request; its token is at the end of the struct */
     enum dlock_mode mode : 8;
     uint32_t limit;
+    int64_t lease_ms;
+
+    /* times of what is due next; beside the lease, since a renewal reads and writes just these */
+    int64_t ask_at_us;      /* WAITING: its next acquire */
+    int64_t renew_at_us;    /* CONFIRMING to LINGERING: its next renewal */
+    int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: ends only with its connection */
+    int64_t pause_us;       /* backoff after a failed renewal or release; 0: the last one worked */
+
     uint32_t unknown_lease_ms;   /* shortest lease that a request without an answer may set, or less */
     uint32_t unknown_longest_ms; /* the longest lease that any request without an answer asked for */
-    int64_t lease_ms;
     uint64_t backend_state[4];
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that carries it; NULL: none */
     uint32_t guarded;         /* index of its entry in the guardian's table; 0: none */
@@ -139,12 +146,6 @@ struct dlock__acquisition {
     bool told : 1;            /* a GRANTED came since the last answer; that grant may be over, the next answer tells */
     bool contended : 1;       /* the server said busy before it granted this */
     int64_t unknown_until_us; /* until then such a request may be executed; its effect may last one lease longer */
-
-    /* times of what is due next */
-    int64_t ask_at_us;      /* WAITING: its next acquire */
-    int64_t renew_at_us;    /* CONFIRMING to LINGERING: its next renewal */
-    int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: ends only with its connection */
-    int64_t pause_us;       /* backoff after a failed renewal or release; 0: the last one worked */
 
     /* the grant */
     uint64_t server_fence;
@@ -199,8 +200,8 @@ void dlock__hold_set(struct dlock__hold *hold, struct dlock_lock *handle);
 void dlock__acq_show(const struct dlock__acquisition *acq);
 /* Removes its owner: all holds. */
 void dlock__acq_disown(struct dlock__acquisition *acq);
-/* The live acquisition with this token, or NULL. */
-struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *token);
+/* The live acquisition with this token, or NULL. `name`, with the prefix, is where it is looked for first. */
+struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const char *name, const char *token);
 /* Orders pointers to acquisitions by name, for qsort: every batch is sent in this order. */
 int dlock__acq_by_name(const void *a, const void *b);
 static inline uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
@@ -261,6 +262,10 @@ void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int
 /* Sets CONFIRMING: the head of the line gets this HELD acquisition, whose owner is done with it, once a renewal has
  * confirmed it. */
 void dlock__acq_confirm(struct dlock__acquisition *acq);
+/* True if it waits in the server's queue. `queued` does not change while it is WAITING. */
+static inline bool dlock__acq_in_queue(const struct dlock__acquisition *acq) {
+    return acq->state == DLOCK__WAITING && acq->queued;
+}
 /* True if this process has its grant, which is renewed, and whose end is a loss. */
 static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
     return acq->state >= DLOCK__CONFIRMING && acq->state <= DLOCK__LINGERING;

@@ -7,11 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BREATH_US = 50 };
-
 void dlock__breathe(struct dlock_client *client) {
     dlock__leave(client);
-    dlock__sleep_us(BREATH_US);
+    dlock__sleep_us(DLOCK__BREATH_US);
     dlock__enter(client);
 }
 

@@ -80,7 +80,9 @@ static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) 
     check_way(acq, to);
     bool before = dlock__acq_renewable(acq);
     acq->name->client->n_waiting += (to == DLOCK__WAITING) - (acq->state == DLOCK__WAITING);
+    acq->name->client->n_queued -= dlock__acq_in_queue(acq);
     acq->state = to;
+    acq->name->client->n_queued += dlock__acq_in_queue(acq);
     if (dlock__acq_renewable(acq))
         set_timer(acq);
     else if (before)
@@ -454,14 +456,14 @@ void dlock__linger_end(struct dlock__acquisition *acq) {
 void dlock__acq_renewing(struct dlock__acquisition *acq) {
     acq->refs++;
     acq->renewing = true;
-    set_timer(acq);
+    dlock__timer_arm(&((struct dlock__slot *)acq->op)->timer, &acq->name->client->timers.due, dlock__acq_end(acq));
 }
 
 void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->clock_sample = (struct dlock__clock_sample){0};
     if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
     client->pool.session++;
-    for (struct dlock__acquisition *acq = client->acquisitions, *next; acq; acq = next) {
+    for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         if (dlock__acq_renewable(acq)) dlock__lose(acq); /* even if a renewal of it is still to be answered */
     }

@@ -3,32 +3,52 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FIRST_BUCKETS = 16 };
+
 static uint32_t hash_of(const char *text) {
     uint64_t hash = dlock_hash(text, strlen(text), DLOCK_HASH_SEED);
     return (uint32_t)(hash ^ hash >> 32);
 }
 
+static struct dlock__name **bucket_of(const struct dlock_client *client, uint32_t hash) {
+    size_t at = hash & (2 * client->bucket_half - 1);
+    return &client->names[at < client->n_buckets ? at : at - client->bucket_half];
+}
+
 static struct dlock__name *find(struct dlock_client *client, const char *text, uint32_t hash) {
     if (client->n_buckets == 0) return NULL;
-    struct dlock__name *name = client->names[hash & (client->n_buckets - 1)];
+    struct dlock__name *name = *bucket_of(client, hash);
     while (name && (name->hash != hash || strcmp(name->text, text) != 0)) name = name->chain;
     return name;
 }
 
-static bool grow(struct dlock_client *client) {
-    size_t n = client->n_buckets ? client->n_buckets * 2 : 16;
-    struct dlock__name **names = calloc(n, sizeof *names);
-    if (!names) return client->n_buckets > 0; /* longer chains will do */
-    for (size_t i = 0; i < client->n_buckets; i++) {
-        for (struct dlock__name *name = client->names[i], *next; name; name = next) {
-            next = name->chain;
-            name->chain = names[name->hash & (n - 1)];
-            names[name->hash & (n - 1)] = name;
-        }
-    }
-    free(client->names);
+static bool make_room(struct dlock_client *client) {
+    size_t room = client->bucket_room ? client->bucket_room * 2 : FIRST_BUCKETS;
+    struct dlock__name **names = realloc(client->names, room * sizeof *names);
+    if (!names) return false;
     client->names = names;
-    client->n_buckets = n;
+    client->bucket_room = room;
+    return true;
+}
+
+/* Adds a bucket, and moves the names that belong there from the one bucket in which they were (Litwin, "Linear Hashing",
+ * VLDB 1980), so that no call stops all others for as long as it takes to move 100,000 names. */
+static bool grow(struct dlock_client *client) {
+    if (client->n_buckets == client->bucket_room && !make_room(client))
+        return client->n_buckets > 0; /* longer chains will do */
+    size_t half = client->bucket_half, added = client->n_buckets++;
+    struct dlock__name **bucket = &client->names[added], **at = &client->names[added - half], *name;
+    *bucket = NULL;
+    if (client->n_buckets == 2 * half || added == 0) client->bucket_half = client->n_buckets;
+    while ((name = *at)) {
+        if (bucket_of(client, name->hash) != bucket) {
+            at = &name->chain;
+            continue;
+        }
+        *at = name->chain;
+        name->chain = *bucket;
+        *bucket = name;
+    }
     return true;
 }
 
@@ -51,8 +71,9 @@ struct dlock__name *dlock__name_get(struct dlock_client *client, const char *tex
     name->client = client;
     name->hash = hash;
     name->refs = 1;
-    name->chain = client->names[hash & (client->n_buckets - 1)];
-    client->names[hash & (client->n_buckets - 1)] = name;
+    struct dlock__name **bucket = bucket_of(client, hash);
+    name->chain = *bucket;
+    *bucket = name;
     client->n_names++;
     return name;
 }
@@ -60,7 +81,7 @@ struct dlock__name *dlock__name_get(struct dlock_client *client, const char *tex
 void dlock__name_put(struct dlock__name *name) {
     if (--name->refs > 0) return;
     struct dlock_client *client = name->client;
-    struct dlock__name **at = &client->names[name->hash & (client->n_buckets - 1)];
+    struct dlock__name **at = bucket_of(client, name->hash);
     while (*at != name) at = &(*at)->chain;
     *at = name->chain;
     client->n_names--;

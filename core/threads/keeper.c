@@ -187,7 +187,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
     err.message[0] = '\0';
     fill(client, n);
     int rc = send(client, n, deadline_us, &sent_us, &err);
-    bool sent = sent_us > 0;
+    bool sent = sent_us > 0, let_others_in = dlock__now(client) - now > DLOCK__BREATH_US;
     if (rc != 0) {
         dlock__leave(client);
         dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
@@ -208,7 +208,8 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         dlock__acq_put(acq);
     }
     pthread_cond_broadcast(&client->changed);
-    if (n == DLOCK__BATCH) dlock__breathe(client); /* there may be hundreds more */
+    /* There may be hundreds more. A request that took a while has let other threads in already. */
+    if (n == DLOCK__BATCH && !let_others_in) dlock__breathe(client);
 }
 
 /* ---- the loop ---- */
