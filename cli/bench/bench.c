@@ -133,8 +133,8 @@ static int take_option(struct request *request, int option) {
     case 'l': return take_time(&bench->lease_ms, "--lease");
     case 'w': return take_name(request);
     case 'r': return take_number(&bench->rounds, "--rounds", 1000);
-    case 'P': return take_number(&bench->processes, "--processes", BENCH_WORKERS);
-    case 'T': return take_number(&bench->threads, "--threads", BENCH_WORKERS);
+    case 'P': return take_number(&bench->processes, "--processes", BENCH_THREADS_MAX);
+    case 'T': return take_number(&bench->threads, "--threads", BENCH_THREADS_MAX);
     case 'W': return take_number(&bench->waiters, "--waiters", BENCH_WORKERS);
     case 'L': return take_number(&bench->locks, "--locks", 100000);
     case 'N': return bench_add_labelled(bench, optarg);
@@ -234,7 +234,7 @@ const struct command command_bench = {
     "      --rounds N       rounds of each workload on each server; default 3\n"
     "      --processes N    processes that share the lock in hand-over; default 4, at most 64\n"
     "      --threads N      largest number of threads in distinct and one-lock; default 64, at most 64\n"
-    "      --waiters N      processes that share the lock in crowd; default 16, at most 64\n"
+    "      --waiters N      processes that share the lock in crowd; default 16, at most 1000\n"
     "      --locks N        locks that renewal holds; default 1000\n"
     "      --lease TIME     lease of the locks in renewal; default 3s\n"
     "      --label NAME=URI  measure URI and call it NAME in the output; may be given several times\n"

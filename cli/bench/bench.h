@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { BENCH_WORKERS = 64, BENCH_ERROR = 600, BENCH_SERVER = 24, BENCH_ABOUT = 200 };
+enum { BENCH_WORKERS = 1000, BENCH_THREADS_MAX = 64, BENCH_ERROR = 600, BENCH_SERVER = 24, BENCH_ABOUT = 200 };
 
 struct bench_worker; /* arena.h */
 struct bench_word;

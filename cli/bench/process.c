@@ -14,7 +14,7 @@ static void failed(struct bench_arena *arena, int code, const char *why) {
 
 pid_t bench_fork(struct bench_arena *arena, void (*body)(void *arg), void *arg) {
     pid_t parent = getpid(), pid = fork();
-    if (pid < 0) failed(arena, DLOCK_ENOMEM, "cannot start a process");
+    if (pid < 0) failed(arena, DLOCK_ENOMEM, "no process for a worker; raise the limit (ulimit -u)");
     if (pid != 0) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     bench_leave_signals();

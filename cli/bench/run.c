@@ -51,13 +51,13 @@ static void *work(void *arg) {
 }
 
 static void no_thread(struct bench_arena *arena) {
-    bench_failed(arena, &(struct dlock_error){DLOCK_ENOMEM, "cannot start a thread"});
+    bench_failed(arena, &(struct dlock_error){DLOCK_ENOMEM, "no thread for a worker; raise the limit (ulimit -u)"});
 }
 
 static void process(void *arg) {
     const struct job *job = arg;
-    struct thread threads[BENCH_WORKERS];
-    pthread_t ids[BENCH_WORKERS];
+    struct thread threads[BENCH_THREADS_MAX];
+    pthread_t ids[BENCH_THREADS_MAX];
     close(job->gate[1]);
     dlock_client *client = bench_open(job->arena, job->uri);
     if (!client) return;

@@ -1,7 +1,7 @@
-/* Several locks at once, all or none. First all of them are tried in one request per server. Of those granted, only the
- * ones before the first busy one are kept, in an order that every process uses, and that busy one is waited for. So
- * nobody waits for a lock that comes before one that it holds, and no circle of waiters can close (Havender, "Avoiding
- * Deadlock in Multitasking Systems", IBM Systems Journal 7 (2), 1968).
+/* Several locks at once, all or none. First all of them are tried, in one request per server, or in several if there are
+ * more than DLOCK__BATCH. Of those granted, only the ones before the first busy one are kept, in an order that every
+ * process uses, and that busy one is waited for. So nobody waits for a lock that comes before one that it holds, and no
+ * circle of waiters can close (Havender, "Avoiding Deadlock in Multitasking Systems", IBM Systems Journal 7 (2), 1968).
  *
  * Several permits of one name have no order. A caller that has some of them waits for the next one only for a moment,
  * then gives all of them back, and stays away for as long before it tries again. These times are random, and grow, so

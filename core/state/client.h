@@ -84,8 +84,8 @@ static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) 
     return (client->backend->caps & caps) == caps;
 }
 
-/* The first of all acquisitions, for a walk over them. That takes milliseconds with 100,000 locks, while no other
- * thread gets the mutex: so it is not for what happens while all goes well. Counted for tests. */
+/* The first of all acquisitions, for a walk over them. With 100,000 locks that takes long, and no other thread gets the
+ * mutex meanwhile: so it is not for what happens while all goes well. Counted for tests. */
 static inline struct dlock__acquisition *dlock__acq_first(struct dlock_client *client) {
     client->walks++;
     return client->acquisitions;
