@@ -221,11 +221,12 @@ static void drain(int fd) {
 }
 
 static void sleep_until(struct dlock_client *client, int64_t at_us) {
+    bool up = client->listener.state == DLOCK__LISTENER_UP, reads = client->listener.keeper_at_us <= dlock__now(client);
+    if (!reads && client->listener.keeper_at_us < at_us) at_us = client->listener.keeper_at_us;
     if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
                             {.fd = client->pool.watch, .events = POLLIN}};
-    bool up = client->listener.state == DLOCK__LISTENER_UP, reads = client->listener.keeper_at_us <= dlock__now(client);
     if (up) fds[2].fd = reads ? client->listener.fd : -1;
     bool more = up && reads && client->listener.more && !client->listener.busy;
     dlock__leave(client);
@@ -268,8 +269,7 @@ static void *run(void *arg) {
         if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
         dlock__watch_due(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
-                rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client),
-                reads_us = client->listener.keeper_at_us;
+                rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);
         if (client->timers.due.n > 0) {
             size_t n = gather(client, now);
             renew(client, n, now, others_can_wait(client, now));
@@ -280,7 +280,6 @@ static void *run(void *arg) {
         } else {
             if (rest_us < next_us) next_us = rest_us;
             if (listener_us < next_us) next_us = listener_us;
-            if (reads_us > now && reads_us < next_us) next_us = reads_us;
             sleep_until(client, sleep_us < next_us ? sleep_us : next_us);
         }
     }
