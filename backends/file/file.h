@@ -385,6 +385,8 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err);
  * was cut in the file's name. Returns the last result of `each`. */
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
               const struct file_locks *locks, dlock_each each, void *arg);
+/* Calls `each` for the holders of one name. Returns 0 or ENOMEM. */
+int file_show_name(const struct file_conn *conn, const char *name, dlock_each each, void *arg, struct dlock_error *err);
 
 /* The kind of holder of a file's lock, which is not the caller. Where /proc/locks does not list everything, flock(1)
  * may be taken for dlock. */

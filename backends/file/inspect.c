@@ -10,17 +10,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int file_inspect(void *c, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
-    struct file_conn *conn = c;
-    struct file_locks locks;
-    char file[FILE_NAME_SIZE];
+int file_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
     (void)timeout_ms;
-    int rc = file_locks_read(&locks, err);
-    if (rc != 0) return rc;
-    file_name_encode(conn, name, file);
-    file_show(conn, file, name, "", &locks, each, arg);
-    free(locks.list);
-    return 0;
+    return file_show_name(conn, name, each, arg, err);
 }
 
 static int list_one(struct file_conn *conn, const struct dirent *entry, const struct file_locks *locks,

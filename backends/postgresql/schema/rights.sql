@@ -4,7 +4,8 @@
 -- Was part of version 3.
 DROP FUNCTION IF EXISTS "dlock".lapse(bytea, text);
 
-REVOKE ALL ON ALL TABLES IN SCHEMA "dlock" FROM PUBLIC;
+REVOKE ALL ON TABLE "dlock".locks, "dlock".shares, "dlock".queue, "dlock".listeners, "dlock".take_v5,
+    "dlock".give_v5 FROM PUBLIC;
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
 
 -- Roles that could lock with an older version keep that right.
