@@ -151,7 +151,7 @@ export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 # when the long tests run, as later.
 at_once=28 waits=15 cases=5
 case "$preset" in
-asan-ubsan | tsan) at_once=20 waits=11 cases=4 ;; # with sanitizers tests work more
+asan-ubsan | tsan) at_once=16 waits=9 cases=3 ;;  # with sanitizers tests work more
 coverage) at_once=4 waits=2 cases=1 ;;            # every process writes a hundred files at its end
 esac
 if [ "$selection" = conformance ]; then cases=$((at_once - waits)); fi

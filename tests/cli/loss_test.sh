@@ -111,8 +111,9 @@ run "$DLOCK" run -n -l 3 --kill-after 1s lease true
 equal "a third is all right, and the lock was free" "$status" 0
 
 # told REASON CONSEQUENCE: with what went wrong
+# The reason is left out if a busy machine began the renewal so late that it has not failed yet.
 told() {
-    grep -qE "^dlock: lost the lock \"outage\": $1 \(renewal of 1 lock\(s\) failed: Redis at .*: no answer.*\); $2\$" "$work/bg.err" ||
+    grep -qE "^dlock: lost the lock \"outage\": $1( \(renewal of 1 lock\(s\) failed: Redis at .*: no answer.*\))?; $2\$" "$work/bg.err" ||
         fail "what is said" "$(<"$work/bg.err")"
 }
 

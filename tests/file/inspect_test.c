@@ -143,7 +143,7 @@ ssize_t __wrap_readlink(const char *path, char *out, size_t size) {
 
 FILE *__wrap_fopen(const char *path, const char *mode) {
     bool locks = strcmp(path, "/proc/locks") == 0, missed = locks && misses > 0;
-    misses -= missed;
+    if (missed) misses--;
     return __real_fopen((locks && in_a_container) || missed ? "/dev/null" : path, mode);
 }
 

@@ -13,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { STARTS = 200, PROMPT_MS = 900 /* the helper looks around by itself after a second */ };
+/* The helper looks around by itself after a second. A busy machine may stand still as long, once in a while; when the
+ * dismissal could be missed that was so in 3 to 5 of 100 starts. */
+enum { STARTS = 300, PROMPT_MS = 900, LATE_AT_MOST = STARTS / 100 };
 
 static pid_t start_helper(int table_fd) {
     char client[32];
@@ -47,6 +49,7 @@ static int64_t last_words_ms(void) {
 /* On one processor, where its threads and the client take turns in every order. */
 static void a_dismissal_is_never_missed(void **state) {
     cpu_set_t before, one;
+    int late = 0;
     (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     CPU_ZERO(&one);
@@ -54,7 +57,8 @@ static void a_dismissal_is_never_missed(void **state) {
         if (CPU_ISSET(i, &before)) CPU_SET(i, &one);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
-    for (int i = 0; i < STARTS; i++) assert_in_range(last_words_ms(), 0, PROMPT_MS - 1);
+    for (int i = 0; i < STARTS; i++) late += last_words_ms() >= PROMPT_MS;
+    assert_in_range(late, 0, LATE_AT_MOST);
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
