@@ -103,8 +103,9 @@ equal "they are looked at" "$status" 64
 accepted "insecure=on" "$(uri '&insecure=on' | sed "s,&ca=[^&]*,,")" 0 1 2
 
 describe "waiting"
-begin "$DLOCK" run -b "$(uri)" "${names[2]}" -- sleep 1
+begin "$DLOCK" run -b "$(uri)" "${names[2]}" -- sh -c 'until [ -e "$0" ]; do sleep 0.05; done' "$work/enough"
 within 20 "it is held" "$DLOCK" inspect -b "$(uri)" "${names[2]}"
+(sleep 1 && touch "$work/enough") &
 accepted "until it is released" "$(uri)" 2
 ended "$pid"
 
