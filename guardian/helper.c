@@ -210,7 +210,8 @@ static int watch(struct guardian *guardian) {
 int dlock__guardian_main(void) {
     sigset_t all;
     pthread_t hearing;
-    struct guardian guardian = {.table = dlock__guard_table_map(DLOCK__GUARD_TABLE_FD), .idle_us = IDLE_FIRST_US};
+    static struct guardian guardian; /* not on the stack: the other thread still uses it while this one exits */
+    guardian = (struct guardian){.table = dlock__guard_table_map(DLOCK__GUARD_TABLE_FD), .idle_us = IDLE_FIRST_US};
     if (!guardian.table) {
         fputs("dlock-guardian is started by libdlock, for clients with guardian=on\n", stderr);
         return USAGE;
