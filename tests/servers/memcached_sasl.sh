@@ -38,7 +38,11 @@ END
 }
 
 case "$1" in
-packages) echo memcached libmemcached-dev sasl2-bin libsasl2-modules libsasl2-modules-db ;;
+packages)
+    echo memcached libmemcached-dev sasl2-bin libsasl2-modules libsasl2-modules-db
+    # libsasl looks up this host's name at every login, here and in the server. It must not ask a name server each time.
+    if ! getent -s hosts:files hosts "$(uname -n)" >/dev/null; then echo libnss-myhostname; fi
+    ;;
 start)
     mkdir -p "$folder/memcached_sasl"
     start_on_free_port memcached_sasl
