@@ -1,7 +1,7 @@
 /* `dlock run --metrics FILE`: writes what a run has counted to a file for the textfile collector of node_exporter. The
  * file is always replaced as a whole, so that no reader sees half of it. Runs of a job that overlap, of which one holds
- * the lock and others wait or are refused, all count in it: each adds its own to what it reads there. Once the lock is held, a failure here is only
- * a warning. */
+ * the lock and others wait or are refused, all count in it: each adds its own to what it reads there. Once the lock is
+ * held, a failure here is only a warning. */
 #ifndef DLOCK_CLI_RUN_METRICS_H
 #define DLOCK_CLI_RUN_METRICS_H
 

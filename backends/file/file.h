@@ -380,13 +380,14 @@ struct file_locks {
 /* Reads /proc/locks; the list is empty if it cannot be read. The caller frees the list with free(). Returns 0 or
  * ENOMEM. */
 int file_locks_read(struct file_locks *locks, struct dlock_error *err);
+/* The same for one file: one reading may miss a lock, so it reads several times, and keeps the latest of the readings
+ * with the most locks of the file. */
+int file_locks_read_of(const struct stat *st, struct file_locks *best, struct dlock_error *err);
 
 /* Calls `each` for the holders of a lock file, if the lock's name begins with `prefix`. `name` is that name; NULL: it
  * was cut in the file's name. Returns the last result of `each`. */
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
               const struct file_locks *locks, dlock_each each, void *arg);
-/* Calls `each` for the holders of one name. Returns 0 or ENOMEM. */
-int file_show_name(const struct file_conn *conn, const char *name, dlock_each each, void *arg, struct dlock_error *err);
 
 /* The kind of holder of a file's lock, which is not the caller. Where /proc/locks does not list everything, flock(1)
  * may be taken for dlock. */

@@ -80,8 +80,7 @@ static const struct file_lock *next_lock(const struct file_locks *locks, const s
     return NULL;
 }
 
-/* Reads the list several times, and keeps the latest of the readings with the most locks of the file. */
-static int read_locks_of(const struct stat *st, struct file_locks *best, struct dlock_error *err) {
+int file_locks_read_of(const struct stat *st, struct file_locks *best, struct dlock_error *err) {
     size_t most = 0;
     *best = (struct file_locks){NULL, 0};
     for (int i = 0; i < LOOKS; i++) {
@@ -265,20 +264,6 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     close_view(&view);
     free(seated.pids);
     return rc;
-}
-
-int file_show_name(const struct file_conn *conn, const char *name, dlock_each each, void *arg,
-                   struct dlock_error *err) {
-    char file[FILE_NAME_SIZE];
-    struct file_locks locks;
-    struct stat st;
-    file_name_encode(conn, name, file);
-    if (fstatat(conn->dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0) return 0;
-    int rc = read_locks_of(&st, &locks, err);
-    if (rc != 0) return rc;
-    file_show(conn, file, name, "", &locks, each, arg);
-    free(locks.list);
-    return 0;
 }
 
 /* True if the exclusive holder is one of dlock, according to the list, or to the token if the list is incomplete. */

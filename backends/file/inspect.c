@@ -10,9 +10,19 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int file_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+int file_inspect(void *c, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct file_conn *conn = c;
+    struct file_locks locks;
+    struct stat st;
+    char file[FILE_NAME_SIZE];
     (void)timeout_ms;
-    return file_show_name(conn, name, each, arg, err);
+    file_name_encode(conn, name, file);
+    if (fstatat(conn->dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0) return 0;
+    int rc = file_locks_read_of(&st, &locks, err);
+    if (rc != 0) return rc;
+    file_show(conn, file, name, "", &locks, each, arg);
+    free(locks.list);
+    return 0;
 }
 
 static int list_one(struct file_conn *conn, const struct dirent *entry, const struct file_locks *locks,

@@ -39,22 +39,23 @@ static bool is_usable(const struct quorum_member *member, int64_t now_us) {
            !quorum_is_silent(member, now_us, &ignored);
 }
 
+static struct quorum_member *first_usable(struct quorum *quorum, int64_t now_us) {
+    for (size_t i = 0; i < quorum->n; i++)
+        if (is_usable(&quorum->members[i], now_us)) return &quorum->members[i];
+    return NULL;
+}
+
 struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us) {
-    for (size_t i = 0; quorum->listening && i < quorum->n; i++) {
-        struct quorum_member *member = &quorum->members[i];
-        if (!is_usable(member, now_us)) continue;
-        if (member->hears) return member;
-        if (now_us >= member->listen_us) pthread_cond_signal(&member->work); /* the worker begins to listen */
-        return NULL;
-    }
+    struct quorum_member *first = quorum->listening ? first_usable(quorum, now_us) : NULL;
+    if (!first || first->hears) return first;
+    if (now_us >= first->listen_us) pthread_cond_signal(&first->work); /* the worker begins to listen */
     return NULL;
 }
 
 /* True if no earlier member can be the gate. */
 static bool is_first(const struct quorum_member *member, int64_t now_us) {
-    for (const struct quorum_member *other = member->quorum->members; other < member; other++)
-        if (is_usable(other, now_us)) return false;
-    return true;
+    const struct quorum_member *first = first_usable(member->quorum, now_us);
+    return !first || first >= member;
 }
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */

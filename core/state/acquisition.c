@@ -122,9 +122,8 @@ struct dlock__acquisition *dlock__acq_for_token(struct dlock__name *name, const 
 void dlock__acq_put(struct dlock__acquisition *acq) {
     if (--acq->refs > 0) return;
     struct dlock_client *client = acq->name->client;
-    client->n_queued -= dlock__acq_in_queue(acq);
+    dlock__acq_count(acq, -1);
     unlist(acq);
-    client->n_waiting -= acq->state == DLOCK__WAITING;
     if (acq->conn) acq->conn->acq = NULL; /* the client ends, and its connections with it */
     dlock__slot_detach(acq);
     dlock__guard_leave(acq);

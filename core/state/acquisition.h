@@ -262,10 +262,6 @@ void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int
 /* Sets CONFIRMING: the head of the line gets this HELD acquisition, whose owner is done with it, once a renewal has
  * confirmed it. */
 void dlock__acq_confirm(struct dlock__acquisition *acq);
-/* True if it waits in the server's queue. `queued` does not change while it is WAITING. */
-static inline bool dlock__acq_in_queue(const struct dlock__acquisition *acq) {
-    return acq->state == DLOCK__WAITING && acq->queued;
-}
 /* True if this process has its grant, which is renewed, and whose end is a loss. */
 static inline bool dlock__acq_renewable(const struct dlock__acquisition *acq) {
     return acq->state >= DLOCK__CONFIRMING && acq->state <= DLOCK__LINGERING;

@@ -171,6 +171,13 @@ static inline int64_t dlock__deadline(struct dlock_client *client, int64_t timeo
     return dlock__after(dlock__now(client), dlock__us(wait_ms));
 }
 
+/* Adds `n` to the counts of waits, if this one waits. `queued` does not change while it is WAITING. */
+static inline void dlock__acq_count(const struct dlock__acquisition *acq, int n) {
+    if (acq->state != DLOCK__WAITING) return;
+    acq->name->client->n_waiting += (size_t)n;
+    if (acq->queued) acq->name->client->n_queued += (size_t)n;
+}
+
 /* True if a connection that has ended took everything of this acquisition along. */
 static inline bool dlock__acq_died_with_connection(const struct dlock__acquisition *acq) {
     const struct dlock_client *client = acq->name->client;

@@ -58,10 +58,14 @@ static inline void check_way(const struct dlock__acquisition *acq, enum dlock__a
 }
 #endif
 
-/* Sets the timer by the state and times of a grant. Only grants call this: they have a slot, and so a place in the
- * heaps. */
+/* Returns the timer of a grant. Only grants have one: they have a slot, and so a place in the heaps. */
+static struct dlock__timer *timer_of(const struct dlock__acquisition *acq) {
+    return &((struct dlock__slot *)acq->op)->timer;
+}
+
+/* Sets the timer by the state and times of a grant. */
 static void set_timer(struct dlock__acquisition *acq) {
-    struct dlock__timer *timer = &((struct dlock__slot *)acq->op)->timer;
+    struct dlock__timer *timer = timer_of(acq);
     struct dlock_client *client = acq->name->client;
     int64_t end_us = dlock__acq_end(acq);
     if (acq->renewing)
@@ -72,17 +76,16 @@ static void set_timer(struct dlock__acquisition *acq) {
 }
 
 static void unset_timer(struct dlock__acquisition *acq) {
-    dlock__timer_disarm(&((struct dlock__slot *)acq->op)->timer);
+    dlock__timer_disarm(timer_of(acq));
     dlock__acq_show(acq);
 }
 
 static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) {
     check_way(acq, to);
     bool before = dlock__acq_renewable(acq);
-    acq->name->client->n_waiting += (to == DLOCK__WAITING) - (acq->state == DLOCK__WAITING);
-    acq->name->client->n_queued -= dlock__acq_in_queue(acq);
+    dlock__acq_count(acq, -1);
     acq->state = to;
-    acq->name->client->n_queued += dlock__acq_in_queue(acq);
+    dlock__acq_count(acq, 1);
     if (dlock__acq_renewable(acq))
         set_timer(acq);
     else if (before)
@@ -456,7 +459,7 @@ void dlock__linger_end(struct dlock__acquisition *acq) {
 void dlock__acq_renewing(struct dlock__acquisition *acq) {
     acq->refs++;
     acq->renewing = true;
-    dlock__timer_arm(&((struct dlock__slot *)acq->op)->timer, &acq->name->client->timers.due, dlock__acq_end(acq));
+    dlock__timer_arm(timer_of(acq), &acq->name->client->timers.due, dlock__acq_end(acq));
 }
 
 void dlock__connection_epoch_ended(struct dlock_client *client) {

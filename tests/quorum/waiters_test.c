@@ -258,7 +258,7 @@ static void clients_may_have_different_gates(void **state) {
 }
 
 /* Two of three servers are up, and some clients cannot listen at the first. With a vote that each of both kinds keeps
- * where it queues nobody would have two. What is not next to a client answers later than what is. */
+ * where it queues nobody would have two. Members behind a relay answer later. */
 static void clients_that_cannot_listen_keep_nothing(void **state) {
     enum { WAITERS = 4, TURNS = 5 };
     struct waiter waiters[WAITERS] = {{0}};

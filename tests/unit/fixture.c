@@ -1,6 +1,8 @@
 /* See fixture.h. */
 #include "fixture.h"
 
+#include "state/client.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -239,6 +241,14 @@ dlock_lock *lock_new_with(dlock_client *client, const char *name, const struct d
 
 dlock_lock *lock_new(dlock_client *client, const char *name) {
     return lock_new_with(client, name, NULL);
+}
+
+uint64_t settled_count(dlock_client *client, const uint64_t *count) {
+    fake_settle();
+    dlock__enter(client);
+    uint64_t n = *count;
+    dlock__leave(client);
+    return n;
 }
 
 void client_forget(dlock_client *client) {

@@ -32,6 +32,8 @@ int64_t valid_us(int64_t kept_ms);
 dlock_client *client_new(const char *uri);
 dlock_lock *lock_new(dlock_client *client, const char *name);
 dlock_lock *lock_new_with(dlock_client *client, const char *name, const struct dlock_options *options);
+/* The value of one of the client's counts, once all threads rest. */
+uint64_t settled_count(dlock_client *client, const uint64_t *count);
 void client_end(dlock_client *client);
 void lock_end(dlock_lock *lock);
 void client_forget(dlock_client *client); /* the test closes it itself */

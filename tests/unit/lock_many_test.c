@@ -21,11 +21,7 @@ static void make_many(dlock_client *client) {
 }
 
 static uint64_t walks(dlock_client *client) {
-    fake_settle();
-    dlock__enter(client);
-    uint64_t n = client->walks;
-    dlock__leave(client);
-    return n;
+    return settled_count(client, &client->walks);
 }
 
 /* A client that waits probes its listener, and needs to know that it waits. */
