@@ -173,3 +173,15 @@ bool wake_none(struct link *link) {
     struct dlock_wake wake;
     return !wake_within(link, &wake, 200);
 }
+
+PGconn *stranger_open(void) {
+    PGconn *plain = plain_open();
+    sql("DO $$ BEGIN IF to_regrole('stranger_{}') IS NULL THEN CREATE ROLE stranger_{}; END IF; END $$");
+    plain_run(plain, "SET ROLE stranger_{}");
+    return plain;
+}
+
+void stranger_end(PGconn *plain) {
+    PQfinish(plain);
+    sql("DROP ROLE stranger_{}");
+}

@@ -40,6 +40,9 @@ SQL_PRINTF int64_t sql_number(const char *format, ...);   /* the first value */
 SQL_PRINTF const char *sql_text(const char *format, ...); /* until the next call */
 PGconn *plain_open(void);                                 /* another such connection */
 void plain_run(PGconn *plain, const char *text);          /* {} as above */
+/* A session of a role that has no right to anything of ours; one at a time. */
+PGconn *stranger_open(void);
+void stranger_end(PGconn *plain);
 /* Waits until the query gives a number other than 0; fails the test after five seconds. */
 SQL_PRINTF void sql_wait(const char *format, ...);
 void session_gone(int pid); /* waits for that */
