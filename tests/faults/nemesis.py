@@ -200,12 +200,13 @@ class Fault:
         self.name, self.harm, self.forgets = name, harm, forgets
 
 
+LOSS = Fault("wire: answers lost", wire("lose"))
 WIRES = [
     Fault("wire: late", wire("delay 80")),
     Fault("wire: answers stalled", wire("hold answers")),
     Fault("wire: requests stalled", wire("hold requests")),
     Fault("wire: both ways stalled", wire("hold answers", "hold requests")),
-    Fault("wire: answers lost", wire("lose")),
+    LOSS,
     Fault("wire: dribbles", wire("dribble")),
 ]
 # Not for ZooKeeper: a repeated request to resume a session resumes it for the repeater, so nodes that it creates live
@@ -224,6 +225,12 @@ MEMBERS = [Fault("leader killed, restarted", of_leader(crash)), Fault("leader st
 
 def forgetting(fault):
     return Fault(fault.name, fault.harm, forgets=True)
+
+
+# Where a grant lives in its connection, the reset that ends LOSS ends the grant, too: the server gives the lock to the
+# next client at that moment, and the holder learns of it some milliseconds later. No other of these faults ends a
+# connection.
+SESSION_WIRES = [forgetting(fault) if fault is LOSS else fault for fault in WIRES]
 
 
 REDIS = WIRES + [
@@ -274,13 +281,13 @@ FAULTS = {
     "etcd-cluster": MEMBERS,
     "postgresql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions terminated", terminate_sessions),
                            Fault("session's process killed", kill_session_process), forgetting(FORWARD), BACK, DISK],
-    "postgresql-session": WIRES + [
+    "postgresql-session": SESSION_WIRES + [
         TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions terminated", terminate_sessions, forgets=True),
         Fault("session's process killed", kill_session_process, forgets=True), forgetting(FORWARD), BACK,
         forgetting(DISK)],
     "mysql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions killed", kill_sessions), forgetting(FORWARD), BACK,
                       DISK],
-    "mysql-session": WIRES + [
+    "mysql-session": SESSION_WIRES + [
         TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions killed", kill_sessions, forgets=True),
         FORWARD, BACK, forgetting(DISK)],
 }

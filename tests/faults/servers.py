@@ -106,7 +106,7 @@ class Server:
     options = ""   # added to the server's command line
     uri = None     # contains {port}
     disk = None
-    # True if a grant ends with its connection, which its holder does not learn before the next renewal.
+    # True if a grant ends with its connection, at the server some milliseconds earlier than its holder knows.
     ends_unheard = False
     loses = False  # True if lost answers are the only fault of this run
 
@@ -470,6 +470,7 @@ class Postgresql(Server):
 
 class PostgresqlSession(Postgresql):
     uri = "postgresql://dlock@127.0.0.1:{port}/postgres?mode=session&"
+    ends_unheard = True
 
     def held(self, run):
         """Counts the advisory locks, since session mode cannot list its locks. Waiters have some, too."""

@@ -9,7 +9,8 @@ import nemesis
 
 ORDER = list(nemesis.FAULTS)
 KILLED, GUARDED = "process killed", "process killed, guardian"
-AT_ONCE = ("file", "postgresql-session", "mysql-session")  # The server itself notices the death of a holder.
+SESSIONS = ("postgresql-session", "mysql-session")
+AT_ONCE = ("file", *SESSIONS)  # The server itself notices the death of a holder.
 LOST = "wire: answers lost time and again"  # counted in connections
 STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "node stopped", "minority stopped",
            "majority stopped")
@@ -39,6 +40,8 @@ class Server:
             self.counts.update({name: int(count) for name, count in (word.split("=") for word in rest[0].split())})
 
     def forgets(self, name):
+        if name == LOST:
+            return self.target in SESSIONS
         return any(fault.name == name and fault.forgets for fault in nemesis.FAULTS[self.target])
 
     def cell(self, fault):
