@@ -7,6 +7,7 @@
 #     contains WHAT TEXT PART
 #     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS have passed
 #     use_redis                         from here on locks are on a Redis
+#     $heart, last_beat, forget         a command that tells how long it lived
 #     can WORD                          whether the server at $DLOCK_URI has this capability
 #     finish                            ends the test, with failure if a check failed
 
@@ -124,6 +125,15 @@ gone_or_zombie() { case "$(state_of "$1")" in "" | Z) ;; *) false ;; esac }
 is_stopped() { [ "$(state_of "$1")" = T ]; }
 runs_again() { case "$(state_of "$1")" in R | S | D) ;; *) false ;; esac }
 json_of() { python3 -m json.tool >/dev/null; }
+
+# A script for `bash -c "$heart" "$work/beats"`: writes the time into the file until it is killed. It notes SIGTERM, and
+# survives it. It starts no process and waits for none, so that even a busy machine lets it note that at once.
+# shellcheck disable=SC2016,SC2034
+heart='mkfifo "$0.pause"; exec 9<>"$0.pause"; trap "echo >$0.term" TERM
+    while :; do t=${EPOCHREALTIME/[^0-9]/}; echo "${t::-3}" >>"$0"; read -rt 0.02 -u 9; done'
+last_beat() { tail -n 1 "$work/beats"; }
+forget() { rm -f "$work"/beats "$work"/beats.* "$work/end"; } # of an earlier one
+now() { date +%s%3N; }
 
 # use_redis: a Redis of the test's own becomes the server; sets $server to its process and $address. Its standard keys
 # are in DLOCK_URI.
