@@ -8,6 +8,8 @@
  * is one failure. */
 #include "suite.h"
 
+#include "../support/standstill.h"
+
 #include <errno.h>
 #include <fnmatch.h>
 #include <signal.h>
@@ -20,9 +22,6 @@
 #include <unistd.h>
 
 enum { CASE_LIMIT_S = 90, MAX_JOBS = 64, TICK_MS = 20 };
-
-/* A case that fails while the machine stands still for this long says nothing about the backend, and is run again. */
-enum { STOOD_STILL_MS = 300, MOST_RUNS = 3 };
 
 static const struct test_case {
     const char *name;

@@ -7,8 +7,7 @@
 backend=$1 server=DLOCK_TEST_URI_$1
 export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
 name=guardian-$$ took=0
-lease=1 # seconds; long enough to be renewed in time, whatever the machine does besides
-if [ -n "${GUARDIAN_SANITIZED:-}" ]; then lease=4; fi
+lease=4 # seconds; long enough to be renewed in time, whatever the machine does besides
 # A lease and a session that outlast the test: what becomes free by then was released.
 long=30 prompt=15000
 
