@@ -11,6 +11,15 @@
 #define SLOW_COMMIT_US 2000
 #define AVERAGED 8
 
+/* An acquire whose client has given up must grant nothing, since the release of its token may have been there already.
+ * The functions limit that to a time after the server has read the request, which may be long after it was sent: the
+ * server may be stopped, or the network slow. So the time is shortened to what is left of it by the server's clock, in
+ * whole ms, rounded up, as no time at all grants nothing. `until` is NULL if that clock is unknown; `wait` is never 0. */
+#define SINCE_EPOCH_US(time) "(date_part('epoch', " time ") * 1000000)::bigint"
+#define LEFT_MS(until) "(" until " - " SINCE_EPOCH_US("statement_timestamp()") " + 999) / 1000"
+#define WAIT_MS(wait, until) \
+    "(" wait "::integer / abs(" wait ") * greatest(0, least(abs(" wait "), " LEFT_MS(until) ")))::integer"
+
 /* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. */
 #define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('{}.fences') END, clock_timestamp()"
 #define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
@@ -23,12 +32,14 @@ static const struct {
     int columns;
     bool patient; /* its last argument is the time in ms that it may wait for other sessions */
     bool creates; /* creates missing objects; the other calls have nothing to do without them */
+    bool bounded; /* patient, and after that argument comes the server's time at which the client gives up */
 } calls[PG_CALLS] = {
     [PG_TAKE] = {"dlock_take",
-                 "UPDATE {}.take_v5 SET name = $1, token = $2, lease_ms = $3, flags = $4, wait_ms = $5 RETURNING 1, "
-                 "granted, server_us",
-                 3, true, true},
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM {}.acquire_v4($1, $2, $3, $4, $5, $6, $7)", 7, true, true},
+                 "UPDATE {}.take_v5 SET name = $1, token = $2, lease_ms = $3, flags = $4, wait_ms = " WAIT_MS(
+                     "$5", "$6") " RETURNING 1, granted, server_us",
+                 3, true, true, true},
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM {}.acquire_v4($1, $2, $3, $4, $5, $6, " WAIT_MS("$7", "$8") ")", 7,
+                    true, true, true},
     [PG_RENEW] = {"dlock_renew", "SELECT * FROM {}.renew_v4($1, $2, $3, $4, $5)", 3, true, false},
     [PG_GIVE] = {"dlock_give", "UPDATE {}.give_v5 SET name = $1, token = $2 RETURNING 1, ended", 2, false, false},
     [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release_v4($1, $2, $3)", 3, true, false},
@@ -147,6 +158,36 @@ static int32_t patience_ms(bool apart, int64_t now_us, int64_t deadline_us) {
     return apart ? -ms : ms;
 }
 
+void pg_note_clock(struct pg *pg, int64_t server_us) {
+    pg->clock.server_us = server_us;
+    pg->clock.received_us = dlock_now_us();
+}
+
+/* Adds what a patient call takes last. The server's clock has passed that time at our deadline, unless it is set. */
+static void add_patience(struct pg *pg, enum pg_call call, bool apart, int64_t now_us, int64_t deadline_us) {
+    if (!calls[call].patient) return;
+    pg_add_int4(&pg->arguments, patience_ms(apart, now_us, deadline_us));
+    if (!calls[call].bounded) return;
+    if (pg->clock.server_us)
+        pg_add_int8(&pg->arguments, pg->clock.server_us + (deadline_us - pg->clock.received_us));
+    else
+        pg_add_bytes(&pg->arguments, NULL, 0);
+}
+
+static void drop_patience(struct pg *pg, enum pg_call call) {
+    if (calls[call].patient) pg_drop_last(&pg->arguments);
+    if (calls[call].bounded) pg_drop_last(&pg->arguments);
+}
+
+/* True if the server refused the call as late although it was not late by our clock: then the server's has been set.
+ * Forgets what is known of that clock. */
+static bool clock_was_set(struct pg *pg, enum pg_call call, const PGresult *result, int64_t begun_us,
+                          int64_t deadline_us) {
+    if (!calls[call].bounded || !pg->clock.server_us || !pg_state_is(pg_state(result), "57014")) return false;
+    pg->clock.server_us = 0;
+    return dlock_now_us() - begun_us < (deadline_us - begun_us) / 2;
+}
+
 /* True if a commit failed because of its notifications: NOTIFY's queue is full, or another transaction keeps NOTIFY's
  * lock. Errors raised in functions may have the same code, but carry a context. */
 static bool could_not_notify(const PGresult *result) {
@@ -179,7 +220,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
         PGresult *result;
         int64_t begun_us = dlock_now_us();
         bool apart = tells_apart(pg, begun_us);
-        if (calls[call].patient) pg_add_int4(&pg->arguments, patience_ms(apart, begun_us, deadline_us));
+        add_patience(pg, call, apart, begun_us, deadline_us);
         if (pg->arguments.failed) return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request");
         int rc = put(pg, call, deadline_us, &result, err);
         if (rc == 0 && !result) {
@@ -187,7 +228,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
             rc = pg_read_answer(pg, deadline_us, &result, err);
         }
         if (rc != 0) return rc;
-        if (calls[call].patient) pg_drop_last(&pg->arguments);
+        drop_patience(pg, call);
         if (calls[call].patient || call == PG_GIVE) note_duration(pg, call, dlock_now_us() - begun_us);
         if (rows && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
             *rows = result;
@@ -195,7 +236,8 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
         }
         if (!pg_is_error(result)) {
             rc = pg_nonsense(pg, "rows of an unknown form", err);
-        } else if (worth_repeating(pg_state(result)) && retries < MOST_RETRIES) {
+        } else if ((worth_repeating(pg_state(result)) && retries < MOST_RETRIES) ||
+                   clock_was_set(pg, call, result, begun_us, deadline_us)) {
             rc = 0;
         } else if (calls[call].patient && could_not_notify(result) && !apart) {
             pg->apart_until_us = dlock_now_us() + APART_US;

@@ -117,6 +117,7 @@ static bool read_acquire(const PGresult *rows, int row, struct batch *batch, str
         fence >= PG_FENCE_END || server_us <= 0)
         return false;
     claim->server_us = server_us;
+    pg_note_clock(batch->pg, server_us);
     if (fence > 0) {
         claim->fence = (uint64_t)fence;
         claim->kept_ms = lease_of(claim);

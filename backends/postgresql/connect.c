@@ -85,8 +85,8 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* Sets what every session of dlock's needs, in one query that also detects a connection pooler: a pooler invents the
- * process number that it reports to its clients. Behind one nothing may be set. */
+/* Sets what every session of dlock's needs, in one query that also reads the server's clock, and detects a connection
+ * pooler: a pooler invents the process number that it reports to its clients. Behind one nothing may be set. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     /* A wait for a session's lock has no timeout of its own, but ends when its client is gone. */
     static const char waits[] = "('lock_timeout', '0'), ('client_connection_check_interval', '1000')";
@@ -96,7 +96,8 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     char sql[1024];
     PGresult *result;
     snprintf(sql, sizeof sql,
-             "SELECT direct, (SELECT count(set_config(name, value, false)) "
+             "SELECT direct, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (SELECT count(set_config(name, "
+             "value, false)) "
              "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
              "('idle_session_timeout', '0'), ('client_min_messages', 'error'), "
              /* a grant, and a fence, must survive a crash */
@@ -109,7 +110,7 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
     if (rc != 0) return rc;
     if (PQresultStatus(result) != PGRES_TUPLES_OK)
         rc = pg_refused(pg, result, err);
-    else if (PQntuples(result) != 1 || PQnfields(result) != 2)
+    else if (PQntuples(result) != 1 || PQnfields(result) != 3)
         rc = pg_nonsense(pg, "no row about the session", err);
     else if (*PQgetvalue(result, 0, 0) != 't')
         rc =
@@ -119,6 +120,8 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
                        pg->where,
                        pg->sessions ? "mode=session needs sessions of its own" : "LISTEN needs a session of its own",
                        pg->sessions ? "" : ", or write listen=off (waiters poll)");
+    else
+        pg_note_clock(pg, strtoll(PQgetvalue(result, 0, 1), NULL, 10));
     PQclear(result);
     return rc;
 }

@@ -59,7 +59,7 @@ enum pg_call {
     PG_END_SESSIONS,
     PG_CALLS
 };
-#define PG_ARGUMENTS 7
+#define PG_ARGUMENTS 8
 
 /* The arguments of one request, in the server's binary format. The buffer is reused by the next request. */
 struct pg_arguments {
@@ -106,6 +106,9 @@ struct pg {
         char key_name[PG_NAME_MAX + 1];
     } session;
     struct pg_arguments arguments;
+    struct {
+        int64_t server_us, received_us; /* the server's clock in an answer that was here by received_us; 0: unknown */
+    } clock;
     int64_t apart_until_us;       /* until then notifications are sent by pg_tell(), not by the call itself */
     int64_t quickest_us;          /* the shortest duration of a call that may write; 0: none yet */
     int64_t commit_us;            /* how much longer than that a release takes, on average */
@@ -200,11 +203,15 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 
-/* Runs one of the calls with pg->arguments and stores its rows. Where the last argument is the time that the server may
- * wait, it adds that. If the objects are missing, calls marked `creates` create them; the others store NULL, since
- * without a schema there is no lock. PG_TAKE and PG_GIVE store an empty result, or NULL, where the long way is needed.
- * Repeats the call after a serialization failure or a deadlock. A refusal is reported by pg_refused(). */
+/* Runs one of the calls with pg->arguments and stores its rows. Where the last arguments are the time that the server
+ * may wait, and the one at which it may grant nothing any more, it adds those. If the objects are missing, calls marked
+ * `creates` create them; the others store NULL, since without a schema there is no lock. PG_TAKE and PG_GIVE store an
+ * empty result, or NULL, where the long way is needed. Repeats the call after a serialization failure or a deadlock. A
+ * refusal is reported by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
+
+/* Notes the server's clock, as in an answer that has just been read. */
+void pg_note_clock(struct pg *pg, int64_t server_us);
 
 /* Sends one of the calls and leaves its answer to be read with pg_posted(). */
 int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err);
