@@ -15,12 +15,13 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 
 import blocks
 import scratch
 
 FRAMES = os.path.join(blocks.TREE, "tests", "docs", "frames")
-LONG_S = 60
+LONG_S = 120  # a virtual environment takes most of it on a busy machine
 
 # In the shell: every command that fails is noted with its status.
 NOTE_FAILURES = """set -E -o pipefail
@@ -38,17 +39,33 @@ def brief(output):
     return "\n".join(lines if len(lines) < 25 else [*lines[:5], "…", *lines[-15:]])
 
 
+def end_session(leader):
+    """Kills all processes of a session: what dlock runs has a process group of its own."""
+    for _ in range(1000):
+        if subprocess.run(["pkill", "-KILL", "-s", str(leader)], check=False).returncode != 0:
+            return
+        time.sleep(0.01)
+
+
+def finish(command, **options):
+    """Its status, and what it printed. Nothing of it goes on to write into the folder if it does not end."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
+    ) as process:
+        try:
+            printed = process.communicate(timeout=LONG_S)[0]
+        except subprocess.TimeoutExpired:
+            end_session(process.pid)
+            raise Wrong(f"does not end: {shlex.join(command)}\n{process.communicate()[0]}") from None
+    return process.returncode, printed
+
+
 def run(command, **options):
     """What it printed; Wrong if it fails."""
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LONG_S, **options
-        )
-    except subprocess.TimeoutExpired as late:
-        raise Wrong(f"does not end: {shlex.join(command)}\n{(late.stdout or b'').decode()}") from None
-    if done.returncode != 0:
-        raise Wrong(f"status {done.returncode}: {shlex.join(command)}\n{done.stdout}")
-    return done.stdout
+    status, printed = finish(command, **options)
+    if status != 0:
+        raise Wrong(f"status {status}: {shlex.join(command)}\n{printed}")
+    return printed
 
 
 class Runner:
@@ -95,10 +112,7 @@ class Runner:
         folder = self.folder()
         environment = {name: value for name, value in self.place.environment.items() if name != "DLOCK_URI"}
         for command, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block.text, re.M):
-            printed = subprocess.run(
-                ["bash", "-c", self.place.fit(command, quoted=True)], cwd=folder, env=environment, timeout=LONG_S,
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            ).stdout  # fmt: skip
+            _, printed = finish(["bash", "-c", self.place.fit(command, quoted=True)], cwd=folder, env=environment)
             pattern = ".*".join(map(re.escape, " ".join(shown.split()).split("…")))
             if not re.fullmatch(pattern, " ".join(printed.split())):
                 raise Wrong(f"{command}\nprints\n{printed}and not\n{shown}")
