@@ -114,6 +114,7 @@ static void look_at(struct relay *relay, struct pair *pair, const char *bytes, s
     pair->seen = true;
     if (reaction & RELAY_END_IT) pair->doomed = true;
     if (reaction & RELAY_HOLD) relay->held[RELAY_ANSWERS] = true;
+    if (reaction & RELAY_MUTE) pair->mute = true;
 }
 
 static bool snatches(struct relay *relay, struct pair *pair) {

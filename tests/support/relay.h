@@ -60,7 +60,8 @@ void relay_hang_up(struct relay *relay);
 void relay_refuse(struct relay *relay, bool refuse);
 /* Shows what clients send to `look` before it passes. `pair` is less than RELAY_PAIRS; `first` is set when that
  * connection is new. `look` runs in the relay's thread and returns what happens next. */
-enum relay_reaction { RELAY_PASS = 0, RELAY_END_IT = 1, RELAY_HOLD = 2 }; /* bits; END_IT: instead of the next answer */
+/* Bits. END_IT: instead of the next answer. MUTE: as relay_mute, from these bytes on. */
+enum relay_reaction { RELAY_PASS = 0, RELAY_END_IT = 1, RELAY_HOLD = 2, RELAY_MUTE = 4 };
 typedef int relay_look(void *arg, size_t pair, bool first, const char *bytes, size_t size);
 void relay_watch(struct relay *relay, relay_look *look, void *arg);
 /* Stops passing anything on, without an end of any connection; clients can still connect. */
