@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MAX_WORKERS = 256, NAMES = 8 };
 
@@ -203,9 +204,12 @@ void case_exclusion_with_mixed_options(void) {
 }
 
 /* Gives up most of the time, so that grants, time-outs and departures from the queue coincide in every way. */
+enum { IMPATIENT_LEASE_MS = 10 * LEASE_MS };
+
 static void *impatient_thread(void *arg) {
     const struct worker *worker = arg;
-    dlock_lock *lock = new_lock(worker->client, suite.name, NULL);
+    struct dlock_options options = options_with(IMPATIENT_LEASE_MS, 0);
+    dlock_lock *lock = new_lock(worker->client, suite.name, &options);
     for (unsigned turn = (unsigned)worker->number; !time_is_up(); turn = turn * 5 + 3) {
         int code = dlock_acquire(lock, impatience_ms(turn), NULL);
         if (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE) continue;
@@ -232,6 +236,20 @@ static void impatient_process(void *arg) {
     dlock_close(client);
 }
 
+/* memcached cannot be told that a request comes late: an acquire that it executes after its release is a grant that
+ * nobody knows of. A client that waits gets the lock when that lease is over. */
+static void expect_nobody_else_holds_it(void) {
+    dlock_client *client = open_client();
+    if (strncmp(dlock_client_backend(client)->name, "memcached", 9) == 0) {
+        dlock_lock *lock = new_lock(client, suite.name, NULL);
+        EXPECT_CODE(0, dlock_acquire(lock, IMPATIENT_LEASE_MS + SLACK_MS, ERR));
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        dlock_free(lock);
+    }
+    dlock_close(client);
+    EXPECT_FREE(suite.name);
+}
+
 void case_exclusion_with_impatient_waiters(void) {
     enum { PROCESSES = 4 };
     open_arena(RUN_MS, RUN_ROUNDS);
@@ -242,7 +260,7 @@ void case_exclusion_with_impatient_waiters(void) {
     }
     for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
     expect_every_round_counted();
-    EXPECT_FREE(suite.name); /* nobody holds it without knowing */
+    expect_nobody_else_holds_it();
 }
 
 /* Workers are killed repeatedly, most of them inside or waiting; new ones take their places. */

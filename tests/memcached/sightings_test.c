@@ -1,6 +1,8 @@
 /* Waiters who see that a grant is not renewed. */
 #include "harness.h"
 
+#include "support/relay.h"
+
 #include <stdio.h>
 
 static struct server server;
@@ -123,11 +125,41 @@ static void many_names_are_watched(void **state) {
     assert_int_equal(granted, NAMES);
 }
 
+/* The network holds an acquire back until its client has given up and released the token elsewhere. Nobody knows of the
+ * grant that it makes then, which ends like that of a dead holder: a waiter takes it over when its lease is over, and
+ * the server forgets it at the time that the request names, so that one that comes after that makes none. */
+static void a_late_acquire_lasts_for_one_lease(void **state) {
+    static const int waits_ms[] = {0, 6000};
+    (void)state;
+    for (size_t i = 0; i < sizeof waits_ms / sizeof *waits_ms; i++) {
+        struct relay *relay = relay_new(server.port);
+        struct link slow;
+        struct held late, theirs;
+        struct dlock_error err;
+        link_to(&slow, relay_port(relay), 'a');
+        claim_init(&late, "late", 'a', (int)i);
+        claim_init(&theirs, "late", 'b', (int)i);
+        late.claim.lease_ms = 1500;
+        relay_hold(relay, RELAY_REQUESTS, true);
+        assert_int_equal(held_run(backend->acquire, &slow, &late, 0, 300, &err), DLOCK_EUNAVAILABLE);
+        assert_int_equal(release(&ours, &late), DLOCK_ELOST);
+        sleep_ms(waits_ms[i]);
+        relay_hold(relay, RELAY_REQUESTS, false);
+        for (int trips = 0; trips < 100 && !strstr(ask(&server, "get late"), late.token); trips++) sleep_ms(10);
+        int64_t begin = now_ms();
+        assert_true(poll_for(&others, &theirs, 10000));
+        assert_in_range(now_ms() - begin, i == 0 ? 500 : 0, i == 0 ? 1500 + 2000 : 500);
+        assert_int_equal(release(&others, &theirs), 0);
+        link_end(&slow);
+        relay_end(relay);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_lapsed_grant_is_taken_over), cmocka_unit_test(a_renewed_grant_is_not),
         cmocka_unit_test(leases_of_all_lengths),        cmocka_unit_test(a_stranger_is_left_alone),
-        cmocka_unit_test(many_names_are_watched),
+        cmocka_unit_test(many_names_are_watched),       cmocka_unit_test(a_late_acquire_lasts_for_one_lease),
     };
     return cmocka_run_group_tests_name("memcached sightings", tests, start, stop);
 }
