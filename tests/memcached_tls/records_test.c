@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CLIENTS = 20, LOCKS = 100, LEASE_MS = 2000 };
+enum { CLIENTS = 20, LOCKS = 100, LEASE_MS = 6000 };
 
 static const char *uri;
 

@@ -259,7 +259,7 @@ static void nodes_are_forgotten(void **state) {
     node.says = says;
     link_to(&link, node.fake.port, 'a');
     while (node.maps < MAPS) {
-        int rc = try_acquire(&link, &err);
+        int rc = try_for(&link, LONG_MS, &err);
         if (rc && rc != DLOCK_EPROTO) fail_msg("after %d maps: %s", node.maps, err.message);
     }
     fake_unlink(&node.fake, &link);
