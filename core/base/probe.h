@@ -9,6 +9,9 @@
 #include <sys/sdt.h>
 #ifdef __clang__ /* the header's macros are expanded here, where its exemption as a system header does not hold */
 #pragma clang diagnostic ignored "-Wgnu-zero-variadic-macro-arguments"
+#if __has_warning("-Wc23-extensions") /* its name from clang 19 on */
+#pragma clang diagnostic ignored "-Wc23-extensions"
+#endif
 #endif
 #define DLOCK__PROBE3(event, ...) STAP_PROBE3(dlock, event, __VA_ARGS__)
 #define DLOCK__PROBE5(event, ...) STAP_PROBE5(dlock, event, __VA_ARGS__)
