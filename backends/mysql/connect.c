@@ -1,7 +1,6 @@
 /* Connecting: one address after the other, each with an equal share of the time left. */
 #include "maria.h"
 
-#include <errmsg.h>
 #include <fcntl.h>
 
 enum { DEFAULT_PORT = 3306, OLDEST_MYSQL = 50700, OLDEST_MARIADB = 100200 };
@@ -57,8 +56,7 @@ static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const s
         return rc;
     }
     maria->step = MARIA_IDLE;
-    if (!maria->connected && maria->tls && mysql_errno(maria->link) == CR_SSL_CONNECTION_ERROR)
-        return maria_tls_rejected(maria, uri, host, err);
+    if (!maria->connected && maria->tls && maria_tls_failed(maria)) return maria_tls_rejected(maria, uri, host, err);
     if (!maria->connected) return maria_rejected(maria, err);
     if (!local) dlock_tune_tcp((int)mysql_get_socket(maria->link));
     return maria_tls_proved(maria, uri, host, err);

@@ -164,6 +164,8 @@ void maria_tls_name(struct maria *maria, const struct dlock_uri *uri, const stru
 /* Checks that an established connection uses TLS, and that the certificate was verified. Returns 0, EPROTO or EAUTH. */
 int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                      struct dlock_error *err);
+/* True if a connection failed in the TLS handshake. */
+bool maria_tls_failed(const struct maria *maria);
 /* Reports a failed handshake. Returns EAUTH, EPROTO or EUNAVAILABLE. */
 int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                        struct dlock_error *err);

@@ -144,6 +144,15 @@ int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const str
     return 0;
 }
 
+/* Where libmariadb 3.4 loses the connection while it logs in, it names what it was reading, except in the handshake. */
+static bool lost_in_handshake(const struct maria *maria) {
+    return mysql_errno(maria->link) == CR_SERVER_LOST && strstr(mysql_error(maria->link), "during query");
+}
+
+bool maria_tls_failed(const struct maria *maria) {
+    return mysql_errno(maria->link) == CR_SSL_CONNECTION_ERROR || lost_in_handshake(maria);
+}
+
 int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                        struct dlock_error *err) {
     const char *why = mysql_error(maria->link);
@@ -151,8 +160,8 @@ int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const s
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "cannot connect to MySQL at %s: no answer in time to the TLS handshake", maria->where);
     /* libmariadb 3.4 reports an end that OpenSSL has no word for by the errno of an earlier read. */
-    if (maria->handshake.has_ended || strstr(why, "unexpected eof") || strstr(why, "onnection reset") ||
-        strstr(why, "temporarily unavailable"))
+    if (maria->handshake.has_ended || lost_in_handshake(maria) || strstr(why, "unexpected eof") ||
+        strstr(why, "onnection reset") || strstr(why, "temporarily unavailable"))
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "cannot connect to MySQL at %s: it has ended the connection during the TLS handshake",
                           maria->where);
