@@ -33,7 +33,7 @@ void case_linger_costs_nothing(void) {
         EXPECT(dlock_held(lock) && dlock_fence(lock) > fence);
         fence = dlock_fence(lock);
     }
-    printf("# released and taken again in %.1f us\n", (double)(now_us() - begun_us) / (int)TIMES);
+    printf("# released and taken again in %.1f us\n", (double)(now_us() - begun_us) / TIMES);
     EXPECT(fence >> 8 == server_part);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
