@@ -1,5 +1,6 @@
 # Run by CPack after the components are installed and before they are packed: adds copyright and changelog, and
-# compresses man pages. With --no-name gzip stores no time, so that the same input makes the same package.
+# compresses man pages. With --no-name gzip stores no time, so that the same input makes the same package. CMake makes
+# folders with the mode that the umask leaves: here they get that of every package.
 function(compress)
   execute_process(COMMAND gzip --best --no-name ${ARGN} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
@@ -16,6 +17,6 @@ foreach(component IN LISTS CPACK_COMPONENTS_ALL)
   file(COPY_FILE ${CPACK_DLOCK_COPYRIGHT} ${doc}/copyright)
   file(COPY_FILE ${CPACK_DLOCK_CHANGELOG} ${doc}/changelog.Debian)
   compress(${doc}/changelog.Debian)
-  file(CHMOD_RECURSE ${root}/usr/share/doc FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ
-    DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
+  file(CHMOD_RECURSE ${root}/usr/share/doc FILE_PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+  execute_process(COMMAND find ${root} -type d -exec chmod 755 {} + COMMAND_ERROR_IS_FATAL ANY)
 endforeach()

@@ -23,7 +23,7 @@ trap clean_up EXIT
 
 echo "== packages"
 rm -rf build-debian/packages # those of an earlier version
-cmake --workflow --preset debian >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; fail "cannot make the packages"; }
+(umask 077 && cmake --workflow --preset debian) >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; fail "cannot make the packages"; }
 packages=(build-debian/packages/*.deb)
 ls "${packages[@]}"
 lintian --allow-root --fail-on error,warning "${packages[@]}" || fail "see above: what lintian says"
