@@ -158,11 +158,6 @@ static int32_t patience_ms(bool apart, int64_t now_us, int64_t deadline_us) {
     return apart ? -ms : ms;
 }
 
-void pg_note_clock(struct pg *pg, int64_t server_us) {
-    pg->clock.server_us = server_us;
-    pg->clock.received_us = dlock_now_us();
-}
-
 /* Adds what a patient call takes last. The server's clock has passed that time at our deadline, unless it is set. */
 static void add_patience(struct pg *pg, enum pg_call call, bool apart, int64_t now_us, int64_t deadline_us) {
     if (!calls[call].patient) return;

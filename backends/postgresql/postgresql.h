@@ -201,6 +201,9 @@ int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
 /* Reads and discards the rest of an answer that was not awaited to its end. */
 int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
+/* Notes the server's clock, as in an answer that has just been read. */
+void pg_note_clock(struct pg *pg, int64_t server_us);
+
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 
 /* Runs one of the calls with pg->arguments and stores its rows. Where the last arguments are the time that the server
@@ -209,9 +212,6 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
  * empty result, or NULL, where the long way is needed. Repeats the call after a serialization failure or a deadlock. A
  * refusal is reported by pg_refused(). */
 int pg_call(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **rows, struct dlock_error *err);
-
-/* Notes the server's clock, as in an answer that has just been read. */
-void pg_note_clock(struct pg *pg, int64_t server_us);
 
 /* Sends one of the calls and leaves its answer to be read with pg_posted(). */
 int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_error *err);

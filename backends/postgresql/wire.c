@@ -115,3 +115,8 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     pg->unanswered = false;
     return 0;
 }
+
+void pg_note_clock(struct pg *pg, int64_t server_us) {
+    pg->clock.server_us = server_us;
+    pg->clock.received_us = dlock_now_us();
+}
