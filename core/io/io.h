@@ -174,7 +174,8 @@ void dlock__listener_doubted(struct dlock_client *client);
 /* Has the listener dropped, because the server, asked at sent_us, knows of none. */
 void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us);
 /* For the keeper: when dlock__listener_look is due, which probes the listener or judges the probe's answer. The latter
- * leaves the mutex meanwhile. */
+ * leaves the mutex meanwhile. While a reader reads nothing is due: its thread may be stopped there, for any time, and
+ * sets the keeper's timer afterwards. */
 int64_t dlock__listener_due(const struct dlock_client *client);
 void dlock__listener_look(struct dlock_client *client);
 

@@ -158,7 +158,7 @@ void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
 }
 
 int64_t dlock__listener_due(const struct dlock_client *client) {
-    if (!is_up(client)) return DLOCK__NEVER;
+    if (!is_up(client) || client->listener.busy) return DLOCK__NEVER;
     if (client->listener.unheard || client->listener.broke.code) return 0;
     bool probed = client->listener.answer_by_us != DLOCK__NEVER;
     return probed ? client->listener.answer_by_us : client->listener.probe_at_us;
@@ -192,10 +192,6 @@ static int probe(struct dlock_client *client, struct dlock_error *err) {
 void dlock__listener_look(struct dlock_client *client) {
     struct dlock_error err;
     int rc;
-    if (client->listener.busy) { /* the reader's call of `wake` does not block */
-        while (client->listener.busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
-        return;
-    }
     if (client->listener.broke.code)
         err = client->listener.broke, rc = err.code;
     else if (client->listener.unheard)

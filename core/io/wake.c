@@ -120,6 +120,5 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
     client->listener.busy = true;
     int rc = read_all(client, err);
     client->listener.busy = false;
-    pthread_cond_broadcast(&client->changed);
     return rc;
 }

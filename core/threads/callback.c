@@ -142,16 +142,15 @@ int dlock_client_dispatch(dlock_client *client) {
         dlock__wait(client, &client->changed, DLOCK__NEVER);
     if (client->callback.running) return dlock__client_end(client, 0);
     int calls = 0;
+    size_t left = 0;
     uint64_t count;
     if (read(client->callback.fd, &count, sizeof count) < 0) {
         /* nothing was queued */
     }
     /* Events that these calls queue wait for the next dispatch: a callback that queues another one would never end. */
-    for (const struct dlock__event *last = client->callback.last, *done = NULL;
-         client->callback.first && done != last;) {
-        struct dlock__event *event = pop(client, NULL);
-        done = event;
-        call(client, event);
+    for (const struct dlock__event *event = client->callback.first; event; event = event->next) left++;
+    for (; client->callback.first && left > 0; left--) {
+        call(client, pop(client, NULL));
         calls++;
     }
     return dlock__client_end(client, calls);

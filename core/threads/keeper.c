@@ -221,14 +221,15 @@ static void drain(int fd) {
 }
 
 static void sleep_until(struct dlock_client *client, int64_t at_us) {
-    bool up = client->listener.state == DLOCK__LISTENER_UP, reads = client->listener.keeper_at_us <= dlock__now(client);
+    bool reads = client->listener.keeper_at_us <= dlock__now(client);
     if (!reads && client->listener.keeper_at_us < at_us) at_us = client->listener.keeper_at_us;
+    reads = reads && dlock__listener_readable(client);
     if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
                             {.fd = client->pool.watch, .events = POLLIN}};
-    if (up) fds[2].fd = reads ? client->listener.fd : -1;
-    bool more = up && reads && client->listener.more && !client->listener.busy;
+    if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = reads ? client->listener.fd : -1;
+    bool more = reads && client->listener.more;
     dlock__leave(client);
     poll(fds, 3, more ? 0 : -1);
     if (fds[0].revents) drain(client->keeper.control);

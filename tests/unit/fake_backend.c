@@ -276,6 +276,7 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
     int result = 0;
     pthread_mutex_lock(&fake_guard);
     contract_wake(conn);
+    if (next_script(FAKE_WAKE).fault == FAKE_SLOW) slow(conn, INT64_MAX);
     if (conn->dead) {
         result = conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection reset");
     } else if (flood > 0) {

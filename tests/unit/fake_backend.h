@@ -52,7 +52,7 @@ enum fake_fault {
     FAKE_PASS,        /* no fault: lets a call through before the faults behind it */
     FAKE_LOST_BEFORE, /* the connection dies before the server sees the request */
     FAKE_LOST_AFTER,  /* the server works on it, the connection dies before the answer */
-    FAKE_SLOW,        /* the server sees it after fake_slow_go(), or, past timeout_ms, never */
+    FAKE_SLOW,        /* the server sees it after fake_slow_go(), or, past timeout_ms, never; WAKE: it returns then */
     FAKE_SLOW_AFTER,  /* the server works on it at once; the answer comes after fake_slow_go(), or, past timeout_ms,
                          never */
     FAKE_AUTH,        /* refused: DLOCK_EAUTH */

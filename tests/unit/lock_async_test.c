@@ -300,49 +300,6 @@ static void a_callback_may_free_its_handle(void **state) {
     }
 }
 
-static int dispatch(void *arg) {
-    return dlock_client_dispatch(arg);
-}
-
-struct nested {
-    dlock_client *client;
-    struct actor *second;
-    int inner;
-};
-
-static void dispatch_again(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)err;
-    struct nested *nested = arg;
-    nested->inner = dlock_client_dispatch(nested->client);
-    dlock_free(lock);
-}
-
-/* A callback that dispatches is still the one that runs: its handle is destroyed after it. */
-static void a_callback_may_dispatch(void **state) {
-    (void)state;
-    dlock_client *client;
-    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
-    options.flags = DLOCK_CLIENT_MANUAL;
-    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
-    dlock_lock *lock, *other = lock_new_with(client, "o", &by_handle);
-    struct nested nested = {client, NULL, -1};
-    struct done done = {0};
-    assert_int_equal(dlock_new(client, "n", &by_handle, &lock, NULL), 0);
-    assert_int_equal(dlock_acquire_async(lock, 0, dispatch_again, &nested), 0);
-    fake_settle();
-    assert_int_equal(dlock_acquire_async(other, 0, note_done, &done), 0);
-    fake_settle();
-    struct actor *actor = actor_new();
-    begin_call(actor, dispatch, client);
-    assert_true(result(actor) >= 1);
-    assert_true(nested.inner >= 0);
-    begin_call(actor, dispatch, client);
-    assert_done(&done, 0);
-    assert_string_equal(fake_holder("n").token, "");
-    lock_end(other);
-    dlock_close(client);
-}
-
 /* One that lingers is taken at once, and told of like any other. */
 static void a_lingering_lock_is_taken(void **state) {
     (void)state;
@@ -469,7 +426,6 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_for_a_cancelled_wait_can_be_lost),
         LOCK_TEST(freeing_ends_waits_at_every_step),
         LOCK_TEST(a_callback_may_free_its_handle),
-        LOCK_TEST(a_callback_may_dispatch),
         LOCK_TEST(a_lingering_lock_is_taken),
         LOCK_TEST(a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back),
         LOCK_TEST(a_free_ends_though_its_callback_wants_to_wait_again),

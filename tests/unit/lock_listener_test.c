@@ -167,6 +167,30 @@ static void a_flood_of_messages_delays_no_renewal(void **state) {
     assert_done(&done, 0);
 }
 
+/* A reader that is stopped between two instructions, as by a debugger, in the backend's `wake`. */
+static void a_reader_that_stops_in_wake_delays_no_renewal(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, -1);
+    struct lost_count lost = {0};
+    dlock_lock *held = watched_lock(s.client, "m", &lost);
+    struct actor *holder = actor_new();
+    assert_int_equal(acquire_by(holder, held, 0), 0);
+    fake_fault(FAKE_WAKE, FAKE_SLOW, 1);
+    fake_other_release(&s.other, "n");
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_advance_ms(2 * LEASE_MS); /* the listener is to be probed meanwhile */
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_slow_go();
+    wait_for(s.actor, 100);
+    assert_int_equal(result(s.actor), 0);
+    assert_true(held_by(holder, held));
+    assert_int_equal(release_by(holder, held), 0);
+    assert_int_equal(release_by(s.actor, s.lock), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -179,6 +203,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(but_not_again_and_again),
         LOCK_TEST(a_flood_of_messages_delays_no_deadline),
         LOCK_TEST(a_flood_of_messages_delays_no_renewal),
+        LOCK_TEST(a_reader_that_stops_in_wake_delays_no_renewal),
     };
     return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
 }

@@ -1,0 +1,93 @@
+/* dlock_client_dispatch: callbacks of a MANUAL client. */
+#include "fixture.h"
+
+static dlock_client *manual_client(void) {
+    dlock_client *client;
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.flags = DLOCK_CLIENT_MANUAL;
+    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    return client;
+}
+
+static int dispatch(void *arg) {
+    return dlock_client_dispatch(arg);
+}
+
+struct nested {
+    dlock_client *client;
+    struct actor *second;
+    int inner;
+};
+
+static void dispatch_again(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)err;
+    struct nested *nested = arg;
+    nested->inner = dlock_client_dispatch(nested->client);
+    dlock_free(lock);
+}
+
+/* A callback that dispatches is still the one that runs: its handle is destroyed after it. */
+static void a_callback_may_dispatch(void **state) {
+    (void)state;
+    dlock_client *client = manual_client();
+    dlock_lock *lock, *other = lock_new_with(client, "o", &by_handle);
+    struct nested nested = {client, NULL, -1};
+    struct done done = {0};
+    assert_int_equal(dlock_new(client, "n", &by_handle, &lock, NULL), 0);
+    assert_int_equal(dlock_acquire_async(lock, 0, dispatch_again, &nested), 0);
+    fake_settle();
+    assert_int_equal(dlock_acquire_async(other, 0, note_done, &done), 0);
+    fake_settle();
+    struct actor *actor = actor_new();
+    begin_call(actor, dispatch, client);
+    assert_true(result(actor) >= 1);
+    assert_true(nested.inner >= 0);
+    begin_call(actor, dispatch, client);
+    assert_done(&done, 0);
+    assert_string_equal(fake_holder("n").token, "");
+    lock_end(other);
+    dlock_close(client);
+}
+
+struct restless {
+    dlock_lock *other; /* freed by the first call */
+    int calls;
+};
+
+static void try_again(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct restless *restless = arg;
+    (void)err;
+    if (restless->calls++ == 0) dlock_free(restless->other);
+    if (restless->calls < 100) assert_int_equal(dlock_acquire_async(lock, 0, try_again, arg), 0);
+}
+
+/* Also if the first of them takes away the one behind which the new ones begin. */
+static void a_dispatch_ends_though_its_callbacks_begin_new_calls(void **state) {
+    (void)state;
+    dlock_client *client = manual_client();
+    dlock_lock *held = lock_new(client, "n"), *lock = lock_new_with(client, "n", &by_handle);
+    struct restless restless = {NULL, 0};
+    struct done done = {0};
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_new(client, "n", &by_handle, &restless.other, NULL), 0);
+    assert_int_equal(acquire_by(actor, held, 0), 0);
+    assert_int_equal(dlock_acquire_async(lock, 0, try_again, &restless), 0); /* busy at once */
+    assert_int_equal(dlock_acquire_async(restless.other, 0, note_done, &done), 0);
+    assert_in_range(dlock_client_dispatch(client), 1, 2);
+    assert_in_range(restless.calls, 1, 2);
+    assert_done(&done, DLOCK_EBUSY);
+    restless.calls = 100; /* no more of them */
+    assert_int_equal(release_by(actor, held), 0);
+    lock_end(lock);
+    lock_end(held);
+    dlock_close(client);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_callback_may_dispatch),
+        LOCK_TEST(a_dispatch_ends_though_its_callbacks_begin_new_calls),
+    };
+    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
+}
