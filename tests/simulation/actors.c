@@ -146,10 +146,17 @@ static void check_shown(dlock_lock *lock, unsigned hold) {
         sim_fail("dlock_held says %s of a lock that is %s", shown ? "yes" : "no", after ? "held" : "not held");
 }
 
+/* Checks that the thread was woken for the grant. */
+static void check_prompt(unsigned hold) {
+    int64_t since_us = sim_held_since(hold), late_us = since_us ? sim_now_us() - since_us : 0;
+    if (late_us > SLACK_US) sim_fail("a thread is told of its grant %lld us late", (long long)late_us);
+}
+
 /* Uses the lock, which the caller holds, and releases it. */
 static void hold(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mode mode, enum dlock_owner owner,
-                 int64_t asked_us) {
+                 int64_t asked_us, unsigned stops) {
     unsigned number = sim_held_begin(lock, name, asked_us), again = 0;
+    if (app->host.stops == stops) check_prompt(number);
     sim_say("holds n%u, fence %llu", name, (unsigned long long)dlock_fence(lock));
     bool is_fixed = lock->flags & DLOCK_FIXED_LEASE;
     nap(sim_chance(is_fixed ? 300 : 100) ? app->lease_ms * 2500 : plan->hold_ms * 1000);
@@ -191,7 +198,7 @@ static void once(struct app *app, dlock_lock *lock, unsigned name, enum dlock_mo
     if (rc != 0) sim_say("acquire n%u: %s", name, err.message);
     expect("dlock_acquire", rc);
     check_deadline(app, "dlock_acquire", from_us, timeout_ms, stops);
-    if (rc == 0) hold(app, lock, name, mode, owner, from_us);
+    if (rc == 0) hold(app, lock, name, mode, owner, from_us, stops);
 }
 
 static void several(struct app *app) {
@@ -281,7 +288,10 @@ static void freed_meanwhile(struct app *app, unsigned name) {
     while (!sim_ended(thread) && lock->inside == 0) sim_sleep_us(100);
     nap(100000);
     sim_say("frees n%u", name);
+    int64_t from_us = sim_now_us();
+    unsigned stops = app->host.stops;
     dlock_free(lock);
+    if (!plan->slow_callbacks) check_deadline(app, "dlock_free", from_us, 0, stops);
     sim_join(thread, SIM_NEVER);
 }
 

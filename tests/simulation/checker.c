@@ -3,10 +3,10 @@
 #include "checker.h"
 
 #include "fake_server.h"
-#include "network.h"
 #include "state/client.h"
 #include "state/name.h"
 #include "support/history.h"
+#include "wire.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,12 +17,14 @@ enum {
     HOLDS = 256,
     CLIENTS = 32,
     EXPORTS = 256,
+    HEARD = 64,
     HISTORY_NAMES = 16,
     ENDS_US = 80000,      /* 1 % of the longest lease for each of the clocks, and some more */
     LOOK_US = 5000,       /* between two looks at what the server keeps */
     SETTLED_US = 1300000, /* time after the last fault until every dead connection is known to be dead */
     HANDED_US = 3200000,  /* a hand-over to a waiter that came late, of which its client may not hear */
-    GIVE_BACK_US = 200000
+    GIVE_BACK_US = 200000,
+    LATE_US = 300000 /* a thread of the core that nothing keeps from what is due does it within this time */
 };
 
 struct hold {
@@ -48,6 +50,11 @@ static struct {
 static int64_t calm_us = SIM_NEVER;
 static char exported[EXPORTS][DLOCK_TOKEN_MAX + 1]; /* the tokens of the last exports */
 static unsigned n_exported;
+static struct {
+    char token[DLOCK_TOKEN_MAX + 1];
+    uint64_t fence;
+} heard[HEARD]; /* the last grants of which clients have read a wake-up */
+static unsigned n_heard;
 uint64_t sim_grants;
 bool sim_prompt;
 
@@ -150,6 +157,11 @@ void sim_held_end(unsigned hold) {
 int64_t sim_held_until(unsigned hold) {
     const struct dlock__acquisition *acq = believed(&holds[hold]);
     return acq ? sim_global_us(holds[hold].host, acq->valid_until_us) : 0;
+}
+
+int64_t sim_held_since(unsigned hold) {
+    const struct dlock__acquisition *acq = believed(&holds[hold]);
+    return acq && acq->ordinal == 0 ? sim_global_us(holds[hold].host, acq->granted_us) : 0;
 }
 
 void sim_held_gone(const struct sim_host *host) {
@@ -308,6 +320,19 @@ static bool is_exported(const char *token) {
     return false;
 }
 
+/* Without memory a client may forget what it has heard. */
+void sim_heard(const struct dlock_wake *wake) {
+    if (wake->kind != DLOCK_WAKE_GRANTED || sim_allocations_may_fail()) return;
+    snprintf(heard[n_heard % HEARD].token, sizeof heard->token, "%s", wake->token);
+    heard[n_heard++ % HEARD].fence = wake->fence;
+}
+
+static bool is_heard(const struct server_entry *entry) {
+    for (size_t i = 0; i < HEARD; i++)
+        if (heard[i].fence == entry->fence && is_of(entry, heard[i].token)) return true;
+    return false;
+}
+
 /* Stopped clients count, with what they have asked for. */
 bool sim_is_awaited(const char *token) {
     for (size_t i = 0; i < CLIENTS; i++)
@@ -315,6 +340,11 @@ bool sim_is_awaited(const char *token) {
              acq = acq->all_next)
             if (strcmp(acq->token, token) == 0) return true;
     return is_exported(token);
+}
+
+/* True if everything that broke has been noticed by now. */
+static bool settled(void) {
+    return calm_us < SIM_NEVER && sim_now_us() > calm_us + SETTLED_US;
 }
 
 /* Checks that an entry that nobody needs goes within most_us. */
@@ -330,12 +360,14 @@ static void check_idle(size_t at, const struct server_entry *entry, int64_t most
 static void check_entry(size_t at, const struct server_entry *entry, const dlock_client *client) {
     const struct dlock__acquisition *acq = known(client, entry);
     bool orphaned = acq && dlock__acq_orphaned(acq) && acq->untold == 0, stray = sim_server_came_late(entry);
-    if (orphaned || (stray && !acq && entry->held)) {
+    if (stray && !acq && entry->held && is_heard(entry)) {
+        check_idle(at, entry, GIVE_BACK_US); /* its client should have made an orphan of it at once */
+    } else if (orphaned || (stray && !acq && entry->held)) {
         /* A release of what may come late is repeated every quarter of a lease, and takes four trips. The client of a
          * waiter that came late releases the grant when it hears of it, which a dying connection may have prevented. */
         int64_t most_us = entry->lease_ms * 250 + sim_faults.latency_us * INT64_C(16) + GIVE_BACK_US;
         if (!orphaned && most_us < HANDED_US) most_us = HANDED_US;
-        if (calm_us < SIM_NEVER && sim_now_us() > calm_us + SETTLED_US)
+        if (settled())
             check_idle(at, entry, most_us);
         else
             idle[at].order = 0;
@@ -360,6 +392,47 @@ static void check_kept(void) {
     }
 }
 
+void sim_check_release(const char *token) {
+    for (size_t i = 0; i < CLIENTS; i++)
+        for (const struct dlock__acquisition *acq = clients[i].client ? clients[i].client->acquisitions : NULL; acq;
+             acq = acq->all_next)
+            if (acq->untold > 0 && strcmp(acq->token, token) == 0)
+                sim_fail("%s: %s is released before its owner was told of the loss", acq->name->text, token);
+}
+
+/* ---- what the threads of the core have to do in time ---- */
+
+static void check_due(const dlock_client *client, int64_t now_us, int64_t most_us) {
+    for (const struct dlock__acquisition *acq = client->acquisitions; acq; acq = acq->all_next) {
+        if (!dlock__acq_renewable(acq)) continue;
+        int64_t at_us = dlock__acq_end(acq);
+        if (dlock__acq_is_renewed(acq) && !acq->renewing && acq->renew_at_us < at_us) at_us = acq->renew_at_us;
+        if (now_us - most_us > at_us)
+            sim_fail("%s: nobody renews or ends the grant of %s, which is due for %lld us", acq->name->text, acq->token,
+                     (long long)(now_us - at_us));
+    }
+}
+
+static void check_read(const dlock_client *client, int64_t most_us) {
+    for (size_t i = 0; i < sim_links_end; i++) {
+        const struct link *link = &sim_links[i];
+        if (!link->open || !link->listening || link->silent || link->wakes_begin == link->wakes_end) continue;
+        if (strcmp(link->client, client->id) != 0) continue;
+        int64_t unread_us = sim_now_us() - link->wakes[link->wakes_begin % WAKES]->arrived_us;
+        if (unread_us > most_us) sim_fail("nobody has read a wake-up for %lld us", (long long)unread_us);
+    }
+}
+
+static void check_threads(void) {
+    int64_t most_us = LATE_US + sim_faults.latency_us * INT64_C(8);
+    for (size_t i = 0; i < CLIENTS && settled(); i++) {
+        const dlock_client *client = clients[i].client;
+        if (!client || client->closed || clients[i].host->dead || clients[i].host->stopped_us) continue;
+        check_due(client, sim_local_us(clients[i].host, sim_now_us()), most_us);
+        if (dlock__can(client, DLOCK_CAP_WAKE)) check_read(client, most_us);
+    }
+}
+
 void sim_check(void) {
     static int64_t looked_us;
     for (size_t i = 0; i < holds_end; i++) {
@@ -374,6 +447,7 @@ void sim_check(void) {
     if (sim_now_us() < looked_us + LOOK_US) return;
     looked_us = sim_now_us();
     check_kept();
+    check_threads();
 }
 
 void sim_check_end(void) {

@@ -20,6 +20,8 @@ void sim_held_downgraded(unsigned hold, int64_t asked_us);
 void sim_held_end(unsigned hold);
 /* The time until which the holder may believe in it without a renewal. */
 int64_t sim_held_until(unsigned hold);
+/* When this process got the grant from the server; 0: it was handed over in the process, or has ended. */
+int64_t sim_held_since(unsigned hold);
 /* Ends the holds of a host that died. */
 void sim_held_gone(const struct sim_host *host);
 /* From here on, until it begins to close, the client must know of everything that the server keeps for it. */
@@ -27,6 +29,8 @@ void sim_client_begin(const dlock_client *client);
 void sim_client_end(const dlock_client *client);
 /* Notes a grant that no client knows until its ticket is imported. */
 void sim_exported(const char *ticket);
+/* Notes that a client has read this wake-up. */
+void sim_heard(const struct dlock_wake *wake);
 /* True if a client has asked for something with this token and has not given it up. */
 bool sim_is_awaited(const char *token);
 /* Notes the end of all faults: from now on what nobody needs is given back soon. */
@@ -36,6 +40,8 @@ void sim_check_server_is_back(void);
 /* Checks that no two holders exclude each other, that nobody believes in a grant that the server has ended, and that no
  * client forgets what the server keeps. */
 void sim_check(void);
+/* Before a release is sent: checks that every on_lost of its grant has returned. */
+void sim_check_release(const char *token);
 /* After the server has worked: checks that no waiter was passed over by a later one, that nobody waits while there is
  * room, and that nobody is told "busy" then. */
 void sim_check_line(void);

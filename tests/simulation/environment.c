@@ -423,6 +423,10 @@ void sim_allocations_fail(unsigned per_million) {
 void *__real_malloc(size_t size);
 void __real_free(void *memory);
 
+bool sim_allocations_may_fail(void) {
+    return refused > 0;
+}
+
 static void *allocate(size_t size, bool may_fail) {
     if (may_fail && refused && sim_random() % 1000000 < refused) {
         errno = ENOMEM;

@@ -1,4 +1,5 @@
 /* A backend whose server is tests/unit/fake_server.c, at the other end of simulated connections: see network.h. */
+#include "checker.h"
 #include "wire.h"
 
 enum { KEEPALIVE_US = 5000000 };
@@ -53,6 +54,7 @@ static void deliver(void *arg) {
         link->wakes_end - link->wakes_begin == WAKES) {
         sim_free(delivery->wake);
     } else {
+        delivery->wake->arrived_us = sim_now_us();
         link->wakes[link->wakes_end++ % WAKES] = delivery->wake;
         sim_signal(link->fd);
     }
@@ -240,6 +242,7 @@ static int renew(void *at, struct dlock_claim *const *claims, size_t n, int time
 }
 
 static int release(void *at, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    for (size_t i = 0; i < n; i++) sim_check_release(claims[i]->token);
     return batch(at, RELEASE, claims, n, timeout_ms, err);
 }
 
@@ -342,6 +345,7 @@ static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
     if (out->name) out->name = conn->last->name;
     if (out->token) out->token = conn->last->token;
     if (*conn->token && strcmp(conn->token, out->token) != 0) return wake(at, out, err);
+    sim_heard(out);
     return 1;
 }
 

@@ -68,6 +68,7 @@ void sim_print_threads(void);
 /* Let one of so many allocations (descriptors) fail; 0: none. */
 void sim_allocations_fail(unsigned per_million);
 void sim_descriptors_fail(unsigned per_mille);
+bool sim_allocations_may_fail(void);
 /* Memory for the simulation itself, which is zeroed and never runs out. */
 void *sim_new(size_t size);
 void sim_free(void *memory);

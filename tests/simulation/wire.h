@@ -18,6 +18,7 @@ struct link {
     struct wake {
         struct dlock_wake wake;
         char name[DLOCK_NAME_MAX + 56], token[DLOCK_TOKEN_MAX + 1];
+        int64_t arrived_us;
     } * wakes[WAKES];
     size_t wakes_begin, wakes_end;
 };
