@@ -10,7 +10,7 @@
 # these tests take an hour instead of 10 seconds, at full speed, and those of `simulation` a night instead of a minute.
 # With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
 #
-#     tests/run.sh mutations   breaks the core in about 30 ways, and fails unless the simulation notices each
+#     tests/run.sh mutations   breaks the core in about 40 ways, and fails unless the simulation notices each
 #     tests/run.sh coverage    runs all tests in a build with counters, and prints the lines of core/ that no test runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
