@@ -475,7 +475,7 @@ void sim_run(const struct sim_plan *drawn) {
     plan = drawn;
     sim_faults = plan->faults;
     sim_prompt = !plan->slow_callbacks && !plan->allocations && !plan->descriptors && !plan->restarts;
-    sim_network_start(plan->kind);
+    sim_network_start(plan->kind, plan->handover_ms);
     sim_allocations_fail(plan->allocations);
     sim_descriptors_fail(plan->descriptors);
     for (n_apps = 0; n_apps < plan->hosts; n_apps++) start_app(n_apps);

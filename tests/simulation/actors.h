@@ -9,8 +9,9 @@
 struct sim_plan {
     const struct sim_kind *kind;
     unsigned hosts, names;
-    unsigned busy_ms; /* faults happen for this time */
-    unsigned calm_ms; /* then none for this time; then everything has to come to an end */
+    unsigned busy_ms;     /* faults happen for this time */
+    unsigned handover_ms; /* a hand-over lasts so long at most until it is confirmed */
+    unsigned calm_ms;     /* then none for this time; then everything has to come to an end */
     unsigned stops, suspends, kills, restarts, forgets, drift_ppm; /* per mille of the nemesis's turns */
     unsigned allocations, descriptors, slow_callbacks;
     unsigned breaks;  /* per mille of the looks at a name */

@@ -407,11 +407,11 @@ void sim_host_gone(const struct sim_host *host) {
     }
 }
 
-void sim_network_start(const struct sim_kind *chosen) {
+void sim_network_start(const struct sim_kind *chosen, int64_t handover_ms) {
     static struct dlock_backend backend;
     static const char *schemes[2];
     kind = chosen;
-    sim_server_start(chosen);
+    sim_server_start(chosen, handover_ms);
     schemes[0] = chosen->scheme;
     backend = (struct dlock_backend){.abi = DLOCK_ABI,
                                      .size = sizeof backend,

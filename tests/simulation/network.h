@@ -22,7 +22,7 @@ size_t sim_kinds(const struct sim_kind **kinds);
 extern struct sim_host sim_server;
 extern uint64_t sim_requests; /* that the server has worked on */
 
-void sim_network_start(const struct sim_kind *kind);
+void sim_network_start(const struct sim_kind *kind, int64_t handover_ms);
 /* Breaks all connections; the server is away for this time, and may forget what it knew. */
 void sim_server_restart(int64_t away_us, bool forget);
 /* Closes the connections of a host that died, at some time. */

@@ -92,6 +92,7 @@ static struct sim_plan draw(void) {
                             .hosts = (unsigned)sim_between(1, 5),
                             .names = (unsigned)sim_between(1, sim_chance(500) ? 2 : 6),
                             .busy_ms = (unsigned)sim_between(1, 40) * 500,
+                            .handover_ms = sim_chance(300) ? (unsigned)sim_between(3, 10) * 100 : 3000,
                             .calm_ms = 4000,
                             .stops = some(300),
                             .suspends = some(200),

@@ -226,10 +226,11 @@ void sim_server_quarantine(int64_t ms) {
     if (ms > quarantine_ms) quarantine_ms = ms;
 }
 
-void sim_server_start(const struct sim_kind *chosen) {
+void sim_server_start(const struct sim_kind *chosen, int64_t handover_ms) {
     static const struct server_rules *const rules_of[] = {&queue_rules, &queue_rules,   &poll_rules,   &look_rules,
                                                           &queue_rules, &session_rules, &forever_rules};
     kind = chosen;
     rules = rules_of[chosen - kinds];
     server_reset(tell, want, listens);
+    server_handover_ms(handover_ms);
 }

@@ -51,7 +51,7 @@ void sim_wake_send(struct link *link, const struct dlock_wake *wake);
 
 /* ---- server.c ---- */
 
-void sim_server_start(const struct sim_kind *kind);
+void sim_server_start(const struct sim_kind *kind, int64_t handover_ms);
 /* True while the server is away: nothing that is sent then is answered. */
 bool sim_server_away(void);
 /* Works on a request that has arrived. False: the server was away. */

@@ -256,6 +256,33 @@ static void a_fixed_lease_that_was_handed_over_is_confirmed(void **state) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
+/* A renewal could confirm a later grant of the same token, which an acquire that comes late makes after other clients
+ * have had the lock: the next thread would have an old fence. */
+static void a_token_that_may_be_granted_anew_is_not_handed_over(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[] = {lock_new(client, "n"), lock_new(client, "n")};
+    struct actor *actors[] = {actor_new(), actor_new()};
+    struct fake_grant other = taken("n");
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
+    begin_acquire(actors[0], locks[0], -1);
+    fake_advance_ms(50);
+    assert_int_equal(fake_waiters("n"), 1);
+    begin_acquire(actors[1], locks[1], -1);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actors[0]), 0);
+    fake_advance_ms(2900); /* of the 3 s that the server keeps a hand-over */
+    uint64_t fence = fence_by(actors[0], locks[0]);
+    assert_int_equal(release_by(actors[0], locks[0]), 0);
+    fake_settle();
+    assert_int_equal(result(actors[1]), 0);
+    assert_true(fence_by(actors[1], locks[1]) >> 8 > fence >> 8);
+    fake_faults_clear();
+    assert_int_equal(release_by(actors[1], locks[1]), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -272,6 +299,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(the_last_question_of_a_slow_server_is_earlier),
         LOCK_TEST(who_stands_back_asks_before_its_deadline),
         LOCK_TEST(a_fixed_lease_that_was_handed_over_is_confirmed),
+        LOCK_TEST(a_token_that_may_be_granted_anew_is_not_handed_over),
     };
     return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
 }
