@@ -85,11 +85,6 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-void pg_note_clock(struct pg *pg, int64_t server_us) {
-    pg->clock.server_us = server_us;
-    pg->clock.received_us = dlock_now_us();
-}
-
 /* Sets what every session of dlock's needs, in one query that also reads the server's clock, and detects a connection
  * pooler: a pooler invents the process number that it reports to its clients. Behind one nothing may be set. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {

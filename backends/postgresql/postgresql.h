@@ -173,9 +173,6 @@ int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline
 /* Closes the connection, by reset when a request is unanswered. */
 void pg_hang_up(struct pg *pg);
 
-/* Notes the server's clock, as in an answer that has just been read. */
-void pg_note_clock(struct pg *pg, int64_t server_us);
-
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
 
 /* Runs SQL text of one or more statements. Stores the last result, or the first that is an error, to be freed with
