@@ -211,6 +211,6 @@ void quorum_tend_ear(struct quorum_member *member, int64_t now_us) {
     const bool first = is_first(member, now_us) && member->state == QUORUM_UP;
     if (atomic_load(&member->ear_live) && (!member->hears || !first || member->quorum->closing)) stop_listening(member);
     if (member->quorum->listening && !member->quorum->closing && first && !member->hears && is_usable(member, now_us) &&
-        now_us >= member->listen_us)
+        now_us >= member->listen_us && !member->busy_us)
         start_listening(member);
 }

@@ -1,7 +1,9 @@
 /* A majority of independent servers as one server: a lock is held as long as a majority of the members say so. The
  * members are used through other backends, which the core provides (dlock_peer.open_member).
  *
- * Every member has a thread, its worker, since a backend's operations block. A request becomes one part for each
+ * Every member has a thread, its worker, since a backend's operations block. Where an operation can be begun without
+ * blocking, the caller sends the requests to idle members itself and polls for the answers, which takes no change of
+ * threads; the worker gets what has no answer when the request is decided. A request becomes one part for each
  * member, with copies of the claims, and returns as soon as its outcome is decided: a part that is still under way then
  * goes on without it. The parts of a member are worked on in the order in which they came, and consecutive parts that
  * can share a request are sent together. So the request that gives up a try is executed after that try on each member,
@@ -20,6 +22,7 @@
  *   request  check
  *   votes
  *   round
+ *   direct
  *   worker
  *   gate
  *   settings */
@@ -56,7 +59,7 @@ enum quorum_verb { QUORUM_ACQUIRE, QUORUM_RENEW, QUORUM_RELEASE };
 enum quorum_part_state {
     QUORUM_UNUSED, /* the member is not asked */
     QUORUM_LINED_UP,
-    QUORUM_RUNNING, /* the worker is using its claims */
+    QUORUM_RUNNING, /* the worker, or the caller, is using its claims */
     QUORUM_DONE
 };
 
@@ -105,7 +108,9 @@ struct quorum_member {
     struct dlock_error why;           /* why it is not UP */
     int64_t retry_us, pause_us;       /* time of, and pause before, the next attempt to connect */
     bool tried;                       /* its first attempt to connect has ended */
-    int64_t busy_us;                  /* since when the worker is busy with a part or connecting; 0: it is idle */
+    int64_t busy_us;                  /* since when a part is under way, or the worker connecting; 0: it is idle */
+    struct quorum_part *begun;        /* its request was sent by the caller, and the worker is to read the answer */
+    bool passed_by;                   /* the worker was woken while a caller used the connection */
     bool used;                        /* the connection has carried a request without failing */
     struct quorum_part *first, *last; /* its queue */
     size_t lined_up;
@@ -187,10 +192,23 @@ int quorum_start_worker(struct quorum_member *member, struct dlock_error *err);
 /* Appends the part, which has a reference of the round, to the member's queue. Answers it at once if waiting is of no
  * use: the member is down, or its queue is full. */
 void quorum_line_up(struct quorum_member *member, struct quorum_part *part);
+/* Runs one part, whose request the caller has sent, until it is answered. Leaves the mutex meanwhile. For the worker,
+ * or for a caller that has marked the member as busy. */
+void quorum_read_answer(struct quorum_member *member, struct quorum_part *part);
 /* Drops a reference to a round. */
 void quorum_round_put(struct quorum_round *round);
 /* Drops a reference. Called without the mutex. */
 void quorum_put(struct quorum *quorum);
+
+/* ---- direct.c: with the mutex ---- */
+
+/* Returns when the next member will count as silent, or the deadline. */
+int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us);
+/* Sends the request to those members in `mask` that are idle and can begin it. Returns their bits. */
+uint32_t quorum_send(struct quorum_round *round, uint32_t mask, int fds[QUORUM_MOST]);
+/* Reads the answers of these members until the request is decided, for a moment more, and leaves the rest to the
+ * workers. `others`: the request may also be decided by members that workers ask. Leaves the mutex meanwhile. */
+void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST], bool others);
 
 /* ---- round.c ---- */
 

@@ -79,15 +79,6 @@ static void line_up(struct quorum_round *round, uint32_t mask) {
     }
 }
 
-/* Returns when the next member will count as silent, or the deadline. */
-static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
-    int64_t at_us = round->deadline_us;
-    for (size_t i = 0; i < round->quorum->n; i++)
-        if (round->parts[i].state == QUORUM_LINED_UP || round->parts[i].state == QUORUM_RUNNING)
-            quorum_is_silent(&round->quorum->members[i], now_us, &at_us);
-    return at_us;
-}
-
 /* Wakes the workers of these members. */
 static void wake_workers(struct quorum *quorum, uint32_t mask) {
     for (size_t i = 0; i < quorum->n; i++)
@@ -96,16 +87,21 @@ static void wake_workers(struct quorum *quorum, uint32_t mask) {
 
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t)) {
     struct quorum *quorum = round->quorum;
-    line_up(round, mask);
+    int fds[QUORUM_MOST];
     round->decided = decided;
     round->awaited = true;
-    pthread_mutex_unlock(&quorum->mutex); /* which each worker needs as soon as it is awake */
-    wake_workers(quorum, mask);
-    pthread_mutex_lock(&quorum->mutex);
+    const uint32_t sent = quorum_send(round, mask, fds), others = mask & ~sent;
+    line_up(round, others);
+    if (others) {
+        pthread_mutex_unlock(&quorum->mutex); /* which each worker needs as soon as it is awake */
+        wake_workers(quorum, others);
+        pthread_mutex_lock(&quorum->mutex);
+    }
+    quorum_read(round, sent, fds, others != 0);
     for (;;) {
         const int64_t now_us = dlock_now_us();
         if (now_us >= round->deadline_us || decided(round, now_us)) break;
-        quorum_wait(&round->changed, &round->quorum->mutex, next_look(round, now_us));
+        quorum_wait(&round->changed, &round->quorum->mutex, quorum_next_look(round, now_us));
     }
     round->awaited = false;
 }

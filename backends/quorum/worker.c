@@ -235,6 +235,7 @@ static bool is_tried_again(const struct quorum_member *member, struct quorum_par
     return true;
 }
 
+/* The member stays busy until it has hung up, so that nobody uses its connection meanwhile. */
 static void broke(struct quorum_member *member, const struct batch *batch, int rc, struct dlock_error *why) {
     bool again = false;
     why->code = rc;
@@ -249,33 +250,54 @@ static void broke(struct quorum_member *member, const struct batch *batch, int r
     }
     went_down(member, again && member->used ? 0 : PAUSE_MIN_US, why);
     hang_up(member);
+    member->busy_us = 0;
+}
+
+/* Runs a batch, since busy_us. */
+static void run_batch(struct quorum_member *member, struct batch *batch) {
+    struct dlock_error err = {0};
+    const int timeout_ms = timeout_of(batch, dlock_now_us());
+    pthread_mutex_unlock(&member->quorum->mutex);
+    int rc = call(member, batch, timeout_ms, &err);
+    pthread_mutex_lock(&member->quorum->mutex);
+    int64_t ignored = INT64_MAX;
+    const bool silent = quorum_is_silent(member, dlock_now_us(), &ignored);
+    if (rc != 0) {
+        broke(member, batch, rc, &err);
+        return;
+    }
+    member->busy_us = 0;
+    member->used = true;
+    if (silent) quorum_gate_moved(member->quorum); /* it can be the gate again, now that it has answered */
+    for (size_t i = 0; i < batch->n_parts; i++) {
+        batch->parts[i]->err = err; /* describes one of the claims */
+        done(batch->parts[i], 0, NULL);
+    }
 }
 
 static void work_on_line(struct quorum_member *member) {
-    struct dlock_error err = {0};
     struct batch batch;
     batch.n_parts = batch.n = 0;
     batch.verb = member->first->round->verb;
     do add(&batch, take_first(member));
     while (member->first && fits(&batch, member->first));
     member->busy_us = dlock_now_us();
-    const int timeout_ms = timeout_of(&batch, member->busy_us);
-    pthread_mutex_unlock(&member->quorum->mutex);
-    int rc = call(member, &batch, timeout_ms, &err);
-    pthread_mutex_lock(&member->quorum->mutex);
-    int64_t ignored = INT64_MAX;
-    const bool silent = quorum_is_silent(member, dlock_now_us(), &ignored);
-    member->busy_us = 0;
-    if (rc != 0) {
-        broke(member, &batch, rc, &err);
-        return;
-    }
-    member->used = true;
-    if (silent) quorum_gate_moved(member->quorum); /* it can be the gate again, now that it has answered */
-    for (size_t i = 0; i < batch.n_parts; i++) {
-        batch.parts[i]->err = err; /* describes one of the claims */
-        done(batch.parts[i], 0, NULL);
-    }
+    run_batch(member, &batch);
+}
+
+void quorum_read_answer(struct quorum_member *member, struct quorum_part *part) {
+    struct batch batch;
+    batch.n_parts = batch.n = 0;
+    batch.verb = part->round->verb;
+    add(&batch, part);
+    run_batch(member, &batch);
+}
+
+/* Reads the answer to a request that a caller has sent. */
+static void take_over(struct quorum_member *member) {
+    struct quorum_part *part = member->begun;
+    member->begun = NULL;
+    quorum_read_answer(member, part);
 }
 
 /* ---- the thread ---- */
@@ -287,6 +309,15 @@ static void run(struct quorum_member *member) {
         const int64_t now_us = dlock_now_us();
         quorum_tend_ear(member, now_us);
         drop_outdated(member, now_us);
+        if (member->begun) {
+            take_over(member);
+            continue;
+        }
+        if (member->busy_us) {
+            member->passed_by = true;
+            quorum_wait(&member->work, &quorum->mutex, INT64_MAX);
+            continue;
+        }
         if (quorum->closing && (member->state != QUORUM_UP || !member->first)) return;
         if (member->state == QUORUM_UP && member->first)
             work_on_line(member);

@@ -348,7 +348,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
                      struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct batch batch;
-    batch.begun_us = dlock_now_us();
+    batch.begun_us = redis->begun_us ? redis->begun_us : dlock_now_us();
     batch.asks = batch.explained = batch.again = batch.repeated = false;
     if (script != REDIS_RELEASE) redis_doubt_master(redis);
     int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
@@ -384,4 +384,32 @@ int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int t
     const struct redis_pipeline pipeline = {
         .grants = true, .behind = waited, .write = write_release, .read = read_release};
     return run_batch(conn, REDIS_RELEASE, pipeline, claims, n, timeout_ms, err);
+}
+
+/* True if an operation on the claim is one call of a script and nothing else, as far as this side knows. */
+static bool is_one_call(const struct redis *redis, enum dlock_operation operation, const struct dlock_claim *claim) {
+    const int64_t now_us = dlock_now_us();
+    if (redis->member || redis->master.strict || redis->broken || redis->unanswered > 0) return false;
+    if (redis->peer->quarantine_ms > 0 && now_us >= redis->check_us) return false;
+    if (operation == DLOCK_RELEASE) return !redis->queued;
+    return operation == DLOCK_RENEW || !(claim->flags & DLOCK_CLAIM_QUEUE) || now_us < redis->heard_until_us;
+}
+
+int redis_begin(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
+                struct dlock_error *err) {
+    struct redis *redis = conn;
+    struct batch batch = {.claims = &claim};
+    const struct redis_pipeline pipeline = {.write = operation == DLOCK_ACQUIRE ? write_acquire
+                                                     : operation == DLOCK_RENEW ? write_renew
+                                                                                : write_release,
+                                            .arg = &batch};
+    const enum redis_script script = operation == DLOCK_ACQUIRE ? REDIS_ACQUIRE
+                                     : operation == DLOCK_RENEW ? REDIS_RENEW
+                                                                : REDIS_RELEASE;
+    *fd = -1;
+    if (!is_one_call(redis, operation, claim) || !acceptable(redis, &batch, claim, script)) return 0;
+    redis->begun_us = dlock_now_us();
+    int rc = redis_begin_pipeline(redis, &pipeline, err);
+    if (rc == 0) *fd = redis->stream.fd;
+    return rc;
 }

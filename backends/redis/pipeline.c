@@ -205,6 +205,25 @@ static int call_again(struct redis *redis, struct chunk *chunk, int scripts[CHUN
     return first ? first : rc;
 }
 
+int redis_begin_pipeline(struct redis *redis, const struct redis_pipeline *pipeline, struct dlock_error *err) {
+    struct redis_call call;
+    pipeline->write(redis, 0, &call, pipeline->arg);
+    write_one(redis, &call);
+    redis->begun = call.script;
+    return redis_push(redis, err);
+}
+
+/* Reads the answer to redis_begin_pipeline(). */
+static int end_chunk(struct redis *redis, struct chunk *chunk, int64_t deadline_us, struct dlock_error *err) {
+    int scripts[CHUNK];
+    bool any = false;
+    scripts[0] = redis->begun;
+    chunk->sizes[0] = 1;
+    redis->begun_us = 0;
+    const int rc = read_chunk(redis, chunk, scripts, &any, deadline_us, err);
+    return rc || !any ? rc : call_again(redis, chunk, scripts, deadline_us, err);
+}
+
 static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline, size_t from, size_t to,
                      int64_t deadline_us, struct dlock_error *err) {
     struct chunk chunk = {.pipeline = pipeline, .from = from, .to = to};
@@ -212,6 +231,7 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
     int first = 0;
     bool any = false;
     memset(chunk.asks, true, to - from);
+    if (redis->begun_us) return end_chunk(redis, &chunk, deadline_us, err);
     if (pipeline->grants) redis_ask_incarnation(redis);
     /* In a cluster the key that is asked for may have moved to another node, so the answer is awaited first. */
     if (redis->member && redis->asked && (first = redis_read_incarnation(redis, deadline_us, err)) != 0) return first;

@@ -91,6 +91,7 @@ DLOCK_BACKEND(redis) = {
     .acquire = redis_acquire,
     .renew = redis_renew,
     .release = redis_release,
+    .begin = redis_begin,
     .abandon = redis_close_in_child,
     .listen = redis_listen,
     .wake = redis_wake,

@@ -115,6 +115,8 @@ struct redis {
     struct {
         uint32_t name, until_ms; /* hash of the name; local clock in ms, which may wrap */
     } counts[REDIS_COUNTS];      /* names whose fences may be incremented (acquire.lua), by that hash */
+    int64_t begun_us;            /* when a call was sent whose answer the next pipeline reads; 0: none was */
+    enum redis_script begun;     /* the script that it calls */
     bool queued;                 /* the last acquire found the lock held, and was put into its queue */
     int64_t heard_until_us;      /* until then the server is assumed to know that this client listens; 0: it is not */
     char fences[24];             /* how long fences are kept, in ms, an argument of scripts; "": the scripts' default */
@@ -253,6 +255,9 @@ struct redis_pipeline {
 };
 int redis_run_pipeline(struct redis *redis, const struct redis_pipeline *pipeline, int64_t deadline_us,
                        struct dlock_error *err);
+/* Sends the only call of a pipeline, as far as that does not block. The next redis_run_pipeline(), with the same one,
+ * reads the answer. Returns 0, EUNAVAILABLE, and over TLS EAUTH. */
+int redis_begin_pipeline(struct redis *redis, const struct redis_pipeline *pipeline, struct dlock_error *err);
 
 /* ---- info.c: the server's INFO ----------------------------------------------------------------------------------- */
 
@@ -323,6 +328,8 @@ int redis_check_rights(struct redis *redis, struct dlock_report *report, int64_t
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
 dlock_batch redis_acquire, redis_renew, redis_release;
+int redis_begin(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
+                struct dlock_error *err);
 
 /* Adds the URI's time for which fences are kept, if it has one; the scripts have a default. */
 void redis_add_life(const struct redis *redis, struct redis_call *call);

@@ -50,7 +50,7 @@ extern "C" {
 
 /* The version of everything in this file. A plugin that was built against a newer version than the library's is refused
  * (DLOCK_EABI). */
-#define DLOCK_ABI 4
+#define DLOCK_ABI 5
 
 /* ---- what the core passes to a backend --------------------------------------------------------------------------- */
 
@@ -213,6 +213,9 @@ struct dlock_wake {
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 
+/* The operations that can be begun, since ABI 5. */
+enum dlock_operation { DLOCK_ACQUIRE = 1, DLOCK_RENEW = 2, DLOCK_RELEASE = 3 };
+
 /* ---- what defines a backend -------------------------------------------------------------------------------------- */
 
 struct dlock_backend {
@@ -342,6 +345,18 @@ struct dlock_backend {
      * and takes a connection that brings nothing for dead, although TCP or a proxy keeps it open. Not called again
      * before the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the connection is dead. */
     int (*probe)(void *conn, struct dlock_error *err);
+
+    /* ---- since ABI 5 ---- */
+
+    /* Sends the request of an operation on one claim without waiting for anything, and sets *fd to a descriptor that is
+     * readable when the answer is there. The next call on the connection is that operation with the same claim, perhaps
+     * from another thread; it reads the answer, within its own timeout_ms, and everything is as if it had been called
+     * alone at the time of `begin`. So one thread can ask several servers at the same time, as a quorum does. *fd = -1:
+     * nothing was sent, since the operation takes more than one request and one answer this time; it is called as usual.
+     * Results: 0; EUNAVAILABLE: the connection is dead, as the
+     * operation reports, too. */
+    int (*begin)(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
+                 struct dlock_error *err);
 };
 
 /* Declares and begins the definition of a backend: DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

@@ -33,7 +33,8 @@ AT(dlock_backend, accepts, 160);     /* since ABI 2 */
 AT(dlock_backend, variant, 168);     /* since ABI 2 */
 AT(dlock_backend, rest, 176);        /* since ABI 2 */
 AT(dlock_backend, probe, 184);       /* since ABI 3 */
-SIZE(dlock_backend, 192);
+AT(dlock_backend, begin, 192);       /* since ABI 5 */
+SIZE(dlock_backend, 200);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);

@@ -119,5 +119,6 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
+    NULL,
 #endif
 };
