@@ -4,8 +4,9 @@
 #include <poll.h>
 
 enum {
-    MORE_US = 200,  /* time for the last answers once the request is decided: waking a worker takes longer */
-    APART_US = 1000 /* longest wait while workers may be answered */
+    MORE_US = 200,   /* time for the last answers once the request is decided: waking a worker takes longer */
+    APART_US = 1000, /* longest wait while workers may be answered */
+    REST_MS = 100    /* time for the rest of an answer: a member that stops in the middle must not stop the caller */
 };
 
 int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us) {
@@ -80,7 +81,7 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
         const uint32_t ready = await_answers(quorum, sent, fds, until_us);
         for (size_t i = 0; i < quorum->n; i++) {
             if (!(ready & 1U << i)) continue;
-            quorum_read_answer(&quorum->members[i], &round->parts[i]);
+            quorum_read_answer(&quorum->members[i], &round->parts[i], REST_MS);
             leave(&quorum->members[i]);
         }
         sent &= ~ready;

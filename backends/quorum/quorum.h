@@ -192,9 +192,9 @@ int quorum_start_worker(struct quorum_member *member, struct dlock_error *err);
 /* Appends the part, which has a reference of the round, to the member's queue. Answers it at once if waiting is of no
  * use: the member is down, or its queue is full. */
 void quorum_line_up(struct quorum_member *member, struct quorum_part *part);
-/* Runs one part, whose request the caller has sent, until it is answered. Leaves the mutex meanwhile. For the worker,
- * or for a caller that has marked the member as busy. */
-void quorum_read_answer(struct quorum_member *member, struct quorum_part *part);
+/* Runs one part, whose request the caller has sent, until it is answered, or so long at most, after which the member is
+ * down. Leaves the mutex meanwhile. For the worker, or for a caller that has marked the member as busy. */
+void quorum_read_answer(struct quorum_member *member, struct quorum_part *part, int most_ms);
 /* Drops a reference to a round. */
 void quorum_round_put(struct quorum_round *round);
 /* Drops a reference. Called without the mutex. */

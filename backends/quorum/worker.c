@@ -253,10 +253,11 @@ static void broke(struct quorum_member *member, const struct batch *batch, int r
     member->busy_us = 0;
 }
 
-/* Runs a batch, since busy_us. */
-static void run_batch(struct quorum_member *member, struct batch *batch) {
+/* Runs a batch, since busy_us, for so long at most. */
+static void run_batch(struct quorum_member *member, struct batch *batch, int most_ms) {
     struct dlock_error err = {0};
-    const int timeout_ms = timeout_of(batch, dlock_now_us());
+    int timeout_ms = timeout_of(batch, dlock_now_us());
+    if (timeout_ms > most_ms) timeout_ms = most_ms;
     pthread_mutex_unlock(&member->quorum->mutex);
     int rc = call(member, batch, timeout_ms, &err);
     pthread_mutex_lock(&member->quorum->mutex);
@@ -282,22 +283,22 @@ static void work_on_line(struct quorum_member *member) {
     do add(&batch, take_first(member));
     while (member->first && fits(&batch, member->first));
     member->busy_us = dlock_now_us();
-    run_batch(member, &batch);
+    run_batch(member, &batch, INT32_MAX);
 }
 
-void quorum_read_answer(struct quorum_member *member, struct quorum_part *part) {
+void quorum_read_answer(struct quorum_member *member, struct quorum_part *part, int most_ms) {
     struct batch batch;
     batch.n_parts = batch.n = 0;
     batch.verb = part->round->verb;
     add(&batch, part);
-    run_batch(member, &batch);
+    run_batch(member, &batch, most_ms);
 }
 
 /* Reads the answer to a request that a caller has sent. */
 static void take_over(struct quorum_member *member) {
     struct quorum_part *part = member->begun;
     member->begun = NULL;
-    quorum_read_answer(member, part);
+    quorum_read_answer(member, part, INT32_MAX);
 }
 
 /* ---- the thread ---- */

@@ -2,6 +2,7 @@
 #include "servers.h"
 
 #include "support/clock.h"
+#include "support/relay.h"
 #include "support/test.h"
 
 #include <stdatomic.h>
@@ -36,6 +37,20 @@ static void a_stopped_minority_costs_no_waiting(void **state) {
     dlock_close(second); /* nor the end */
     dlock_close(client);
     assert_true(now_ms() - begun_ms < 50000);
+}
+
+static void a_member_that_stops_in_an_answer_costs_no_waiting(void **state) {
+    (void)state;
+    struct relay *relay = relay_new(member[0].port);
+    dlock_client *client =
+        api_client("quorum:?quarantine=0&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
+                   "&of=redis%%3A%%2F%%2F127.0.0.1:%d",
+                   relay_port(relay), member[1].port, member[2].port);
+    cycle_without(client, 10);
+    relay_stop_short(relay);
+    cycle_without(client, 200);
+    dlock_close(client);
+    relay_end(relay);
 }
 
 static void a_dead_minority_costs_no_waiting(void **state) {
@@ -294,6 +309,7 @@ static void the_log_tells_who_is_away(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_stopped_minority_costs_no_waiting, members_three),
+        TEST(a_member_that_stops_in_an_answer_costs_no_waiting, members_three),
         TEST(a_dead_minority_costs_no_waiting, five),
         TEST(a_busy_lock_is_busy_at_once, members_three),
         TEST(a_split_vote_waits_for_no_stopped_member, members_three),

@@ -46,7 +46,7 @@ struct relay {
     pthread_t thread;
     int listener, port, server_port, kick[2], delay_ms, taken, trips, lost, one_in;
     unsigned short dice[3];
-    bool stop, silent, refuse, lose, dribble;
+    bool stop, silent, refuse, lose, dribble, stop_short;
     const char *cut;                                      /* may be NULL */
     bool held[2];                                         /* indexed by the receiving side, as `first` of a pair */
     char path[sizeof((struct sockaddr_un *)0)->sun_path]; /* "": the server is at server_port */
@@ -195,10 +195,12 @@ static void pass(const struct relay *relay, struct pair *pair, size_t side) {
     while (pair->first[side] && pair->first[side]->due_ms <= now_ms()) {
         struct chunk *chunk = pair->first[side];
         size_t left = chunk->size - chunk->sent, size = relay->dribble && left > DROP ? DROP : left;
+        if (relay->stop_short && side == 0 && left > 1) size = 1;
         ssize_t n = send(pair->fd[side], chunk->bytes + chunk->sent, size, MSG_NOSIGNAL);
         if (n > 0) chunk->sent += (size_t)n;
         if (n > 0 && side == 1) pair->known = true;
         if (relay->dribble) chunk->due_ms = now_ms() + 1;
+        if (relay->stop_short && side == 0) chunk->due_ms = INT64_MAX;
         if (n > 0 && chunk->sent < chunk->size) continue;
         pair->first[side] = chunk->next; /* sent, or the other side is gone, as the next recv() shows */
         free(chunk);
@@ -339,6 +341,10 @@ void relay_snatch(struct relay *relay, int one_in) {
 
 void relay_dribble(struct relay *relay, bool dribble) {
     set(relay, &relay->dribble, dribble);
+}
+
+void relay_stop_short(struct relay *relay) {
+    set(relay, &relay->stop_short, true);
 }
 
 void relay_repeat(struct relay *relay) {

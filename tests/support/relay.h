@@ -38,6 +38,9 @@ int relay_lost(struct relay *relay);
 /* Passes bytes on a few at a time, a millisecond apart, until it is set back. */
 void relay_dribble(struct relay *relay, bool dribble);
 
+/* Passes only the first byte of each answer on from now on. */
+void relay_stop_short(struct relay *relay);
+
 /* Sends what the clients have sent so far (as much as is kept) once more, over new connections whose answers nobody
  * reads: late duplicates. */
 void relay_repeat(struct relay *relay);
