@@ -1,13 +1,15 @@
-/* Streams that report when a key is deleted. A waiting claim has one on the key before its own, from the revision on at
- * which that was seen, so that nothing is missed in between. A claim that waits for a permit has one on all keys of its
- * name, until as many have been deleted as have to be. A stream ends with its report, or with its connection; in both
- * cases the waiter asks again and gets another one.
+/* Streams that report when a key is deleted. A waiting claim has one on the key before its own. A claim that waits for a
+ * permit has one on all keys of its name, until as many have been deleted as have to be. A stream ends with its report,
+ * or with its connection; in both cases the waiter asks again and gets another one.
+ *
+ * A stream reports what happens after it has begun. If something was written between the waiter's last look and that,
+ * the waiter looks once more. A stream from the revision of that look on would make this needless, but etcd serves one
+ * that begins in the past from a loop that runs ten times a second (syncWatchersLoop).
  *
  * All streams are in one multi handle, which the core drives by calling `wake`. Its descriptors are in an epoll
  * descriptor, which is the one that the core polls. */
 #include "etcd.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -26,6 +28,7 @@ struct etcd_watch {
     struct etcd_text body, line;
     char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
     int64_t asked, need;                 /* numbers of events: at first, and still to come */
+    int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
     bool over, heard;
     char name[256];
 };
@@ -41,8 +44,9 @@ static void read_message(struct etcd_watch *watch) {
     }
     json_t *events = json_object_get(reply.body, "events");
     watch->heard = true;
+    if (json_is_true(json_object_get(reply.body, "created"))) watch->from = reply.revision;
     watch->need -= (int64_t)json_array_size(events);
-    /* Compacted, refused, or the member stops: whatever it is, the waiter asks again. */
+    /* Refused, or the member stops: whatever it is, the waiter asks again. */
     if (watch->need <= 0 || json_is_true(json_object_get(reply.body, "canceled")) ||
         json_object_get(reply.root, "error"))
         watch->over = true;
@@ -154,7 +158,7 @@ void etcd_unwatch(struct etcd *z, const char *name) {
     pthread_mutex_unlock(&z->watch_mutex);
 }
 
-static void write_request(struct etcd *z, struct etcd_watch *watch, int64_t revision) {
+static void write_request(struct etcd *z, struct etcd_watch *watch) {
     struct etcd_text *body = &watch->body;
     etcd_add(body, "{\"create_request\":{");
     if (*watch->key) {
@@ -165,7 +169,7 @@ static void write_request(struct etcd *z, struct etcd_watch *watch, int64_t revi
         etcd_add_range(body, z, watch->name);
         etcd_add(body, ",\"filters\":[\"NOPUT\"]");
     }
-    etcd_add(body, ",\"start_revision\":\"%" PRId64 "\"}}", revision + 1);
+    etcd_add(body, "}}");
 }
 
 /* Makes a watch and its request. NULL: out of memory. */
@@ -176,7 +180,8 @@ static struct etcd_watch *make(struct etcd *z, const char *name, const struct et
     snprintf(watch->name, sizeof watch->name, "%s", name);
     snprintf(watch->key, sizeof watch->key, "%s", view->blocker ? view->blocker : "");
     watch->asked = watch->need = view->blocker ? 1 : view->need;
-    write_request(z, watch, revision);
+    watch->seen = revision;
+    write_request(z, watch);
     watch->easy = watch->body.failed ? NULL : curl_easy_init();
     if (watch->easy)
         watch->headers = etcd_prepare(z, watch->easy, etcd_member(z, &number), "/v3/watch", &watch->connect);
@@ -208,16 +213,17 @@ static void reap(struct etcd *z) {
     }
 }
 
-static struct etcd_watch **first_over(struct etcd *z) {
+/* The first stream whose waiter has to look. */
+static struct etcd_watch **first_to_tell(struct etcd *z) {
     struct etcd_watch **at = &z->watches;
-    while (*at && !(*at)->over) at = &(*at)->next;
+    while (*at && !(*at)->over && (*at)->from <= (*at)->seen) at = &(*at)->next;
     return at;
 }
 
-/* Makes the polled descriptor readable if a stream is over: bytes that libcurl has already read do not. */
+/* Makes the polled descriptor readable if there is something to tell: bytes that libcurl has already read do not. */
 static void ring(struct etcd *z) {
     reap(z);
-    if (*first_over(z)) eventfd_write(z->event_fd, 1);
+    if (*first_to_tell(z)) eventfd_write(z->event_fd, 1);
 }
 
 /* Starts a stream. False: there is no room, the last one failed just now, or out of memory. Called with watch_mutex. */
@@ -251,6 +257,7 @@ bool etcd_watch(struct etcd *z, const char *name, const struct etcd_view *view, 
     etcd_signals_off(z, &signals);
     struct etcd_watch **at = find(z, name);
     bool there = *at && fits(*at, view);
+    if (there && (*at)->seen < revision) (*at)->seen = revision;
     if (*at && !there) drop(z, at);
     if (!there) there = add(z, name, view, revision);
     etcd_signals_on(z, &signals);
@@ -285,16 +292,19 @@ int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     (void)err;
     pthread_mutex_lock(&z->watch_mutex);
     etcd_signals_off(z, &signals);
-    struct etcd_watch **at = first_over(z);
+    struct etcd_watch **at = first_to_tell(z);
     if (!*at) {
         drive(z);
-        at = first_over(z);
+        at = first_to_tell(z);
     }
     bool told = *at;
     if (told) {
         snprintf(z->woken, sizeof z->woken, "%s", (*at)->name);
         *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = z->woken};
-        drop(z, at);
+        if ((*at)->over)
+            drop(z, at);
+        else
+            (*at)->seen = (*at)->from;
     }
     etcd_signals_on(z, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
