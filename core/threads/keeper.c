@@ -220,18 +220,21 @@ static void drain(int fd) {
     }
 }
 
+/* Sleeps until then, if that is still to come, or until something has arrived, which it reads. */
 static void sleep_until(struct dlock_client *client, int64_t at_us) {
-    bool reads = client->listener.keeper_at_us <= dlock__now(client);
+    const int64_t now = dlock__now(client);
+    const bool sleeps = at_us > now;
+    bool reads = client->listener.keeper_at_us <= now;
     if (!reads && client->listener.keeper_at_us < at_us) at_us = client->listener.keeper_at_us;
     reads = reads && dlock__listener_readable(client);
-    if (at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
+    if (sleeps && at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
                             {.fd = client->pool.watch, .events = POLLIN}};
     if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = reads ? client->listener.fd : -1;
     bool more = reads && client->listener.more;
     dlock__leave(client);
-    poll(fds, 3, more ? 0 : -1);
+    poll(fds, 3, more || !sleeps ? 0 : -1);
     if (fds[0].revents) drain(client->keeper.control);
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
@@ -262,6 +265,7 @@ static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
 
 static void *run(void *arg) {
     struct dlock_client *client = arg;
+    bool renews = false; /* in turn with everything else: renewals may be due all the time */
     atomic_store(&client->keeper.id, dlock__thread_id());
     dlock__enter(client);
     while (!client->keeper.stop) {
@@ -271,7 +275,8 @@ static void *run(void *arg) {
         dlock__watch_due(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
                 rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);
-        if (client->timers.due.n > 0) {
+        renews = client->timers.due.n > 0 && !renews;
+        if (renews) {
             size_t n = gather(client, now);
             renew(client, n, now, others_can_wait(client, now));
         } else if (listener_us <= now) {
@@ -281,6 +286,7 @@ static void *run(void *arg) {
         } else {
             if (rest_us < next_us) next_us = rest_us;
             if (listener_us < next_us) next_us = listener_us;
+            if (client->timers.due.n > 0) next_us = now;
             sleep_until(client, sleep_us < next_us ? sleep_us : next_us);
         }
     }

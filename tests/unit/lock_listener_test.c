@@ -191,6 +191,33 @@ static void a_reader_that_stops_in_wake_delays_no_renewal(void **state) {
     assert_int_equal(release_by(s.actor, s.lock), 0);
 }
 
+static int extend(void *lock) {
+    return dlock_extend(lock, LEASE_MS, NULL);
+}
+
+/* Another one is always due when one ends. The keeper reads for a waiter without a thread. */
+static void renewals_do_not_keep_the_keeper_from_the_messages(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct fake_grant other = taken("n");
+    struct done done = {0};
+    struct actor *holders[] = {actor_new(), actor_new()};
+    dlock_lock *held[] = {lock_new(client, "a"), lock_new(client, "b")};
+    for (size_t i = 0; i < 2; i++) assert_int_equal(acquire_by(holders[i], held[i], 0), 0);
+    begin_async(lock_new_with(client, "n", &by_handle), -1, &done);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 2);
+    for (size_t i = 0; i < 2; i++) begin_call(holders[i], extend, held[i]);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_other_release(&other, "n");
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_done(&done, 0);
+    fake_slow_go();
+    fake_settle();
+    for (size_t i = 0; i < 2; i++) assert_int_equal(result(holders[i]), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -204,6 +231,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_flood_of_messages_delays_no_deadline),
         LOCK_TEST(a_flood_of_messages_delays_no_renewal),
         LOCK_TEST(a_reader_that_stops_in_wake_delays_no_renewal),
+        LOCK_TEST(renewals_do_not_keep_the_keeper_from_the_messages),
     };
     return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
 }
