@@ -28,7 +28,9 @@ void case_close_ends_waits(void) {
     }
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
     EXPECT_CODE(0, dlock_release(held, ERR));
-    EXPECT_FREE(suite.name);
+    /* Until the server of a session notices that the connection of a wait is gone, it may grant that wait the lock. */
+    EXPECT_CODE(0, dlock_acquire(held, suite.caps & DLOCK_CAP_SESSION ? PATIENCE_MS : 0, ERR));
+    EXPECT_CODE(0, dlock_release(held, ERR));
     dlock_free(held);
     dlock_close(holder);
 }
