@@ -407,7 +407,7 @@ class Etcd(Server):
     def leads(self):
         for endpoint in json.loads(self.ctl("endpoint", "status", "-w", "json") or "[]"):
             status = endpoint["Status"]
-            return status["header"]["member_id"] == status["leader"]
+            return status["header"]["member_id"] == status.get("leader") # during an election there is none
         return False
 
 
