@@ -26,46 +26,49 @@
 #define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
 #define LEASE(name, value) ", set_config(" name ", " value ", false)"
 
+enum {
+    PATIENT = 1, /* the last argument is the time in ms that the call may wait for other sessions */
+    CREATES = 2, /* creates missing objects; the other calls have nothing to do without them */
+    BOUNDED = 4  /* PATIENT, and after that argument comes the server's time at which the client gives up */
+};
+
 static const struct {
     const char *name; /* name of the prepared statement; NULL: a rare call, which is not prepared */
     const char *sql;  /* {} stands for the schema */
     int columns;
-    bool patient; /* its last argument is the time in ms that it may wait for other sessions */
-    bool creates; /* creates missing objects; the other calls have nothing to do without them */
-    bool bounded; /* patient, and after that argument comes the server's time at which the client gives up */
+    unsigned how; /* bits */
 } calls[PG_CALLS] = {
     [PG_TAKE] = {"dlock_take",
                  "UPDATE {}.take_v5 SET name = $1, token = $2, lease_ms = $3, flags = $4, wait_ms = " WAIT_MS(
                      "$5", "$6") " RETURNING 1, granted, server_us",
-                 3, true, true, true},
+                 3, PATIENT | CREATES | BOUNDED},
     [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM {}.acquire_v4($1, $2, $3, $4, $5, $6, " WAIT_MS("$7", "$8") ")", 7,
-                    true, true, true},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM {}.renew_v4($1, $2, $3, $4, $5)", 3, true, false, false},
-    [PG_GIVE] = {"dlock_give", "UPDATE {}.give_v5 SET name = $1, token = $2 RETURNING 1, ended", 2, false, false,
-                 false},
-    [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release_v4($1, $2, $3)", 3, true, false, false},
-    [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break_v4($1, $2)", 2, true, false, false},
-    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM {}.holders($1, $2, $3)", 7, false, false, false},
-    [PG_TRY] = {"dlock_try", TRY(""), 2, false, true, false},
-    [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, false, true, false},
-    [PG_WAIT] = {"dlock_wait", WAIT(""), 2, false, true, false},
-    [PG_WAIT_SHARED] = {"dlock_wait_shared", WAIT("_shared"), 2, false, true, false},
-    [PG_TRY_LEASE] = {"dlock_try_lease", TRY("") LEASE("$2", "$3"), 3, false, true, false},
-    [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$2", "$3"), 3, false, true, false},
-    [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$2", "$3"), 3, false, true, false},
-    [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$2", "$3"), 3, false, true, false},
-    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), 2, false, false, false},
+                    PATIENT | CREATES | BOUNDED},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM {}.renew_v4($1, $2, $3, $4, $5)", 3, PATIENT},
+    [PG_GIVE] = {"dlock_give", "UPDATE {}.give_v5 SET name = $1, token = $2 RETURNING 1, ended", 2, 0},
+    [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release_v4($1, $2, $3)", 3, PATIENT},
+    [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break_v4($1, $2)", 2, PATIENT},
+    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM {}.holders($1, $2, $3)", 7, 0},
+    [PG_TRY] = {"dlock_try", TRY(""), 2, CREATES},
+    [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, CREATES},
+    [PG_WAIT] = {"dlock_wait", WAIT(""), 2, CREATES},
+    [PG_WAIT_SHARED] = {"dlock_wait_shared", WAIT("_shared"), 2, CREATES},
+    [PG_TRY_LEASE] = {"dlock_try_lease", TRY("") LEASE("$2", "$3"), 3, CREATES},
+    [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$2", "$3"), 3, CREATES},
+    [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$2", "$3"), 3, CREATES},
+    [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$2", "$3"), 3, CREATES},
+    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), 2, 0},
     [PG_DOWNGRADE] =
         {NULL,
          "SELECT clock_timestamp()" LEASE(
              "$1",
              "$2") " FROM (SELECT pg_advisory_unlock($3) AS ended FROM (SELECT pg_advisory_lock_shared($3) IS NOT "
                    "NULL AS got OFFSET 0) s WHERE got OFFSET 0) e WHERE ended IS NOT NULL",
-         2, false, false, false},
-    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", 1, false, false, false},
-    [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT {}.end_sessions($1, $2)", 1, true, false, false},
-    [PG_LISTEN] = {"dlock_listen", "SELECT {}.listen_v4($1, $2, $3)", 1, false, true, false},
-    [PG_TELL] = {"dlock_tell", "SELECT {}.tell_v4($1)", 1, false, false, false},
+         2, 0},
+    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", 1, 0},
+    [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT {}.end_sessions($1, $2)", 1, PATIENT},
+    [PG_LISTEN] = {"dlock_listen", "SELECT {}.listen_v4($1, $2, $3)", 1, CREATES},
+    [PG_TELL] = {"dlock_tell", "SELECT {}.tell_v4($1)", 1, 0},
 };
 
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */
@@ -148,7 +151,7 @@ static bool objects_missing(const char *state) {
 static bool without_rows(enum pg_call call, const char *state) {
     if (call == PG_TAKE || call == PG_GIVE)
         return pg_state_is(state, "55P03") || (call == PG_GIVE && objects_missing(state));
-    return schema_missing(state) && !calls[call].creates;
+    return schema_missing(state) && !(calls[call].how & CREATES);
 }
 
 /* Returns how long the server may wait for other sessions: a little less than the time left, so that it grants nothing
@@ -161,9 +164,9 @@ static int32_t patience_ms(bool apart, int64_t now_us, int64_t deadline_us) {
 
 /* Adds what a patient call takes last. The server's clock has passed that time at our deadline, unless it is set. */
 static void add_patience(struct pg *pg, enum pg_call call, bool apart, int64_t now_us, int64_t deadline_us) {
-    if (!calls[call].patient) return;
+    if (!(calls[call].how & PATIENT)) return;
     pg_add_int4(&pg->arguments, patience_ms(apart, now_us, deadline_us));
-    if (!calls[call].bounded) return;
+    if (!(calls[call].how & BOUNDED)) return;
     if (pg->clock.server_us)
         pg_add_int8(&pg->arguments, pg->clock.server_us + (deadline_us - pg->clock.received_us));
     else
@@ -171,15 +174,15 @@ static void add_patience(struct pg *pg, enum pg_call call, bool apart, int64_t n
 }
 
 static void drop_patience(struct pg *pg, enum pg_call call) {
-    if (calls[call].patient) pg_drop_last(&pg->arguments);
-    if (calls[call].bounded) pg_drop_last(&pg->arguments);
+    if (calls[call].how & PATIENT) pg_drop_last(&pg->arguments);
+    if (calls[call].how & BOUNDED) pg_drop_last(&pg->arguments);
 }
 
 /* True if the server refused the call as late although it was not late by our clock: then the server's has been set.
  * Forgets what is known of that clock. */
 static bool clock_was_set(struct pg *pg, enum pg_call call, const PGresult *result, int64_t begun_us,
                           int64_t deadline_us) {
-    if (!calls[call].bounded || !pg->clock.server_us || !pg_state_is(pg_state(result), "57014")) return false;
+    if (!(calls[call].how & BOUNDED) || !pg->clock.server_us || !pg_state_is(pg_state(result), "57014")) return false;
     pg->clock.server_us = 0;
     return dlock_now_us() - begun_us < (deadline_us - begun_us) / 2;
 }
@@ -225,7 +228,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
         }
         if (rc != 0) return rc;
         drop_patience(pg, call);
-        if (calls[call].patient || call == PG_GIVE) note_duration(pg, call, dlock_now_us() - begun_us);
+        if (calls[call].how & PATIENT || call == PG_GIVE) note_duration(pg, call, dlock_now_us() - begun_us);
         if (rows && PQresultStatus(result) == PGRES_TUPLES_OK && PQnfields(result) == calls[call].columns) {
             *rows = result;
             return 0;
@@ -235,13 +238,13 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
         } else if ((worth_repeating(pg_state(result)) && retries < MOST_RETRIES) ||
                    clock_was_set(pg, call, result, begun_us, deadline_us)) {
             rc = 0;
-        } else if (calls[call].patient && could_not_notify(result) && !apart) {
+        } else if (calls[call].how & PATIENT && could_not_notify(result) && !apart) {
             pg->apart_until_us = dlock_now_us() + APART_US;
         } else if (rows && without_rows(call, pg_state(result))) {
             PQclear(result);
             *rows = NULL;
             return 0;
-        } else if (objects_missing(pg_state(result)) && calls[call].creates && !created) {
+        } else if (objects_missing(pg_state(result)) && calls[call].how & CREATES && !created) {
             created = true;
             rc = pg_create_schema(pg, deadline_us, err);
         } else {
