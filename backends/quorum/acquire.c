@@ -56,7 +56,7 @@ static void grant(struct dlock_claim *claim, uint64_t fence, int64_t kept_ms) {
 }
 
 static void give_back(struct quorum *quorum, struct dlock_claim *claim, uint32_t mask) {
-    quorum_leave_word(quorum, QUORUM_RELEASE, &claim, 1, mask, quorum_longest_lease_us(&claim, 1));
+    quorum_leave_word(quorum, DLOCK_RELEASE, &claim, 1, mask, quorum_longest_lease_us(&claim, 1));
 }
 
 /* ---- the fence --------------------------------------------------------------------------------------------------- */
@@ -82,7 +82,7 @@ static void raise_fences(struct quorum_request *request, const struct quorum_rou
     }
     if (request->n_chosen == 0) return;
     struct quorum_round *round =
-        quorum_round_new(quorum, QUORUM_RENEW, request->chosen, request->n_chosen, request->deadline_us);
+        quorum_round_new(quorum, DLOCK_RENEW, request->chosen, request->n_chosen, request->deadline_us);
     for (size_t k = 0; round && k < request->n_chosen; k++) round->counted[k] = votes[k].have_fence;
     if (round) quorum_ask(round, ask, is_decided);
     for (size_t k = 0; k < request->n_chosen; k++) {
@@ -236,7 +236,7 @@ int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, in
     struct quorum_round *round;
     pthread_mutex_lock(&quorum->mutex);
     struct question question = prepare(quorum, claims, n);
-    int rc = quorum_begin(&request, memory, QUORUM_ACQUIRE, claims, n, timeout_ms, &round, err);
+    int rc = quorum_begin(&request, memory, DLOCK_ACQUIRE, claims, n, timeout_ms, &round, err);
     if (rc != 0) return rc;
     ask(round, &question);
     const int64_t now_us = dlock_now_us();

@@ -20,7 +20,7 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
     struct quorum_round *round;
     for (size_t i = 0; i < n; i++) claims[i]->floor = claims[i]->state[QUORUM_FENCE];
     pthread_mutex_lock(&((struct quorum_conn *)memory)->quorum->mutex);
-    int rc = quorum_begin(&request, memory, QUORUM_RENEW, claims, n, timeout_ms, &round, err);
+    int rc = quorum_begin(&request, memory, DLOCK_RENEW, claims, n, timeout_ms, &round, err);
     for (size_t i = 0; i < n; i++) claims[i]->floor = 0;
     if (rc != 0) return rc;
     const unsigned majority = (unsigned)request.quorum->majority;
@@ -43,7 +43,7 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
     /* Members that have lost a claim are asked to grant it again: they were restarted and their quarantine is over, or
      * another client had the lock there for a moment when this one asked. The next renewal tells them the fence. Such a
      * member may be the one that a majority lacks when the next member fails. */
-    quorum_leave_word(request.quorum, QUORUM_ACQUIRE, request.chosen, request.n_chosen, missing,
+    quorum_leave_word(request.quorum, DLOCK_ACQUIRE, request.chosen, request.n_chosen, missing,
                       (int64_t)timeout_ms * 1000);
     quorum_end(&request, memory, round);
     return 0;
@@ -63,7 +63,7 @@ static int release(void *memory, struct dlock_claim *const *claims, size_t n, in
     struct quorum_request request;
     struct quorum_round *round;
     pthread_mutex_lock(&((struct quorum_conn *)memory)->quorum->mutex);
-    int rc = quorum_begin(&request, memory, QUORUM_RELEASE, claims, n, timeout_ms, &round, err);
+    int rc = quorum_begin(&request, memory, DLOCK_RELEASE, claims, n, timeout_ms, &round, err);
     if (rc != 0) return rc;
     const unsigned majority = (unsigned)request.quorum->majority;
     round->until_us = dlock_now_us() + quorum_longest_lease_us(claims, n);

@@ -19,14 +19,12 @@ int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us) {
 
 /* True if the member was sent the part's request. */
 static bool begin(struct quorum_member *member, struct quorum_part *part, int *fd) {
-    static const enum dlock_operation operations[] = {
-        [QUORUM_ACQUIRE] = DLOCK_ACQUIRE, [QUORUM_RENEW] = DLOCK_RENEW, [QUORUM_RELEASE] = DLOCK_RELEASE};
     const struct dlock_backend *backend = member->server.backend;
     struct quorum_round *round = part->round;
     struct dlock_error err;
     *fd = -1;
     if (!backend->begin || member->state != QUORUM_UP || member->busy_us || member->first) return false;
-    if (backend->begin(member->conn, operations[round->verb], &part->claims[0], fd, &err) != 0 || *fd < 0)
+    if (backend->begin(member->conn, round->verb, &part->claims[0], fd, &err) != 0 || *fd < 0)
         return false; /* the operation itself reports that the connection is dead */
     member->busy_us = dlock_now_us();
     part->state = QUORUM_RUNNING;

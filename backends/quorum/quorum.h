@@ -54,8 +54,6 @@ static inline size_t quorum_place_at(uint64_t place) {
 /* The backend's only URI key. */
 #define QUORUM_KEY "of"
 
-enum quorum_verb { QUORUM_ACQUIRE, QUORUM_RENEW, QUORUM_RELEASE };
-
 enum quorum_part_state {
     QUORUM_UNUSED, /* the member is not asked */
     QUORUM_LINED_UP,
@@ -79,7 +77,7 @@ struct quorum_part {
 struct quorum_round {
     struct quorum *quorum;
     unsigned refs;
-    enum quorum_verb verb;
+    enum dlock_operation verb;
     size_t n;            /* number of claims */
     int64_t deadline_us; /* its caller waits until this */
     int64_t until_us;    /* a part that was not begun by this time is not sent */
@@ -214,8 +212,8 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
 
 /* Creates a request about copies of n claims, with `counted` zeroed; the caller gets a reference. NULL: out of
  * memory. */
-struct quorum_round *quorum_round_new(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims,
-                                      size_t n, int64_t deadline_us);
+struct quorum_round *quorum_round_new(struct quorum *quorum, enum dlock_operation verb,
+                                      struct dlock_claim *const *claims, size_t n, int64_t deadline_us);
 /* Sends the request to the members in `mask`, and waits until it is decided, or its deadline. Called with the mutex,
  * which it leaves meanwhile. */
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t));
@@ -269,15 +267,16 @@ static inline uint32_t quorum_everybody(const struct quorum *quorum) {
 
 /* Begins an operation, and stores the first round in *round. Called with the mutex, which it leaves on failure. Returns
  * 0 or EUNAVAILABLE. */
-int quorum_begin(struct quorum_request *request, void *conn, enum quorum_verb verb, struct dlock_claim *const *claims,
-                 size_t n, int timeout_ms, struct quorum_round **round, struct dlock_error *err);
+int quorum_begin(struct quorum_request *request, void *conn, enum dlock_operation verb,
+                 struct dlock_claim *const *claims, size_t n, int timeout_ms, struct quorum_round **round,
+                 struct dlock_error *err);
 /* Sets a claim's result, and explains it in `err` if that describes no other claim yet. */
 void quorum_fail(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                  struct dlock_claim *claim, int code);
 int64_t quorum_longest_lease_us(struct dlock_claim *const *claims, size_t n);
 /* Sends a request about the claims that nobody waits for. If there is no memory for it, leases end what it would have
  * released. Called with the mutex. */
-void quorum_leave_word(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims, size_t n,
+void quorum_leave_word(struct quorum *quorum, enum dlock_operation verb, struct dlock_claim *const *claims, size_t n,
                        uint32_t mask, int64_t for_us);
 /* Ends the operation: leaves the mutex, and logs which members have gone down or come back. */
 void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct quorum_round *round);

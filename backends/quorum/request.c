@@ -1,8 +1,9 @@
 /* What acquire, renew and release share. */
 #include "quorum.h"
 
-int quorum_begin(struct quorum_request *request, void *memory, enum quorum_verb verb, struct dlock_claim *const *claims,
-                 size_t n, int timeout_ms, struct quorum_round **round, struct dlock_error *err) {
+int quorum_begin(struct quorum_request *request, void *memory, enum dlock_operation verb,
+                 struct dlock_claim *const *claims, size_t n, int timeout_ms, struct quorum_round **round,
+                 struct dlock_error *err) {
     request->quorum = ((struct quorum_conn *)memory)->quorum;
     request->claims = claims;
     request->n = n;
@@ -30,7 +31,7 @@ int64_t quorum_longest_lease_us(struct dlock_claim *const *claims, size_t n) {
     return longest_ms < INT64_C(86400000) ? longest_ms * 1000 : INT64_C(86400000000);
 }
 
-void quorum_leave_word(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims, size_t n,
+void quorum_leave_word(struct quorum *quorum, enum dlock_operation verb, struct dlock_claim *const *claims, size_t n,
                        uint32_t mask, int64_t for_us) {
     if (n == 0 || mask == 0) return;
     struct quorum_round *round = quorum_round_new(quorum, verb, claims, n, dlock_now_us());

@@ -40,8 +40,8 @@ static void copy_claim(struct dlock_claim *to, const struct dlock_claim *from, c
                                .floor = from->floor};
 }
 
-struct quorum_round *quorum_round_new(struct quorum *quorum, enum quorum_verb verb, struct dlock_claim *const *claims,
-                                      size_t n, int64_t deadline_us) {
+struct quorum_round *quorum_round_new(struct quorum *quorum, enum dlock_operation verb,
+                                      struct dlock_claim *const *claims, size_t n, int64_t deadline_us) {
     const size_t members = quorum->n;
     struct quorum_round *round;
     struct dlock_claim *copies;

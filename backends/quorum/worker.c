@@ -99,7 +99,7 @@ static void answer_all(struct quorum_member *member) {
     struct quorum_part **end = &kept;
     while (member->first) {
         part = take_first(member);
-        if (part->round->verb != QUORUM_RELEASE) {
+        if (part->round->verb != DLOCK_RELEASE) {
             done(part, member->why.code, &member->why);
             continue;
         }
@@ -116,7 +116,7 @@ static void answer_all(struct quorum_member *member) {
 void quorum_line_up(struct quorum_member *member, struct quorum_part *part) {
     part->state = QUORUM_LINED_UP;
     part->next = NULL;
-    if (member->lined_up >= LINE_MAX || (member->state == QUORUM_DOWN && part->round->verb != QUORUM_RELEASE)) {
+    if (member->lined_up >= LINE_MAX || (member->state == QUORUM_DOWN && part->round->verb != DLOCK_RELEASE)) {
         static const struct dlock_error full = {DLOCK_EUNAVAILABLE, "its queue is full"};
         const struct dlock_error *why = member->state == QUORUM_DOWN ? &member->why : &full;
         done(part, why->code, why);
@@ -176,7 +176,7 @@ enum { BATCH = 256 }; /* most claims in one request */
 
 /* Consecutive parts that are sent as one request. */
 struct batch {
-    enum quorum_verb verb;
+    enum dlock_operation verb;
     struct quorum_part *parts[BATCH];
     struct dlock_claim *claims[BATCH];
     size_t n_parts, n;
@@ -189,7 +189,7 @@ static bool fits(const struct batch *batch, const struct quorum_part *part) {
     for (size_t i = 0; i < round->n; i++)
         for (size_t j = 0; j < batch->n; j++) {
             const struct dlock_claim *a = &part->claims[i], *b = batch->claims[j];
-            const bool release = batch->verb == QUORUM_RELEASE;
+            const bool release = batch->verb == DLOCK_RELEASE;
             if (strcmp(release ? a->token : a->name, release ? b->token : b->name) == 0) return false;
         }
     return true;
@@ -217,9 +217,9 @@ static int timeout_of(const struct batch *batch, int64_t now_us) {
 
 static int call(struct quorum_member *member, struct batch *batch, int timeout_ms, struct dlock_error *err) {
     const struct dlock_backend *backend = member->server.backend;
-    dlock_batch *run = batch->verb == QUORUM_ACQUIRE ? backend->acquire
-                       : batch->verb == QUORUM_RENEW ? backend->renew
-                                                     : backend->release;
+    dlock_batch *run = batch->verb == DLOCK_ACQUIRE ? backend->acquire
+                       : batch->verb == DLOCK_RENEW ? backend->renew
+                                                    : backend->release;
     if (batch->n_parts > 1) qsort(batch->claims, batch->n, sizeof batch->claims[0], by_name);
     int rc = run(member->conn, batch->claims, batch->n, timeout_ms, err);
     return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", backend->name, rc) : rc;
@@ -229,7 +229,7 @@ static int call(struct quorum_member *member, struct batch *batch, int timeout_m
  * unnoticed, so a part gets a second try on a new one. A release always stays in the queue, since a grant may be
  * there. */
 static bool is_tried_again(const struct quorum_member *member, struct quorum_part *part, int rc) {
-    if (part->round->verb == QUORUM_RELEASE) return true;
+    if (part->round->verb == DLOCK_RELEASE) return true;
     if (rc != DLOCK_EUNAVAILABLE || !member->used || part->again) return false;
     part->again = true;
     return true;

@@ -365,13 +365,18 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     return rc;
 }
 
+static const struct redis_pipeline pipelines[] = {
+    [REDIS_ACQUIRE] = {.grants = true, .write = write_acquire, .read = read_acquire},
+    [REDIS_RENEW] = {.write = write_renew, .read = read_renew},
+    [REDIS_RELEASE] = {.grants = true, .write = write_release, .read = read_release},
+};
+
 int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    const struct redis_pipeline pipeline = {.grants = true, .write = write_acquire, .read = read_acquire};
-    return run_batch(conn, REDIS_ACQUIRE, pipeline, claims, n, timeout_ms, err);
+    return run_batch(conn, REDIS_ACQUIRE, pipelines[REDIS_ACQUIRE], claims, n, timeout_ms, err);
 }
 
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    struct redis_pipeline pipeline = {.write = write_renew, .read = read_renew};
+    struct redis_pipeline pipeline = pipelines[REDIS_RENEW];
     /* a downgrade grants the lock to waiting readers */
     for (size_t i = 0; i < n; i++) pipeline.grants |= claims[i]->mode == DLOCK_SHARED;
     return run_batch(conn, REDIS_RENEW, pipeline, claims, n, timeout_ms, err);
@@ -380,9 +385,8 @@ int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int tim
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     /* Where this client had to wait, somebody probably waits now: it gets its grant before this caller its reply, which
      * with several processors makes a hand-over a third shorter. */
-    const bool waited = ((struct redis *)conn)->queued;
-    const struct redis_pipeline pipeline = {
-        .grants = true, .behind = waited, .write = write_release, .read = read_release};
+    struct redis_pipeline pipeline = pipelines[REDIS_RELEASE];
+    pipeline.behind = ((struct redis *)conn)->queued;
     return run_batch(conn, REDIS_RELEASE, pipeline, claims, n, timeout_ms, err);
 }
 
@@ -397,15 +401,13 @@ static bool is_one_call(const struct redis *redis, enum dlock_operation operatio
 
 int redis_begin(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
                 struct dlock_error *err) {
+    static const enum redis_script scripts[] = {
+        [DLOCK_ACQUIRE] = REDIS_ACQUIRE, [DLOCK_RENEW] = REDIS_RENEW, [DLOCK_RELEASE] = REDIS_RELEASE};
+    const enum redis_script script = scripts[operation];
     struct redis *redis = conn;
     struct batch batch = {.claims = &claim};
-    const struct redis_pipeline pipeline = {.write = operation == DLOCK_ACQUIRE ? write_acquire
-                                                     : operation == DLOCK_RENEW ? write_renew
-                                                                                : write_release,
-                                            .arg = &batch};
-    const enum redis_script script = operation == DLOCK_ACQUIRE ? REDIS_ACQUIRE
-                                     : operation == DLOCK_RENEW ? REDIS_RENEW
-                                                                : REDIS_RELEASE;
+    struct redis_pipeline pipeline = pipelines[script];
+    pipeline.arg = &batch;
     *fd = -1;
     if (!is_one_call(redis, operation, claim) || !acceptable(redis, &batch, claim, script)) return 0;
     redis->begun_us = dlock_now_us();
