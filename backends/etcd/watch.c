@@ -27,7 +27,7 @@ struct etcd_watch {
     struct curl_slist *headers, *connect;
     struct etcd_text body, line;
     char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
-    int64_t asked, need;                 /* numbers of events: at first, and still to come */
+    int64_t need;                        /* number of events that are still to come */
     int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
     bool over, heard;
     char name[256];
@@ -179,7 +179,7 @@ static struct etcd_watch *make(struct etcd *z, const char *name, const struct et
     if (!watch) return NULL;
     snprintf(watch->name, sizeof watch->name, "%s", name);
     snprintf(watch->key, sizeof watch->key, "%s", view->blocker ? view->blocker : "");
-    watch->asked = watch->need = view->blocker ? 1 : view->need;
+    watch->need = view->blocker ? 1 : view->need;
     watch->seen = revision;
     write_request(z, watch);
     watch->easy = watch->body.failed ? NULL : curl_easy_init();
