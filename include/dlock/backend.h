@@ -353,8 +353,7 @@ struct dlock_backend {
      * from another thread; it reads the answer, within its own timeout_ms, and everything is as if it had been called
      * alone at the time of `begin`. So one thread can ask several servers at the same time, as a quorum does. *fd = -1:
      * nothing was sent, since the operation takes more than one request and one answer this time; it is called as usual.
-     * Results: 0; EUNAVAILABLE: the connection is dead, as the
-     * operation reports, too. */
+     * Results: 0; EUNAVAILABLE: the connection is dead, as the operation reports, too. */
     int (*begin)(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
                  struct dlock_error *err);
 };

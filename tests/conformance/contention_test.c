@@ -203,9 +203,9 @@ void case_exclusion_with_mixed_options(void) {
     dlock_close(client);
 }
 
-/* Gives up most of the time, so that grants, time-outs and departures from the queue coincide in every way. */
 enum { IMPATIENT_LEASE_MS = 10 * LEASE_MS };
 
+/* Gives up most of the time, so that grants, time-outs and departures from the queue coincide in every way. */
 static void *impatient_thread(void *arg) {
     const struct worker *worker = arg;
     struct dlock_options options = options_with(IMPATIENT_LEASE_MS, 0);

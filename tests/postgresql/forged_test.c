@@ -1,4 +1,4 @@
-/* Messages on a listener's channel from somebody else, who may know the channel: none passes for a wake-up. */
+/* Messages that somebody else sends on a listener's channel, whose name is no secret: none is taken for a wake-up. */
 #include "queue_scene.h"
 
 static const char *channel_of(const struct link *ear) {
