@@ -24,6 +24,8 @@
 
 #define PG_NAME_MAX 255
 #define PG_FENCE_END (INT64_C(1) << 55)
+/* No server has this time, and any timeout can be added to an earlier one. */
+#define PG_CLOCK_END (INT64_C(1) << 62)
 #define PG_SCHEMA_MAX 63
 /* Longest schema name, with its quotes. */
 #define PG_IDENTIFIER_MAX (PG_SCHEMA_MAX + 2)
@@ -201,7 +203,7 @@ int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err);
 /* Reads and discards the rest of an answer that was not awaited to its end. */
 int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err);
 
-/* Notes the server's clock, as in an answer that has just been read. */
+/* Notes the server's clock, as in an answer that has just been read. One to which no timeout can be added is unknown. */
 void pg_note_clock(struct pg *pg, int64_t server_us);
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */

@@ -117,6 +117,6 @@ int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
 }
 
 void pg_note_clock(struct pg *pg, int64_t server_us) {
-    pg->clock.server_us = server_us;
+    pg->clock.server_us = server_us > 0 && server_us < PG_CLOCK_END ? server_us : 0;
     pg->clock.received_us = dlock_now_us();
 }
