@@ -261,8 +261,7 @@ static int try_to_lock(struct attempt *a, int timeout_ms) {
 static int try_once(struct attempt *a, int timeout_ms) {
     int rc = a->fd >= 0 ? 0 : open_lock_file(a);
     if (rc != 0) return rc;
-    bool woken = file_was_woken(a->conn, a->claim->state[FILE_STATE_SEEN]);
-    a->soon = a->claim->mode == DLOCK_EXCLUSIVE && file_line_yields(a->conn, a->fd, woken);
+    a->soon = a->claim->mode == DLOCK_EXCLUSIVE && file_line_yields(a->conn, a->fd, a->claim->state[FILE_STATE_SEEN]);
     rc = a->soon ? DLOCK_EBUSY : try_to_lock(a, timeout_ms);
     if (rc == DLOCK_EBUSY && !a->soon && file_line_join(a->conn, a->fd)) rc = try_to_lock(a, timeout_ms);
     if (rc != 0 && rc != DLOCK_EBUSY && rc != IN_USE) return rc;

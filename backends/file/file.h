@@ -245,9 +245,9 @@ bool file_line_join(struct file_conn *conn, int fd);
 /* Ends the wait of a claim that was granted. */
 void file_line_leave(struct file_conn *conn, int fd);
 
-/* True if an exclusive claim has to leave this turn to another one that waits, and ask again soon. `woken`: there was an
- * event since it asked last. */
-bool file_line_yields(struct file_conn *conn, int fd, bool woken);
+/* True if an exclusive claim has to leave this turn to another one that waits, and ask again soon. `seen` is
+ * file_retry_ms()'s. */
+bool file_line_yields(struct file_conn *conn, int fd, uint64_t seen);
 
 /* Notes a release, and whether others waited for it. */
 void file_line_released(struct file_fd *entry, bool waits);
@@ -351,7 +351,8 @@ int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 /* True if inotify wakes this connection, so that its waiters have to join the line. */
 bool file_has_inotify(const struct file_conn *conn);
 
-/* True if there was an event since file_retry_ms() wrote `seen`. */
+/* True if there was an event since file_retry_ms() wrote `seen`, even one that is yet to be read: a look that is due
+ * may come just after a release. */
 bool file_was_woken(const struct file_conn *conn, uint64_t seen);
 
 /* Returns when a claim that found its file locked should ask again, in ms; -1: the core polls. `seen` is a word of

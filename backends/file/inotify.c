@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum { CAP_MS = 1000, FOREIGN_MS = 50, LOOKS_BITS = 4, FOREIGN = (1 << LOOKS_BITS) - 1 };
@@ -57,7 +58,9 @@ bool file_has_inotify(const struct file_conn *conn) {
 }
 
 bool file_was_woken(const struct file_conn *conn, uint64_t seen) {
-    return seen >> LOOKS_BITS != atomic_load(&conn->events);
+    int unread = 0; /* looked up before the events that were read, since another thread reads them */
+    if (file_has_inotify(conn)) (void)ioctl(conn->wake_fd, FIONREAD, &unread);
+    return unread > 0 || seen >> LOOKS_BITS != atomic_load(&conn->events);
 }
 
 /* The kernel reports a close before it ends the lock: an instant earlier, or more if the closing process has to wait

@@ -84,9 +84,9 @@ static bool waiter_yields(struct file_fd *entry, int fd, bool woken) {
     return false;
 }
 
-bool file_line_yields(struct file_conn *conn, int fd, bool woken) {
+bool file_line_yields(struct file_conn *conn, int fd, uint64_t seen) {
     struct file_fd *entry = file_fd_at(&conn->fds, fd);
-    if (entry->flags & FILE_WAITING) return waiter_yields(entry, fd, woken);
+    if (entry->flags & FILE_WAITING) return waiter_yields(entry, fd, file_was_woken(conn, seen));
     if (entry->turns < TURNS || elder_of(entry, fd, FILE_LINE + FILE_LINE_SIZE) < 0) return false;
     if (file_line_join(conn, fd)) return waiter_yields(entry, fd, true);
     if (entry->flags & FILE_YIELDED) return entry->turns = 0, false; /* there is no inotify */

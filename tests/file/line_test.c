@@ -110,6 +110,25 @@ static void past_one_that_does_not_come(void **state) {
     leaves(&holder);
 }
 
+/* Its look is due when the lock has just become free: the one before it had no time to take its turn yet. */
+static void a_look_that_is_due_takes_no_turn(void **state) {
+    struct world *world = *state;
+    struct party holder = party_of(world), first = party_of(world), next = party_of(world), other = party_of(world);
+    assert_true(asks(&holder));
+    assert_false(asks(&first));
+    assert_false(asks(&next));
+    assert_false(asks(&other));
+    leaves(&other); /* an event that is no release */
+    assert_false(asks_when_woken(&next));
+    usleep((useconds_t)next.claim.retry_ms * 1000);
+    gives_back(&holder);
+    assert_false(asks(&next));
+    assert_true(asks_when_woken(&first));
+    leaves(&next);
+    leaves(&first);
+    leaves(&holder);
+}
+
 /* A single try by one that was busy is refused once, and not for as long as the stopped one waits. */
 static void tries_of_a_busy_one(void **state) {
     enum { TRIES = 20 };
@@ -135,9 +154,8 @@ static void tries_of_a_busy_one(void **state) {
 
 int line_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(in_the_order_of_their_coming),
-        WORLD_TEST(behind_busy_ones_two_turns_of_each),
-        WORLD_TEST(past_one_that_does_not_come),
+        WORLD_TEST(in_the_order_of_their_coming), WORLD_TEST(behind_busy_ones_two_turns_of_each),
+        WORLD_TEST(past_one_that_does_not_come),  WORLD_TEST(a_look_that_is_due_takes_no_turn),
         WORLD_TEST(tries_of_a_busy_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
