@@ -63,7 +63,7 @@ port[zookeeper]=${DLOCK_TEST_ZOOKEEPER#*:}
 port[postgresql]=$(cut -d: -f2 <<<"$DLOCK_TEST_POSTGRESQL")
 port[etcd]=${DLOCK_TEST_ETCD#*:}
 port[mysql]=${DLOCK_TEST_MYSQL#*:}
-declare -A user=([mysql]=user@) path=([mysql]=/database)
+declare -A user=([mysql]=user@ [memcached+sasl]=user:hunter2@) path=([mysql]=/database)
 
 # asks SCHEME WHERE [TIMEOUT]: the status and the message, with AT for the address. Without a guardian, whose start would
 # count, too.
@@ -98,6 +98,11 @@ describe "a password is not sent to what did not ask for one"
 run "$DLOCK" run -b "memcached://user:hunter2@$address" a -- true
 contains "memcached" "$status $err" "69 dlock: memcached at $address answered: -ERR unknown command"
 contains "memcached" "$err" "; is this a memcached server?"
+
+describe "memcached over SASL: no server"
+asks memcached+sasl refused 30s
+contains "refused" "$said" "69 dlock: cannot connect to memcached at AT: Connection refused"
+lacks "keeps the password" "$err" hunter2
 
 describe "ZooKeeper: what is wrong"
 asks zookeeper refused

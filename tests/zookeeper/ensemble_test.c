@@ -198,7 +198,7 @@ static void deposed_leader_proves_nothing(void **state) {
     site_signal(&member[old], SIGCONT);
     bool back = true;
     for (int64_t now; !granted && (now = now_ms()) - stopped < PATIENCE_MS; sleep_ms(2)) {
-        /* Once it has joined the others, the holder could keep its session by it. */
+        /* If the old leader joined the others, the holder's client would keep its session by it. */
         if (back &&
             (renew_once(&far, &held, 20, &valid_until_ms) != 0 || now - stopped > SESSION_MS - AHEAD_MS + BACK_MS)) {
             site_signal(&member[old], SIGSTOP);
