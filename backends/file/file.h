@@ -374,7 +374,7 @@ struct file_locks {
         ino_t ino;
         pid_t pid;
         bool shared;
-    } * list; /* sorted by ino */
+    } * list; /* sorted by ino; each holder of a file once */
     size_t n;
 };
 

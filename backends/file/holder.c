@@ -18,9 +18,23 @@
 
 enum { LOOKS = 4 }; /* how often /proc/locks is read, since one reading may miss a lock */
 
-static int by_ino(const void *a, const void *b) {
+/* Compares what identifies a lock: its file first, then its holder. */
+static int compare(const void *a, const void *b) {
     const struct file_lock *one = a, *two = b;
-    return (one->ino > two->ino) - (one->ino < two->ino);
+    if (one->ino != two->ino) return one->ino > two->ino ? 1 : -1;
+    if (one->dev != two->dev) return one->dev > two->dev ? 1 : -1;
+    if (one->pid != two->pid) return one->pid > two->pid ? 1 : -1;
+    return one->shared - two->shared;
+}
+
+/* Sorts the list and keeps one lock of each holder: the list, which is read in pieces, may show a lock several times. */
+static void tidy(struct file_locks *locks) {
+    size_t n = 0;
+    if (locks->n == 0) return;
+    qsort(locks->list, locks->n, sizeof *locks->list, compare);
+    for (size_t i = 1; i < locks->n; i++)
+        if (compare(&locks->list[n], &locks->list[i]) != 0) locks->list[++n] = locks->list[i];
+    locks->n = n + 1;
 }
 
 /* Parses "1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF". False for other locks, and for lines with an arrow before
@@ -60,13 +74,18 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err) {
         free(locks->list);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     }
-    if (locks->n > 0) qsort(locks->list, locks->n, sizeof *locks->list, by_ino);
+    tidy(locks);
     return 0;
 }
 
+static int compare_ino(const void *key, const void *lock) {
+    ino_t one = *(const ino_t *)key, two = ((const struct file_lock *)lock)->ino;
+    return (one > two) - (one < two);
+}
+
 static const struct file_lock *first_with(const struct file_locks *locks, ino_t ino) {
-    const struct file_lock key = {0, ino, 0, false}, *found = NULL;
-    if (locks->n > 0) found = bsearch(&key, locks->list, locks->n, sizeof key, by_ino);
+    const struct file_lock *found = NULL;
+    if (locks->n > 0) found = bsearch(&ino, locks->list, locks->n, sizeof *locks->list, compare_ino);
     while (found && found > locks->list && found[-1].ino == ino) found--;
     return found;
 }
@@ -167,26 +186,28 @@ static int show_foreign(const struct view *view, const struct file_lock *lock) {
 
 /* ---- readers and permits ----------------------------------------------------------------------------------------- */
 
+/* The clients of dlock that have a seat, each once. */
 struct seated {
     size_t n, room;
-    long *pids;
+    struct sitter {
+        long pid;        /* in the client's PID namespace */
+        char client[32]; /* the part of its tokens before the dot */
+    } * list;
 };
 
-static void remember(struct seated *seated, long pid) {
+static void remember(struct seated *seated, const char *token) {
+    struct sitter fresh = {.pid = pid_of(token)};
+    snprintf(fresh.client, sizeof fresh.client, "%.*s", (int)strcspn(token, "."), token);
+    for (size_t i = 0; i < seated->n; i++)
+        if (seated->list[i].pid == fresh.pid && strcmp(seated->list[i].client, fresh.client) == 0) return;
     if (seated->n == seated->room) {
         size_t room = seated->room ? 2 * seated->room : 16;
-        long *pids = reallocarray(seated->pids, room, sizeof *pids);
-        if (!pids) return;
-        seated->pids = pids;
+        struct sitter *list = reallocarray(seated->list, room, sizeof *list);
+        if (!list) return;
+        seated->list = list;
         seated->room = room;
     }
-    seated->pids[seated->n++] = pid;
-}
-
-static bool remembered(const struct seated *seated, pid_t pid) {
-    for (size_t i = 0; i < seated->n; i++)
-        if (seated->pids[i] == (long)pid) return true;
-    return false;
+    seated->list[seated->n++] = fresh;
 }
 
 static int show_seats(const struct view *view, int64_t range, struct seated *seated) {
@@ -196,31 +217,40 @@ static int show_seats(const struct view *view, int64_t range, struct seated *sea
     for (; at >= 0 && rc == 0; at = file_byte_locked_first(view->fd, at + 1, range + FILE_SEATS - at - 1)) {
         bool reads = range == FILE_READERS;
         file_seat_read(view->fd, view->name, (uint32_t)(at - range), &seat);
-        remember(seated, pid_of(seat.token));
+        remember(seated, seat.token);
         rc = show(view, seat.token, seat.fence, reads ? DLOCK_SHARED : DLOCK_PERMIT, reads ? 1 : seat.limit);
     }
     return rc;
 }
 
-/* Shows a lock of flock(1) and remembers its pid: /proc/locks, which is read in pieces, may contain a lock twice. */
-static int show_once(const struct view *view, const struct file_lock *lock, struct seated *seen) {
-    remember(seen, lock->pid);
-    return show_foreign(view, lock);
+static bool has_seat(const struct seated *seated, pid_t pid) {
+    for (size_t i = 0; i < seated->n; i++)
+        if (seated->list[i].pid == (long)pid) return true;
+    return false;
 }
 
-/* Shows users of flock(1) that share the lock with dlock's readers or permits. There are as many as the list has more
- * locks than there are seats, and they are in processes that have no seat. (The count is needed, since the pid in a
- * token from another PID namespace is not the listed one.) */
-static int show_sharing(const struct view *view, struct seated *seated) {
+static bool is_listed(const struct view *view, long pid) {
     const struct file_lock *lock = NULL;
-    size_t more = 0;
+    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL)
+        if ((long)lock->pid == pid) return true;
+    return false;
+}
+
+/* Shows users of flock(1) that share the lock with dlock's readers or permits: the listed processes without a seat. The
+ * list has other pids for clients in other PID namespaces, so as many of those processes are not shown as there are
+ * clients whose pid is not listed. */
+static int show_sharing(const struct view *view, const struct seated *seated) {
+    const struct file_lock *lock = NULL;
+    size_t foreign = 0, elsewhere = 0;
     int rc = 0;
-    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL) more++;
-    more = more > seated->n ? more - seated->n : 0;
-    while (rc == 0 && more > 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) {
-        if (!lock->shared || remembered(seated, lock->pid)) continue;
-        rc = show_once(view, lock, seated);
-        more--;
+    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL)
+        if (lock->shared && !has_seat(seated, lock->pid)) foreign++;
+    for (size_t i = 0; i < seated->n; i++)
+        if (!is_listed(view, seated->list[i].pid)) elsewhere++;
+    while (rc == 0 && foreign > elsewhere && (lock = next_lock(view->locks, &view->st, lock)) != NULL) {
+        if (!lock->shared || has_seat(seated, lock->pid)) continue;
+        rc = show_foreign(view, lock);
+        foreign--;
     }
     return rc;
 }
@@ -228,13 +258,12 @@ static int show_sharing(const struct view *view, struct seated *seated) {
 /* ---- all holders ------------------------------------------------------------------------------------------------- */
 
 /* Shows the holders of a file without seats: an exclusive holder, users of flock(1) in either mode, or none. */
-static int show_locked(const struct view *view, bool locks_listed, struct seated *seen) {
+static int show_locked(const struct view *view, bool locks_listed) {
     const struct file_lock *lock = next_lock(view->locks, &view->st, NULL);
     const char *token = view->record.token;
     if (lock && !token_fits(lock->shared ? "" : token, lock->pid)) {
-        int rc = show_once(view, lock, seen);
-        while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL)
-            if (!remembered(seen, lock->pid)) rc = show_once(view, lock, seen);
+        int rc = show_foreign(view, lock);
+        while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) rc = show_foreign(view, lock);
         return rc;
     }
     if (!lock && (view->fd < 0 || (locks_listed && !*token) || !probe(view->fd))) return 0;
@@ -259,10 +288,10 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     if (strncmp(view.name, prefix, strlen(prefix)) == 0) {
         if (view.fd >= 0) rc = show_seats(&view, FILE_READERS, &seated);
         if (view.fd >= 0 && rc == 0) rc = show_seats(&view, FILE_PERMITS, &seated);
-        if (rc == 0) rc = seated.n > 0 ? show_sharing(&view, &seated) : show_locked(&view, conn->locks_listed, &seated);
+        if (rc == 0) rc = seated.n > 0 ? show_sharing(&view, &seated) : show_locked(&view, conn->locks_listed);
     }
     close_view(&view);
-    free(seated.pids);
+    free(seated.list);
     return rc;
 }
 

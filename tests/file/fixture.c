@@ -35,6 +35,7 @@ int world_begin(void **state) {
 
 int world_end(void **state) {
     struct world *world = *state;
+    kill_commands();
     conn_close(world->conn);
     place_remove(world->dir);
     free(world);

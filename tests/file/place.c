@@ -55,9 +55,13 @@ size_t file_get(const char *path, char *data, size_t size) {
 
 /* ---- processes ---- */
 
+static pid_t commands[8]; /* those that run; 0: a free place */
+
 int child_end(pid_t pid) {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0) assert_int_equal(errno, EINTR);
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (commands[i] == pid) commands[i] = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
@@ -69,6 +73,18 @@ void kill_child(pid_t pid) {
 void kill_command(pid_t pid) {
     kill(-pid, SIGKILL);
     child_end(pid);
+}
+
+void kill_commands(void) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+        if (commands[i]) kill_command(commands[i]);
+}
+
+static void keep_command(pid_t pid) {
+    size_t i = 0;
+    while (i < sizeof commands / sizeof *commands && commands[i]) i++;
+    assert_true(i < sizeof commands / sizeof *commands);
+    commands[i] = pid;
 }
 
 static pid_t spawn(const char *const argv[], int out) {
@@ -90,6 +106,7 @@ pid_t command_start(const char *const argv[]) {
     char byte;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     pid_t pid = spawn(argv, ends[1]);
+    keep_command(pid);
     close(ends[1]);
     assert_int_equal(read(ends[0], &byte, 1), 1);
     close(ends[0]);

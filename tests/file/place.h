@@ -30,6 +30,7 @@ void kill_child(pid_t pid);
 int command(const char *const argv[]);         /* runs it: its exit status */
 pid_t command_start(const char *const argv[]); /* starts it, and returns when it has written something */
 void kill_command(pid_t pid);                  /* with its children */
+void kill_commands(void);                      /* those that a failed test has left */
 
 /* ---- measures ---- */
 
