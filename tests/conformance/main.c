@@ -39,7 +39,7 @@ static struct job {
     volatile pid_t pid; /* and process group; 0: idle */
     const struct test_case *test;
     int64_t begun_ms;
-    int64_t stood_ms; /* the longest delay of this process meanwhile */
+    int64_t stood_ms; /* the longest delay of this process, or of the start of another one, meanwhile */
     int runs;
 } jobs[MAX_JOBS];
 static int n_jobs = 1, runs_again;
@@ -146,6 +146,7 @@ static void note_standstill(int64_t late_ms) {
 
 /* Waits until a case ends or its time is over; NULL if none is running. SIGCHLD is blocked. */
 static struct job *await_one(int *status) {
+    static struct tried_process tried;
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -162,6 +163,7 @@ static struct job *await_one(int *status) {
         struct timespec tick = {0, TICK_MS * 1000000};
         sigtimedwait(&child, NULL, &tick);
         note_standstill(now_ms() - now - TICK_MS);
+        note_standstill(try_a_process(&tried, now_ms()));
     }
 }
 

@@ -31,16 +31,20 @@ static void run_in_child(char **argv, const sigset_t *mask) {
     _exit(127);
 }
 
-/* Waits until the child ends, and returns its status. Stores the longest delay of this process since begun_ms. */
+/* Waits until the child ends, and returns its status. Stores the longest delay of this process, or of the start of
+ * another one, since begun_ms. */
 static int await(pid_t pid, const sigset_t *child, int64_t begun_ms, int64_t *stood_ms) {
     const struct timespec tick = {0, TICK_MS * 1000000};
+    struct tried_process tried = {0, 0};
     int64_t last_ms = begun_ms;
     int status;
     *stood_ms = 0;
     for (;;) {
         bool ended = waitpid(pid, &status, WNOHANG) == pid;
         int64_t at_ms = now_ms(), late_ms = at_ms - last_ms - TICK_MS;
+        int64_t starting_ms = try_a_process(&tried, at_ms);
         if (late_ms > *stood_ms) *stood_ms = late_ms;
+        if (starting_ms > *stood_ms) *stood_ms = starting_ms;
         if (ended) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         last_ms = at_ms;
         sigtimedwait(child, NULL, &tick);
