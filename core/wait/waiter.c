@@ -95,15 +95,20 @@ static int refused(struct dlock__waiter *waiter) {
                    dlock__name_shown(name_of(waiter)));
 }
 
+/* The result of a waiter whose question is still open at the deadline. */
+static int unanswered(struct dlock__waiter *waiter) {
+    explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
+            dlock__name_shown(name_of(waiter)));
+    return waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE;
+}
+
 /* The result of a waiter whose deadline passed while it stood in line. A try stands there only while an answer to this
  * process is awaited. */
 static int late_in_line(struct dlock__waiter *waiter) {
-    const char *shown = dlock__name_shown(name_of(waiter));
-    if (waiter->try_only)
-        return explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline", shown);
+    if (waiter->try_only) return unanswered(waiter);
     if (not_ready(waiter)) return DLOCK_ENOTREADY;
     return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was held or waited for in this process until the deadline",
-                   shown);
+                   dlock__name_shown(name_of(waiter)));
 }
 
 static int cancelled(struct dlock__waiter *waiter) {
@@ -152,9 +157,7 @@ void dlock__waiter_left(struct dlock__waiter *waiter) {
 
 void dlock__waiter_leave(struct dlock__waiter *waiter) {
     give_up(waiter);
-    explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
-            dlock__name_shown(name_of(waiter)));
-    end(waiter, waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE);
+    end(waiter, unanswered(waiter));
 }
 
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {

@@ -187,6 +187,31 @@ static void the_deadline_of_several_permits_is_kept(void **state) {
     }
 }
 
+/* The first try is answered, and the deadline comes during a later one. */
+static void busy_permits_are_not_away(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?timeout=20s");
+    dlock_lock *lock = lock_new_with(client, "n", &of_five);
+    struct actor *actor = actor_new();
+    for (int i = 0; i < 3; i++) fake_other_acquire_as("n", DLOCK_PERMIT, 5, 600000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100000);
+    for (int64_t deadline_ms = 200; deadline_ms < 800; deadline_ms += 3) {
+        struct all all = several(lock, 3, deadline_ms);
+        begin_call(actor, acquire_all, &all);
+        for (int ms = 0; !over(actor); ms++) {
+            fake_advance_ms(1);
+            if (ms % 10 == 0) fake_slow_go(); /* an answer takes up to 10 ms */
+            assert_true(ms < deadline_ms + 100);
+        }
+        if (result(actor) != DLOCK_ETIMEDOUT) fail_msg("%d ms: %s", (int)deadline_ms, all.err.message);
+    }
+    fake_faults_clear();
+    fake_slow_go();
+    fake_advance_ms(2 * LEASE_MS); /* the engine's part */
+    assert_int_equal(fake_holders("n"), 3);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
 /* Five threads of three processes, each with two or three of five, and one that takes single ones. */
 static void several_permits_for_several_callers(void **state) {
     (void)state;
@@ -472,6 +497,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(several_permits_that_could_never_be_had_are_refused),
         LOCK_TEST(several_permits_are_waited_for),
         LOCK_TEST(the_deadline_of_several_permits_is_kept),
+        LOCK_TEST(busy_permits_are_not_away),
         LOCK_TEST(several_permits_for_several_callers),
         LOCK_TEST(those_who_lack_each_others_permits_get_all),
         LOCK_TEST(a_cancel_ends_the_wait_for_several_permits),
