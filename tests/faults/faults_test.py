@@ -11,6 +11,7 @@ DLOCK_TEST_DIR is set, the table is also written to faults/TARGET.tsv there, for
 """
 import argparse
 import collections
+import faulthandler
 import math
 import os
 import random
@@ -88,7 +89,8 @@ class Worker:
         with open(self.run.history, "rb") as file:
             file.seek(max(0, os.path.getsize(self.run.history) - 8192))
             held = set()
-            for words in map(bytes.split, file.read().splitlines()[1:]):
+            # The first line may be cut, and the last one be written just now.
+            for words in map(bytes.split, file.read().split(b"\n")[1:-1]):
                 if len(words) > 2 and words[1] == b"%d" % self.who:
                     (held.add if words[0] == b"held" and words[6] == self.run.steady.encode() else held.discard)(words[2])
         return bool(held)
@@ -450,6 +452,14 @@ def report(run, logs):
     print("history, logs: %s\nagain: %s" % (run.folder, again))
 
 
+def watch(seconds):
+    """Prints what this program and its children are doing after `seconds`, by which it ends otherwise."""
+    time.sleep(seconds)
+    print("still running after %d s:" % seconds, flush=True)
+    faulthandler.dump_traceback()
+    subprocess.run(["ps", "-L", "-o", "pid,tid,stat,wchan:24,etimes,args", "--ppid", str(os.getpid())])
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("target", choices=sorted(nemesis.FAULTS))
@@ -473,6 +483,7 @@ def main():
     folder = tempfile.mkdtemp(prefix="dlock-faults.", dir=top)
     os.chmod(folder, 0o755)  # Servers run as other users.
     print("%s: seed %d" % (options.target, options.seed), flush=True)
+    threading.Thread(target=watch, args=(options.seconds + LAST_S + ORPHAN_S + 60,), daemon=True).start()
     run = Run(options, folder)
     run.run(options.seconds)
     lines = ["\t".join(map(str, row)) for row in run.table()]

@@ -62,6 +62,20 @@ has_ended() {
     [[ "${stat##*) }" = [ZX]* ]]
 }
 
+# await_answer NAME PORT: waits for the answer of a server that was started, for a minute at most.
+await_answer() {
+    local pid end=$((SECONDS + 60))
+    pid=$(cat "$folder/$1.pid")
+    until answers "$2"; do
+        if has_ended "$pid" || [ "$SECONDS" -ge "$end" ]; then
+            echo "$1 does not start:" >&2
+            cat "$folder/$1.log" >&2
+            exit 1
+        fi
+        sleep 0.1
+    done
+}
+
 # stop_by_pid NAME: ends the server, with SIGKILL after five seconds.
 stop_by_pid() {
     local pid waited

@@ -23,18 +23,6 @@ answers() {
     ETCDCTL_API=3 etcdctl --endpoints "http://127.0.0.1:$1" --command-timeout 1s endpoint health >/dev/null 2>&1
 }
 
-await_answer() {
-    local port waited
-    port=$(cat "$folder/etcd.port")
-    for waited in $(seq 300); do
-        if answers "$port"; then return 0; fi
-        sleep 0.1
-    done
-    echo "etcd does not start:" >&2
-    cat "$folder/etcd.log" >&2
-    exit 1
-}
-
 case "$1" in
 packages) echo libcurl4-openssl-dev libjansson-dev etcd-server etcd-client ;;
 start)
@@ -42,10 +30,7 @@ start)
     echo "DLOCK_TEST_ETCD=127.0.0.1:$port"
     echo "DLOCK_TEST_URI_etcd=etcd://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
-again)
-    launch_again etcd
-    await_answer
-    ;;
+again) launch_again etcd ;;
 cluster)
     all=$folder members=$(seq "$3") cluster= heartbeat_ms=100 election_ms=1000 # etcd's defaults
     for member in $members; do
@@ -61,7 +46,7 @@ cluster)
     done
     for member in $members; do
         folder=$all/$member
-        await_answer
+        await_answer etcd "$(cat "$folder/etcd.port")"
         cat "$folder/etcd.port"
     done
     ;;

@@ -40,18 +40,6 @@ answers() {
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1); s.sendall(b"ruok"); print(s.recv(9).decode())' "$1" 2>/dev/null)" = imok ]
 }
 
-await_answer() {
-    local port waited
-    port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
-    for waited in $(seq 300); do
-        if answers "$port"; then return 0; fi
-        sleep 0.1
-    done
-    echo "zookeeper does not start:" >&2
-    cat "$folder/zookeeper.log" >&2
-    exit 1
-}
-
 case "$1" in
 packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo openssl stunnel4 ;;
 start)
@@ -62,7 +50,6 @@ start)
 again)
     run
     echo "$!" >"$folder/zookeeper.pid"
-    await_answer
     ;;
 ensemble)
     all=$folder members=$(seq "$3") ensemble="initLimit=50
@@ -78,8 +65,9 @@ syncLimit=5
     done
     for member in $members; do
         folder=$all/$member
-        await_answer
-        sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg"
+        port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
+        await_answer zookeeper "$port"
+        echo "$port"
     done
     ;;
 stop) stop_by_pid zookeeper ;;
