@@ -12,6 +12,7 @@ DLOCK_TEST_DIR is set, the table is also written to faults/TARGET.tsv there, for
 import argparse
 import collections
 import faulthandler
+import glob
 import math
 import os
 import random
@@ -437,13 +438,13 @@ class Run:
         yield (self.target, "", " ".join("%s=%d" % count for count in sorted(self.counts.items())), "seed=%d" % self.seed)
 
 
-def report(run, logs):
+def report(run):
     """Prints what helps to explain a failure, the most important last, since often only the end of the output is kept."""
     ends = {}
-    for name in logs + ["complaints"]:
-        with open(os.path.join(run.folder, name), errors="replace") as file:
-            ends[name] = file.read()
-        print("-- the end of %s\n%s" % (name, ends[name][-4000:]))
+    for path in sorted(glob.glob("**/*.log", root_dir=run.folder, recursive=True)) + ["complaints"]:
+        with open(os.path.join(run.folder, path), errors="replace") as file:
+            ends[path] = file.read()
+        print("-- the end of %s\n%s" % (path, ends[path][-4000:]))
     # The last line of a sanitizer's report, and the complaints of workers.
     words = re.findall("^SUMMARY: .*|^worker [0-9]+: .*", ends["complaints"], re.MULTILINE)
     print("-- %s FAILED:" % run.target)
@@ -493,7 +494,7 @@ def main():
         with open(os.path.join(top, "faults", "orphans-" * options.orphans + options.target + ".tsv"), "w") as file:
             file.write("\n".join(lines) + "\n")
     if run.problems:
-        report(run, sorted(name for name in os.listdir(folder) if name.endswith(".log")))
+        report(run)
         return 1
     if options.slow == math.inf:
         subprocess.run(["rm", "-rf", folder])
