@@ -40,16 +40,17 @@ static pid_t run(const char *line, char *text, size_t size) {
 }
 
 static void it_gets_a_session_and_nothing_else(void **state) {
-    static const char expected[] = "/dev/null\n/dev/null\n/dev/null\npipe\n";
+    static const char expected[] = "/dev/null\n/dev/null\n/dev/null\npipe:[";
     char text[256];
     int inherited = open("/dev/zero", O_RDONLY); /* not close-on-exec */
     (void)state;
-    pid_t pid = run("for fd in /proc/$$/fd/*; do readlink $fd; done | cut -d: -f1 >&3; ps -o pid=,sid= -p $$ >&3", text,
-                    sizeof text);
+    /* A pipeline, or a redirection outside of the subshell, would give the shell more descriptors for a moment. */
+    pid_t pid =
+        run("(for fd in /proc/$$/fd/*; do readlink $fd; done) >&3; ps -o pid=,sid= -p $$ >&3", text, sizeof text);
     close(inherited);
     assert_memory_equal(text, expected, strlen(expected));
     long shown = 0, session = 0;
-    assert_int_equal(sscanf(text + strlen(expected), "%ld %ld", &shown, &session), 2);
+    assert_int_equal(sscanf(text + strlen(expected), "%*d]\n%ld %ld", &shown, &session), 2);
     assert_int_equal(shown, pid);
     assert_int_equal(session, pid);
 }
