@@ -29,24 +29,18 @@ for attempt in range(1000):
 # start_on_free_port NAME: starts the server; sets `port`, and writes $folder/NAME.port and $folder/NAME.pid. Tries
 # again if another process takes the port first.
 start_on_free_port() {
-    local attempt waited pid
+    local attempt pid
     for attempt in 1 2 3 4 5; do
         port=$(free_port)
         launch "$port"
         pid=$!
         echo "$pid" >"$folder/$1.pid"
         echo "$port" >"$folder/$1.port"
-        for waited in $(seq 100); do
-            if has_ended "$pid"; then break; fi
-            if answers "$port"; then return 0; fi
-            sleep 0.1
-        done
+        if await_answer "$1" "$port" 100; then return 0; fi
         kill -KILL "$pid" 2>/dev/null || true
     done
-    echo "$1 does not start:" >&2
-    cat "$folder/$1.log" >&2
     rm -f "$folder/$1.pid"
-    exit 1
+    does_not_start "$1"
 }
 
 # launch_again NAME: starts a server that has ended, on its old port; does not wait until it answers.
@@ -62,18 +56,22 @@ has_ended() {
     [[ "${stat##*) }" = [ZX]* ]]
 }
 
-# await_answer NAME PORT: waits for the answer of a server that was started, for a minute at most.
+# await_answer NAME PORT TRIES: waits for the answer of a server that was started. Fails at once if it has ended.
 await_answer() {
-    local pid end=$((SECONDS + 60))
+    local pid tried
     pid=$(cat "$folder/$1.pid")
-    until answers "$2"; do
-        if has_ended "$pid" || [ "$SECONDS" -ge "$end" ]; then
-            echo "$1 does not start:" >&2
-            cat "$folder/$1.log" >&2
-            exit 1
-        fi
+    for tried in $(seq "$3"); do
+        if has_ended "$pid"; then return 1; fi
+        if answers "$2"; then return 0; fi
         sleep 0.1
     done
+    return 1
+}
+
+does_not_start() {
+    echo "$1 does not start:" >&2
+    cat "$folder/$1.log" >&2
+    exit 1
 }
 
 # stop_by_pid NAME: ends the server, with SIGKILL after five seconds.

@@ -46,7 +46,7 @@ cluster)
     done
     for member in $members; do
         folder=$all/$member
-        await_answer etcd "$(cat "$folder/etcd.port")"
+        await_answer etcd "$(cat "$folder/etcd.port")" 300 || does_not_start etcd
         cat "$folder/etcd.port"
     done
     ;;

@@ -1,8 +1,8 @@
 #!/bin/bash
-# zookeeper.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private ZooKeeper on a free loopback port. See
-# tests/run.sh. `again` starts one that was killed, on its port. `ensemble FOLDER COUNT` starts an ensemble of COUNT
-# members, in FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped and started like a single
-# server.
+# zookeeper.sh packages | start FOLDER | again FOLDER | await FOLDER | stop FOLDER: a private ZooKeeper on a free loopback
+# port. See tests/run.sh. `again` starts one that was killed, on its port; `await` waits until it answers. `ensemble FOLDER
+# COUNT` starts an ensemble of COUNT members, in FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped
+# and started like a single server.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
@@ -40,6 +40,10 @@ answers() {
 s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1); s.sendall(b"ruok"); print(s.recv(9).decode())' "$1" 2>/dev/null)" = imok ]
 }
 
+client_port() { sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg"; }
+
+await() { await_answer zookeeper "$(client_port)" 300 || does_not_start zookeeper; }
+
 case "$1" in
 packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo openssl stunnel4 ;;
 start)
@@ -51,6 +55,7 @@ again)
     run
     echo "$!" >"$folder/zookeeper.pid"
     ;;
+await) await ;;
 ensemble)
     all=$folder members=$(seq "$3") ensemble="initLimit=50
 syncLimit=5
@@ -65,9 +70,8 @@ syncLimit=5
     done
     for member in $members; do
         folder=$all/$member
-        port=$(sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg")
-        await_answer zookeeper "$port"
-        echo "$port"
+        await
+        client_port
     done
     ;;
 stop) stop_by_pid zookeeper ;;

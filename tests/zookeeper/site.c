@@ -51,6 +51,7 @@ void site_signal(const struct site *site, int number) {
 void site_again(const struct site *site) {
     char line[128];
     script("again", site->folder, line, sizeof line);
+    script("await", site->folder, line, sizeof line);
 }
 
 void site_stop(struct site *site) {

@@ -16,6 +16,7 @@ again() {
         echo "$setting" >>"$folder/zookeeper/zoo.cfg"
     done
     "$server" again "$folder"
+    "$server" await "$folder" || fail "it does not start again"
 }
 
 describe "everything can be looked at"
