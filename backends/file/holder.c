@@ -236,6 +236,14 @@ static bool is_listed(const struct view *view, long pid) {
     return false;
 }
 
+/* Returns the next listed shared lock, after `lock`, of a process without a seat, or NULL. */
+static const struct file_lock *next_foreign(const struct view *view, const struct seated *seated,
+                                            const struct file_lock *lock) {
+    do lock = next_lock(view->locks, &view->st, lock);
+    while (lock && (!lock->shared || has_seat(seated, lock->pid)));
+    return lock;
+}
+
 /* Shows users of flock(1) that share the lock with dlock's readers or permits: the listed processes without a seat. The
  * list has other pids for clients in other PID namespaces, so as many of those processes are not shown as there are
  * clients whose pid is not listed. */
@@ -243,15 +251,11 @@ static int show_sharing(const struct view *view, const struct seated *seated) {
     const struct file_lock *lock = NULL;
     size_t foreign = 0, elsewhere = 0;
     int rc = 0;
-    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL)
-        if (lock->shared && !has_seat(seated, lock->pid)) foreign++;
+    while ((lock = next_foreign(view, seated, lock)) != NULL) foreign++;
     for (size_t i = 0; i < seated->n; i++)
         if (!is_listed(view, seated->list[i].pid)) elsewhere++;
-    while (rc == 0 && foreign > elsewhere && (lock = next_lock(view->locks, &view->st, lock)) != NULL) {
-        if (!lock->shared || has_seat(seated, lock->pid)) continue;
+    for (; rc == 0 && foreign > elsewhere && (lock = next_foreign(view, seated, lock)) != NULL; foreign--)
         rc = show_foreign(view, lock);
-        foreign--;
-    }
     return rc;
 }
 
@@ -262,8 +266,8 @@ static int show_locked(const struct view *view, bool locks_listed) {
     const struct file_lock *lock = next_lock(view->locks, &view->st, NULL);
     const char *token = view->record.token;
     if (lock && !token_fits(lock->shared ? "" : token, lock->pid)) {
-        int rc = show_foreign(view, lock);
-        while (rc == 0 && (lock = next_lock(view->locks, &view->st, lock)) != NULL) rc = show_foreign(view, lock);
+        int rc = 0;
+        for (; rc == 0 && lock; lock = next_lock(view->locks, &view->st, lock)) rc = show_foreign(view, lock);
         return rc;
     }
     if (!lock && (view->fd < 0 || (locks_listed && !*token) || !probe(view->fd))) return 0;

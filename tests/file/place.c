@@ -55,12 +55,13 @@ size_t file_get(const char *path, char *data, size_t size) {
 
 /* ---- processes ---- */
 
-static pid_t commands[8]; /* those that run; 0: a free place */
+enum { COMMANDS = 8 };
+static pid_t commands[COMMANDS]; /* those that run; 0: a free place */
 
 int child_end(pid_t pid) {
     int status = 0;
     while (waitpid(pid, &status, 0) < 0) assert_int_equal(errno, EINTR);
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i] == pid) commands[i] = 0;
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -76,14 +77,14 @@ void kill_command(pid_t pid) {
 }
 
 void kill_commands(void) {
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i]) kill_command(commands[i]);
 }
 
 static void keep_command(pid_t pid) {
     size_t i = 0;
-    while (i < sizeof commands / sizeof *commands && commands[i]) i++;
-    assert_true(i < sizeof commands / sizeof *commands);
+    while (i < COMMANDS && commands[i]) i++;
+    assert_true(i < COMMANDS);
     commands[i] = pid;
 }
 
