@@ -389,7 +389,7 @@ static int poll_until(struct pollfd *fds, nfds_t n, bool waits, int64_t until_us
     for (int ready;;) {
         sim_pause();
         if ((ready = look(fds, n, waits, &next_us)) > 0 || sim_now_us() >= until_us) return ready;
-        sim_wait(&changed, 1, next_us < until_us ? next_us : until_us);
+        (next_us < until_us ? sim_wait_for_timer : sim_wait)(&changed, 1, next_us < until_us ? next_us : until_us);
     }
 }
 

@@ -29,6 +29,7 @@ enum fiber_state { READY, WAITING, ENDED };
 struct fiber {
     enum fiber_state state;
     bool woken;
+    bool by_timer; /* until_us is a timer's, which runs on while the host is suspended */
     uint32_t bits;
     const void *on; /* what it waits for */
     int64_t until_us;
@@ -226,13 +227,22 @@ void sim_pause(void) {
     go_on();
 }
 
-bool sim_wait(const void *on, uint32_t bits, int64_t until_us) {
+static bool wait_on(const void *on, uint32_t bits, int64_t until_us, bool by_timer) {
+    running->by_timer = by_timer;
     running->state = WAITING;
     running->on = on;
     running->bits = bits;
     running->until_us = until_us;
     go_on();
     return running->woken;
+}
+
+bool sim_wait(const void *on, uint32_t bits, int64_t until_us) {
+    return wait_on(on, bits, until_us, false);
+}
+
+bool sim_wait_for_timer(const void *on, uint32_t bits, int64_t until_us) {
+    return wait_on(on, bits, until_us, true);
 }
 
 void sim_wake(const void *on, uint32_t bits, unsigned most) {
@@ -311,9 +321,11 @@ void sim_continue(struct sim_host *host) {
     int64_t slept = now_us - host->stopped_us;
     if (!host->stopped_us) return;
     host->stopped_us = 0;
-    for (size_t i = 0; i < fibers_end && host->suspended; i++)
-        if (fibers[i].host == host && fibers[i].state == WAITING && fibers[i].until_us < SIM_NEVER - slept)
-            fibers[i].until_us += slept;
+    for (size_t i = 0; i < fibers_end && host->suspended; i++) {
+        struct fiber *fiber = &fibers[i];
+        if (fiber->host != host || fiber->state != WAITING || fiber->by_timer) continue;
+        if (fiber->until_us < SIM_NEVER - slept) fiber->until_us += slept;
+    }
 }
 
 bool sim_holds_shared(unsigned thread);

@@ -56,6 +56,8 @@ void sim_sleep_us(int64_t us);
 void sim_pause(void);
 /* Waits for sim_wake(on, …) with one of these bits, or for the time. True: it was woken. */
 bool sim_wait(const void *on, uint32_t bits, int64_t until_us);
+/* The same; the time is a timer's (CLOCK_BOOTTIME), which runs on while the host is suspended. */
+bool sim_wait_for_timer(const void *on, uint32_t bits, int64_t until_us);
 void sim_wake(const void *on, uint32_t bits, unsigned most);
 bool sim_ended(unsigned thread);
 /* Waits for the end of the thread. False: the time came first. */
