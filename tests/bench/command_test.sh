@@ -202,8 +202,8 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
     for workload in $timed; do positive "$workload has samples" "$(field "$workload" samples)"; done
     positive "the server counts what a grant takes" "$(field crowd commands_per_grant)"
     positive "and what renewals take" "$(field renewal commands_per_second)"
-    positive "the cycle is compared with its floor" "$(field cycle ratio)"
-    positive "the hand-over is compared with a PING" "$(field hand-over ratio)"
+    positive "the cycle is compared with its floor" "$(field cycle floor_median_ns)"
+    positive "the hand-over is compared with a PING" "$(field hand-over floor_median_ns)"
 
     describe "redis-py"
     equal "it is there" "$(peers)" redis-py
