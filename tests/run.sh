@@ -91,9 +91,16 @@ folder=$(mktemp -d "$top/dlock-tests.XXXXXX")
 chmod a+x "$folder" # for servers and tests that run as another user
 servers=()
 
+# Where the kernel shares the processors between sessions (autogroup), all tests together have as much as one connection
+# of PostgreSQL, which begins a session, and a session beside them as much as both: threads then wait for a processor for
+# up to half a second. As root this is switched off meanwhile, for the whole machine.
+autogroup=/proc/sys/kernel/sched_autogroup_enabled shared=
+if [ -w "$autogroup" ] && [ "$(cat "$autogroup")" = 1 ] && echo 0 2>/dev/null >"$autogroup"; then shared=1; fi
+
 stop_servers() {
     local status=$? server
     trap - EXIT
+    if [ -n "$shared" ]; then echo 1 >"$autogroup"; fi
     trap '' INT TERM HUP
     wait # for servers that are still starting
     for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
