@@ -22,16 +22,11 @@ struct start {
     int orders, reports;
 };
 
-struct losses {
-    atomic_int n;
-    _Atomic int64_t first_us;
-};
-
 static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct losses *losses = arg;
+    atomic_int *losses = arg;
     (void)lock;
     if (!err || err->code != DLOCK_ELOST) FAIL("on_lost without DLOCK_ELOST");
-    if (atomic_fetch_add(&losses->n, 1) == 0) atomic_store(&losses->first_us, now_us());
+    atomic_fetch_add(losses, 1);
 }
 
 static bool read_all(int fd, void *data, size_t size) {
@@ -101,7 +96,7 @@ static void act(void *arg) {
     const struct start *start = arg;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     if (start->options) options = *start->options;
-    struct losses losses = {0};
+    atomic_int losses = 0;
     options.on_lost = count_loss;
     options.on_lost_arg = &losses;
     dlock_client *client = open_client();
@@ -116,8 +111,7 @@ static void act(void *arg) {
         report.held = dlock_held(lock);
         report.remaining_ms = dlock_remaining_ms(lock);
         report.fence = dlock_fence(lock);
-        report.lost = atomic_load(&losses.n);
-        report.lost_at_us = atomic_load(&losses.first_us);
+        report.lost = atomic_load(&losses);
         if (report.code != 0) snprintf(report.message, sizeof report.message, "%.150s", err.message);
         write_all(start->reports, &report, sizeof report);
     }

@@ -29,7 +29,6 @@ struct actor_report {
     int64_t at_us;        /* when the call returned */
     int64_t last_held_us; /* WATCH: the last time at which the lock was certainly held */
     int lost;             /* calls of on_lost so far */
-    int64_t lost_at_us;   /* when the first of them came */
 };
 
 struct actor {
