@@ -72,6 +72,14 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
 /* Chooses the node's own hash tag and the prefix of its channels. */
 void cluster_settle_node(struct cluster *cluster, struct cluster_node *node);
 
+/* Begins a round of a call, the first is 0, after a pause if those before led nowhere. Returns false if the call is to
+ * end instead: its time is over, or for half a second a slot has been on its way to another node (`tries`), or nodes
+ * have sent the call from one to the other. */
+bool cluster_begin_round(int round, bool tries, int64_t begun_us, int64_t deadline_us);
+
+/* The end of the sentence that says why a slot's call was ended so. */
+const char *cluster_nowhere(bool tries);
+
 /* ---- nodes.c: connections to them -------------------------------------------------------------------------------- */
 
 /* Connects to the node unless it is connected. Errors are those of the backend's connect. */

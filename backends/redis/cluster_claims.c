@@ -9,9 +9,6 @@
 #define PART 256
 /* The result of a claim that has none yet. */
 #define PENDING INT_MAX
-/* For how long a call waits for slots that are being moved, and the pause between two attempts. */
-#define PATIENCE_US 500000
-#define PAUSE_MS 10
 
 struct part {
     struct cluster *cluster;
@@ -145,8 +142,7 @@ static void give_up(struct part *part) {
         if (part->claims[i]->result != PENDING) continue;
         if (!why.code)
             dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s", part->slots[i],
-                       part->claims[i]->name,
-                       part->tries ? "is on its way to another node" : "cannot be located: the nodes keep redirecting");
+                       part->claims[i]->name, cluster_nowhere(part->tries));
         part->claims[i]->result = why.code;
         explain(part, &why);
     }
@@ -162,8 +158,7 @@ static int run_part(struct part *part) {
         part->claims[i]->result = PENDING;
     }
     for (int round = 0; (pending = route_all(part)) > 0; round++) {
-        const int64_t now_us = dlock_now_us();
-        if (now_us >= part->deadline_us || (part->tries && now_us - begun_us > PATIENCE_US)) {
+        if (!cluster_begin_round(round, part->tries, begun_us, part->deadline_us)) {
             give_up(part);
             break;
         }
@@ -173,7 +168,6 @@ static int run_part(struct part *part) {
         if (rc) return rc;
         /* a failure here is reported for the claims by the next round */
         if (cluster->stale) cluster_refresh(cluster, part->deadline_us, NULL);
-        if (part->tries || round > 1) poll(NULL, 0, PAUSE_MS);
     }
     /* The clocks of nodes differ, so server_us is this host's clock (cluster.lua), as of before the nodes worked on the
      * claims. */

@@ -4,10 +4,6 @@
 
 #include <stdlib.h>
 
-/* For how long a slot that is being moved is waited for, and the pause between two attempts. */
-#define PATIENCE_US 500000
-#define PAUSE_MS 10
-
 static int left_ms(int64_t deadline_us) {
     const int64_t left = (deadline_us - dlock_now_us()) / 1000;
     return left > 0 ? (int)left : 1;
@@ -60,9 +56,8 @@ static int ask(struct cluster *cluster, struct question *question, int timeout_m
     int rc = cluster_refresh(cluster, deadline_us, err);
     cluster->n_redirects = 0;
     for (int round = 0; rc == 0 && again; round++) {
-        if (dlock_now_us() >= deadline_us || (tries && dlock_now_us() - begun_us > PATIENCE_US))
-            return dlock_fail(err, DLOCK_EUNAVAILABLE, "slot %u of the cluster is on its way to another node", slot);
-        if (tries || round > 2) poll(NULL, 0, PAUSE_MS);
+        if (!cluster_begin_round(round, tries, begun_us, deadline_us))
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "slot %u of the cluster %s", slot, cluster_nowhere(tries));
         rc = ask_once(cluster, question, slot, &again, &tries, deadline_us, err);
         if (again) rc = cluster->stale ? cluster_refresh(cluster, deadline_us, err) : 0;
     }
