@@ -337,6 +337,12 @@ static int check_names(const struct all *all, struct dlock_error *err) {
 
 /* ---- the API ---- */
 
+/* True if a call with a deadline goes on after this result of a try. DLOCK_ETIMEDOUT: only the time of the try is over,
+ * in which the server has not answered again. */
+static bool goes_on(const struct all *all, int result) {
+    return !all->try_only && (dlock__asks_again(result) || result == DLOCK_ETIMEDOUT);
+}
+
 /* Tries everything from `from` on, and waits for the first that is busy, with nothing held behind it. Stores in *from
  * where to go on. */
 static int advance(struct all *all, size_t *from, struct dlock_error *err) {
@@ -351,7 +357,7 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     if (busy == all->n) return 0;
     for (size_t i = busy; i < all->n; i++) {
         struct item *item = &all->items[i];
-        if (item->held || (!all->try_only && dlock__asks_again(item->result))) continue;
+        if (item->held || goes_on(all, item->result)) continue;
         if (err) *err = item->err;
         return item->result;
     }
@@ -363,7 +369,7 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     if (dlock__now_us() < all->deadline_us) {
         *from = busy + 1;
         int rc = wait_for(all, busy, first < busy ? patience_end(all, item->client) : all->deadline_us);
-        bool again = first < busy && (rc == DLOCK_ETIMEDOUT || dlock__asks_again(rc));
+        bool again = first < busy && goes_on(all, rc);
         if (again && dlock__now_us() < all->deadline_us) {
             release_from(all, first, NULL);
             stay_away(all, item->client);

@@ -212,6 +212,30 @@ static void busy_permits_are_not_away(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
+/* A try has a time of its own: that it was not answered in it ends no call that has more. */
+static void a_silence_ends_no_wait_for_several_permits(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new_with(client_new("fakefull:?timeout=100ms"), "n", &of_five);
+    struct actor *actor = actor_new();
+    for (int i = 0; i < 3; i++) fake_other_acquire_as("n", DLOCK_PERMIT, 5, 600000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100000);
+    for (int silent_ms = 100; silent_ms < 600; silent_ms += 10) {
+        struct all all = several(lock, 3, silent_ms + 400);
+        begin_call(actor, acquire_all, &all);
+        for (int ms = 0; !over(actor); ms += 10) {
+            fake_advance_ms(10);
+            if (ms < silent_ms || ms > silent_ms + 300)
+                fake_slow_go();
+            else if (over(actor))
+                fail_msg("silent from %d ms on: ended after %d: %s", silent_ms, ms, all.err.message);
+        }
+        assert_int_not_equal(result(actor), 0);
+    }
+    fake_faults_clear();
+    fake_slow_go();
+    fake_advance_ms(2 * LEASE_MS);
+}
+
 /* Five threads of three processes, each with two or three of five, and one that takes single ones. */
 static void several_permits_for_several_callers(void **state) {
     (void)state;
@@ -498,6 +522,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(several_permits_are_waited_for),
         LOCK_TEST(the_deadline_of_several_permits_is_kept),
         LOCK_TEST(busy_permits_are_not_away),
+        LOCK_TEST(a_silence_ends_no_wait_for_several_permits),
         LOCK_TEST(several_permits_for_several_callers),
         LOCK_TEST(those_who_lack_each_others_permits_get_all),
         LOCK_TEST(a_cancel_ends_the_wait_for_several_permits),
