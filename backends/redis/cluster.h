@@ -72,14 +72,6 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
 /* Chooses the node's own hash tag and the prefix of its channels. */
 void cluster_settle_node(struct cluster *cluster, struct cluster_node *node);
 
-/* Begins a round of a call, the first is 0, after a pause if those before led nowhere. Returns false if the call is to
- * end instead: its time is over, or for half a second a slot has been on its way to another node (`tries`), or nodes
- * have sent the call from one to the other. */
-bool cluster_begin_round(int round, bool tries, int64_t begun_us, int64_t deadline_us);
-
-/* The end of the sentence that says why a slot's call was ended so. */
-const char *cluster_nowhere(bool tries);
-
 /* ---- nodes.c: connections to them -------------------------------------------------------------------------------- */
 
 /* Connects to the node unless it is connected. Errors are those of the backend's connect. */
@@ -90,6 +82,17 @@ void cluster_drop(struct cluster_node *node);
 
 /* Reads the map again if that is due, from the first node that answers. Returns 0 or EUNAVAILABLE, among others. */
 int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_error *err);
+
+/* Returns the time until then, at least 1. */
+int cluster_left_ms(int64_t deadline_us);
+
+/* Returns whether a call may have another round after `fruitless` ones that answered nothing, before which it pauses.
+ * False: its deadline has passed; or half a second has, in which a slot was on its way to another node (`tries`), or
+ * nodes have sent the call from one to the other 16 times. */
+bool cluster_begin_round(int fruitless, bool tries, int64_t begun_us, int64_t deadline_us);
+
+/* Why cluster_begin_round() returned false: the end of a sentence about the slot. */
+const char *cluster_nowhere(int fruitless, bool tries);
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 

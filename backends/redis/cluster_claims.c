@@ -40,11 +40,6 @@ static void end_all(struct part *part, const struct cluster_node *node, bool ask
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-static int left_ms(int64_t deadline_us) {
-    const int64_t left = (deadline_us - dlock_now_us()) / 1000;
-    return left > 0 ? (int)left : 1;
-}
-
 /* Calls a node for its claims. A node without slots is skipped: it has no place for the key that says since when it is
  * a master. */
 static int call_node(struct part *part, struct cluster_node *node, bool asks, int64_t deadline_us,
@@ -60,7 +55,7 @@ static int call_node(struct part *part, struct cluster_node *node, bool asks, in
     for (size_t i = 0; i < part->n; i++)
         if (part->nodes[i] == node && part->asks[i] == asks) some[n++] = part->claims[i];
     node->member.asking = asks;
-    rc = part->call(&node->redis, some, n, left_ms(deadline_us), why);
+    rc = part->call(&node->redis, some, n, cluster_left_ms(deadline_us), why);
     node->member.asking = false;
     cluster_learn(part->cluster, node, &part->tries);
     return rc == REDIS_ELSEWHERE ? 0 : rc;
@@ -135,14 +130,14 @@ static int run_round(struct part *part, size_t pending) {
     return 0;
 }
 
-/* Ends the claims that have no result when the time is over. */
-static void give_up(struct part *part) {
+/* Ends the claims that have no result after the last round. */
+static void give_up(struct part *part, int fruitless) {
     for (size_t i = 0; i < part->n; i++) {
         struct dlock_error why = part->lost;
         if (part->claims[i]->result != PENDING) continue;
         if (!why.code)
             dlock_fail(&why, DLOCK_EUNAVAILABLE, "slot %u of the cluster, of lock \"%s\", %s", part->slots[i],
-                       part->claims[i]->name, cluster_nowhere(part->tries));
+                       part->claims[i]->name, cluster_nowhere(fruitless, part->tries));
         part->claims[i]->result = why.code;
         explain(part, &why);
     }
@@ -151,15 +146,19 @@ static void give_up(struct part *part) {
 static int run_part(struct part *part) {
     struct cluster *cluster = part->cluster;
     const int64_t begun_us = dlock_now_us();
-    size_t pending;
+    size_t pending = part->n + 1, before;
+    int fruitless = 0;
     cluster->n_redirects = 0;
+    part->tries = false;
+    part->lost.code = 0;
     for (size_t i = 0; i < part->n; i++) {
         part->slots[i] = cluster_slot_of(part->claims[i]->name);
         part->claims[i]->result = PENDING;
     }
-    for (int round = 0; (pending = route_all(part)) > 0; round++) {
-        if (!cluster_begin_round(round, part->tries, begun_us, part->deadline_us)) {
-            give_up(part);
+    while (before = pending, (pending = route_all(part)) > 0) {
+        fruitless = pending < before ? 0 : fruitless + 1;
+        if (!cluster_begin_round(fruitless, part->tries, begun_us, part->deadline_us)) {
+            give_up(part, fruitless);
             break;
         }
         part->tries = false;

@@ -4,11 +4,6 @@
 
 #include <stdlib.h>
 
-static int left_ms(int64_t deadline_us) {
-    const int64_t left = (deadline_us - dlock_now_us()) / 1000;
-    return left > 0 ? (int)left : 1;
-}
-
 /* ---- one lock ---------------------------------------------------------------------------------------------------- */
 
 struct question {
@@ -41,7 +36,7 @@ static int ask_once(struct cluster *cluster, struct question *question, unsigned
         return 0;
     }
     node->member.asking = asks;
-    rc = question->ask(question, &node->redis, left_ms(deadline_us), err);
+    rc = question->ask(question, &node->redis, cluster_left_ms(deadline_us), err);
     node->member.asking = false;
     *again = node->member.n_moves > 0;
     cluster_learn(cluster, node, tries);
@@ -50,14 +45,16 @@ static int ask_once(struct cluster *cluster, struct question *question, unsigned
 }
 
 static int ask(struct cluster *cluster, struct question *question, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = dlock_deadline_us(timeout_ms), begun_us = dlock_now_us();
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     const unsigned slot = cluster_slot_of(question->name);
     bool again = true, tries = false;
     int rc = cluster_refresh(cluster, deadline_us, err);
+    const int64_t begun_us = dlock_now_us();
     cluster->n_redirects = 0;
     for (int round = 0; rc == 0 && again; round++) {
         if (!cluster_begin_round(round, tries, begun_us, deadline_us))
-            return dlock_fail(err, DLOCK_EUNAVAILABLE, "slot %u of the cluster %s", slot, cluster_nowhere(tries));
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "slot %u of the cluster %s", slot,
+                              cluster_nowhere(round, tries));
         rc = ask_once(cluster, question, slot, &again, &tries, deadline_us, err);
         if (again) rc = cluster->stale ? cluster_refresh(cluster, deadline_us, err) : 0;
     }
@@ -118,7 +115,7 @@ int cluster_list(void *conn, const char *prefix, char cursor[256], dlock_each ea
     struct cluster_node *node = cluster->nodes[cluster->owner[slot] - 1];
     rc = cluster_reach(cluster, node, deadline_us, err);
     if (rc) return rc;
-    rc = redis_list(&node->redis, prefix, inner, pass_on, &page, left_ms(deadline_us), err);
+    rc = redis_list(&node->redis, prefix, inner, pass_on, &page, cluster_left_ms(deadline_us), err);
     node->member.n_moves = 0; /* of locks that are being moved */
     if (rc < 0) {
         cluster_drop(node);
@@ -203,7 +200,7 @@ static int check_node(struct cluster *cluster, struct cluster_node *node, struct
     if (rc == 0) rc = look_at_quarantine(node, deadline_us, err);
     if (rc == 0 && !finder->ended) {
         finder->where = node->redis.where;
-        rc = redis_check(&node->redis, pass_finding, finder, left_ms(deadline_us), err);
+        rc = redis_check(&node->redis, pass_finding, finder, cluster_left_ms(deadline_us), err);
     }
     if (rc) cluster_drop(node);
     return rc == REDIS_ELSEWHERE ? 0 : rc;

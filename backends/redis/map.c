@@ -1,7 +1,6 @@
 /* The map of the hash slots, as one node reports it (CLUSTER SLOTS), corrected by redirections from others. */
 #include "cluster.h"
 
-#include <poll.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -283,19 +282,4 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
         cluster->redirects[cluster->n_redirects++].asking = move->kind == REDIS_ASK;
     }
     node->member.n_moves = 0;
-}
-
-/* ---- rounds ------------------------------------------------------------------------------------------------------ */
-
-bool cluster_begin_round(int round, bool tries, int64_t begun_us, int64_t deadline_us) {
-    enum { PATIENCE_US = 500000, PAUSE_MS = 10, FOLLOWED = 16 /* by redis-py, too */ };
-    const int64_t now_us = dlock_now_us();
-    if (now_us >= deadline_us) return false;
-    if ((tries || round >= FOLLOWED) && now_us - begun_us > PATIENCE_US) return false;
-    if (tries || round > 2) poll(NULL, 0, PAUSE_MS);
-    return true;
-}
-
-const char *cluster_nowhere(bool tries) {
-    return tries ? "is on its way to another node" : "cannot be located: the nodes keep redirecting";
 }
