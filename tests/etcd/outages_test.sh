@@ -43,6 +43,7 @@ run "$DLOCK" run -w 2s b -- true
 equal "nothing is granted" "$status" 69
 if [ $((SECONDS - begun)) -gt 15 ]; then fail "it took $((SECONDS - begun)) s"; fi
 "$server" again "$work/1"
+"$server" await "$work/1"
 run "$DLOCK" run -w 30s b -- true
 equal "with two again" "$status" 0
 

@@ -1,7 +1,8 @@
 #!/bin/bash
-# etcd.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private etcd on free loopback ports. See tests/run.sh.
-# `again` starts one that was killed, on its port. `cluster FOLDER COUNT` starts a cluster of COUNT members, in
-# FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped and started like a single server.
+# etcd.sh packages | start FOLDER | again FOLDER | await FOLDER | stop FOLDER: a private etcd on free loopback ports. See
+# tests/run.sh. `again` starts one that was killed, on its port; `await` waits until it answers. `cluster FOLDER COUNT` starts
+# a cluster of COUNT members, in FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped and started like a
+# single server.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
@@ -23,6 +24,8 @@ answers() {
     ETCDCTL_API=3 etcdctl --endpoints "http://127.0.0.1:$1" --command-timeout 1s endpoint health >/dev/null 2>&1
 }
 
+await() { await_answer etcd "$(cat "$folder/etcd.port")" 300 || does_not_start etcd; }
+
 case "$1" in
 packages) echo libcurl4-openssl-dev libjansson-dev etcd-server etcd-client ;;
 start)
@@ -31,6 +34,7 @@ start)
     echo "DLOCK_TEST_URI_etcd=etcd://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
 again) launch_again etcd ;;
+await) await ;;
 cluster)
     all=$folder members=$(seq "$3") cluster= heartbeat_ms=100 election_ms=1000 # etcd's defaults
     for member in $members; do
@@ -46,7 +50,7 @@ cluster)
     done
     for member in $members; do
         folder=$all/$member
-        await_answer etcd "$(cat "$folder/etcd.port")" 300 || does_not_start etcd
+        await
         cat "$folder/etcd.port"
     done
     ;;
