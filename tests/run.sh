@@ -89,19 +89,13 @@ top=${TMPDIR:-/tmp}
 if [ -z "${TMPDIR:-}" ] && [ "$selection" != bench ] && roomy /dev/shm 2>/dev/null; then top=/dev/shm; fi
 folder=$(mktemp -d "$top/dlock-tests.XXXXXX")
 chmod a+x "$folder" # for servers and tests that run as another user
-servers=()
-
-# Where the kernel shares the processors between sessions (autogroup), all tests together have as much as one connection
-# of PostgreSQL, which begins a session, and a session beside them as much as both: threads then wait for a processor for
-# up to half a second. As root this is switched off meanwhile, for the whole machine.
-autogroup=/proc/sys/kernel/sched_autogroup_enabled shared=
-if [ -w "$autogroup" ] && [ "$(cat "$autogroup")" = 1 ] && echo 0 2>/dev/null >"$autogroup"; then shared=1; fi
+servers=() shared=
 
 stop_servers() {
     local status=$? server
     trap - EXIT
-    if [ -n "$shared" ]; then echo 1 >"$autogroup"; fi
     trap '' INT TERM HUP
+    if [ -n "$shared" ]; then echo 1 >"$autogroup" || true; fi
     wait # for servers that are still starting
     for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
     wait
@@ -125,6 +119,12 @@ trap stop_servers EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
+
+# Where the kernel shares the processors between sessions (autogroup), all tests together have as much as one connection
+# of PostgreSQL, which begins a session, and a session beside them as much as both: threads then wait for a processor for
+# up to half a second. As root this is switched off meanwhile, for the whole machine.
+autogroup=/proc/sys/kernel/sched_autogroup_enabled
+if [ -w "$autogroup" ] && [ "$(cat "$autogroup")" = 1 ] && echo 0 2>/dev/null >"$autogroup"; then shared=1; fi
 
 # Use Debian's Python, which has the modules that the tests need and starts quickly: the shims of version managers take
 # a fifth of a second of processor time, some 900 times.
