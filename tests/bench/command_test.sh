@@ -20,6 +20,11 @@ positive() { # WHAT NUMBER
     0 | 0.0 | -* | null | "") fail "$1" "got:      $2" "expected more than 0" ;;
     esac
 }
+# A ratio to a floor that got no processor is 0.0.
+compared() { # WHAT WORKLOAD
+    positive "$1" "$(field "$2" floor_median_ns)"
+    case "$(field "$2" ratio)" in "" | null | -*) fail "$1" "got no ratio" ;; esac
+}
 
 timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd command"
 workloads="$timed renewal"
@@ -88,8 +93,7 @@ equal "the floors that came with it" "$status $(grep -c '"floor_median_ns": [1-9
 describe "floors"
 run_json --floors "$DLOCK_TEST_FLOORS" --workload cycle --workload re-entry "$DLOCK_URI"
 equal "status" "$status" 0
-positive "the cycle has a floor" "$(field cycle floor_median_ns)"
-positive "and is compared with it" "$(field cycle ratio)"
+compared "the cycle has a floor, and is compared with it" cycle
 equal "re-entry has none" "$(field re-entry ratio)" null
 for workload in hand-over-10ms distinct; do
     run_json --time 1s --floors "$DLOCK_TEST_FLOORS" --workload "$workload" "$DLOCK_URI"
@@ -202,8 +206,8 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
     for workload in $timed; do positive "$workload has samples" "$(field "$workload" samples)"; done
     positive "the server counts what a grant takes" "$(field crowd commands_per_grant)"
     positive "and what renewals take" "$(field renewal commands_per_second)"
-    positive "the cycle is compared with its floor" "$(field cycle floor_median_ns)"
-    positive "the hand-over is compared with a PING" "$(field hand-over floor_median_ns)"
+    compared "the cycle is compared with its floor" cycle
+    compared "the hand-over is compared with a PING" hand-over
 
     describe "redis-py"
     equal "it is there" "$(peers)" redis-py
@@ -213,7 +217,7 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
         positive "$workload has grants" "$(field "$workload@redis-py" grants)"
         equal "$workload excludes" "$(field "$workload@redis-py" overlaps)" 0
     done
-    positive "its cycle is compared with the same floor" "$(field cycle@redis-py ratio)"
+    compared "its cycle is compared with the same floor" cycle@redis-py
     equal "the floor" "$(field cycle@redis-py floor_median_ns)" "$(field cycle floor_median_ns)"
     contains "what it is" "$(field cycle@redis-py peer)" "redis.lock.Lock of redis-py "
     equal "it has no threads" "$(field distinct@redis-py samples)" ""

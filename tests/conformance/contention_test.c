@@ -298,8 +298,8 @@ static int ascending(const void *a, const void *b) {
     return (*left > *right) - (*left < *right);
 }
 
-/* Returns how often `lock` is granted to others between asking and getting it: the median of `turns`, at most
- * MOST_TURNS, since a process that waits for a processor does not ask yet. */
+/* Returns how often `lock` is granted to others between asking and getting it. The median of `turns`, at most MOST_TURNS,
+ * because a process that waits for a processor has not asked yet. */
 static int64_t usual_wait_in_grants(dlock_lock *lock, int turns, int number) {
     int64_t waits[MOST_TURNS];
     for (int i = 0; i < turns; i++) {
@@ -316,8 +316,8 @@ static int64_t usual_wait_in_grants(dlock_lock *lock, int turns, int number) {
     return waits[turns / 2];
 }
 
-/* A process whose threads hand over among themselves: another process gets its turn within `bound` of their grants
- * where there is a queue, and soon in any case. */
+/* A process whose threads hand over among themselves: another process mostly gets its turn within `bound` of their
+ * grants where there is a queue, and soon in any case. */
 static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t bound) {
     struct dlock_options options = options_with(lease_ms, 0);
     struct crew crew = {{2, NULL, &options, 1, hold_ms}, 4};

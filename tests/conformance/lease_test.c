@@ -8,7 +8,7 @@ static const struct dlock_options fixed = {
 static const struct dlock_options renewed = {
     sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, RENEWED_LEASE_MS, NULL, NULL};
 
-/* The state of a lock whose on_lost is called for the `times`-th time, in a thread of its own. */
+/* Waits until on_lost, which has a thread of its own, has been called `times` times. Returns the actor's state. */
 static struct actor_report lost_times(struct actor *actor, int times) {
     struct actor_report report = ACTOR_DO(0, actor, ACTOR_LOOK, 0);
     for (int64_t until = now_ms() + PATIENCE_MS; report.lost < times && now_ms() < until; sleep_ms(10))
@@ -30,6 +30,7 @@ void case_fixed_lease_ends(void) {
     dlock_lock *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
     EXPECT(lost_times(&holder, 1).lost == 1);
+    sleep_ms(200);
     EXPECT(ACTOR_DO(DLOCK_ELOST, &holder, ACTOR_RELEASE, 0).lost == 1);
     ACTOR_DO(DLOCK_EOWNER, &holder, ACTOR_RELEASE, 0);
     EXPECT(dlock_held(lock));
@@ -55,6 +56,8 @@ void case_fixed_lease_ends_before_next_grant(void) {
         EXPECT(lost_times(&holder, round).lost == round);
         ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
     }
+    sleep_ms(200);
+    EXPECT(ACTOR_DO(0, &holder, ACTOR_LOOK, 0).lost == 3);
     actor_end(&holder);
     actor_end(&waiter);
 }

@@ -1,8 +1,8 @@
 #!/bin/bash
-# etcd.sh packages | start FOLDER | again FOLDER | await FOLDER | stop FOLDER: a private etcd on free loopback ports. See
-# tests/run.sh. `again` starts one that was killed, on its port; `await` waits until it answers. `cluster FOLDER COUNT` starts
-# a cluster of COUNT members, in FOLDER/1, FOLDER/2, …, and prints their ports; each member can be stopped and started like a
-# single server.
+# etcd.sh packages | start FOLDER | again FOLDER | await FOLDER | stop FOLDER: a private etcd on free loopback ports.
+# See tests/run.sh. `again` starts one that was killed, on its port; `await` waits until it answers. `cluster FOLDER
+# COUNT` starts a cluster of COUNT members, in FOLDER/1, FOLDER/2, …, and prints their ports; each member can be
+# stopped and started like a single server.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
