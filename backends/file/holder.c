@@ -190,15 +190,17 @@ static int show_foreign(const struct view *view, const struct file_lock *lock) {
 struct seated {
     size_t n, room;
     struct sitter {
-        long pid;        /* in the client's PID namespace */
+        long pid;        /* in the client's PID namespace; 0: unknown */
         char client[32]; /* the part of its tokens before the dot */
+        bool listed;     /* the list has a lock of its process */
     } * list;
 };
 
+/* Seats without a token count as clients of their own: it has not been written yet, or that failed. */
 static void remember(struct seated *seated, const char *token) {
     struct sitter fresh = {.pid = pid_of(token)};
     snprintf(fresh.client, sizeof fresh.client, "%.*s", (int)strcspn(token, "."), token);
-    for (size_t i = 0; i < seated->n; i++)
+    for (size_t i = 0; *token && i < seated->n; i++)
         if (seated->list[i].pid == fresh.pid && strcmp(seated->list[i].client, fresh.client) == 0) return;
     if (seated->n == seated->room) {
         size_t room = seated->room ? 2 * seated->room : 16;
@@ -223,38 +225,51 @@ static int show_seats(const struct view *view, int64_t range, struct seated *sea
     return rc;
 }
 
-static bool has_seat(const struct seated *seated, pid_t pid) {
-    for (size_t i = 0; i < seated->n; i++)
-        if (seated->list[i].pid == (long)pid) return true;
-    return false;
+/* Returns the pid that a process has in its own PID namespace; `pid` if that cannot be read. */
+static long own_pid(pid_t pid) {
+    char path[32], *line = NULL;
+    size_t size = 0;
+    long own = pid;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+    FILE *file = fopen(path, "re");
+    while (file && getline(&line, &size, file) > 0) {
+        const char *last = strncmp(line, "NSpid:", 6) == 0 ? strrchr(line, '\t') : NULL; /* "NSpid:\t4242\t1" */
+        if (last) own = strtol(last, NULL, 10);
+    }
+    free(line);
+    if (file) fclose(file);
+    return own;
 }
 
-static bool is_listed(const struct view *view, long pid) {
-    const struct file_lock *lock = NULL;
-    while ((lock = next_lock(view->locks, &view->st, lock)) != NULL)
-        if ((long)lock->pid == pid) return true;
-    return false;
+/* Notes that the clients with this pid are listed. False if there are none. */
+static bool mark(struct seated *seated, long pid) {
+    bool any = false;
+    for (size_t i = 0; i < seated->n; i++)
+        if (seated->list[i].pid == pid) any = seated->list[i].listed = true;
+    return any;
 }
 
 /* Returns the next listed shared lock, after `lock`, of a process without a seat, or NULL. */
-static const struct file_lock *next_foreign(const struct view *view, const struct seated *seated,
+static const struct file_lock *next_foreign(const struct view *view, struct seated *seated,
                                             const struct file_lock *lock) {
     do lock = next_lock(view->locks, &view->st, lock);
-    while (lock && (!lock->shared || has_seat(seated, lock->pid)));
+    while (lock && (!lock->shared || mark(seated, lock->pid) || mark(seated, own_pid(lock->pid))));
     return lock;
 }
 
-/* Shows users of flock(1) that share the lock with dlock's readers or permits: the listed processes without a seat. The
- * list has other pids for clients in other PID namespaces, so as many of those processes are not shown as there are
- * clients whose pid is not listed. */
-static int show_sharing(const struct view *view, const struct seated *seated) {
+/* Shows users of flock(1) that share the lock with dlock's readers or permits: the listed processes without a seat. As
+ * many of them are not shown as there are clients whose process is not found in the list: it may be any of them, since
+ * the seat has no token yet, or since this user may not see the pid that a process has in its container. (A user of
+ * flock(1) is then missing if that client is not listed at all, being outside of this container. One too many is shown
+ * if the token is still that of a client that has another seat.) */
+static int show_sharing(const struct view *view, struct seated *seated) {
     const struct file_lock *lock = NULL;
-    size_t foreign = 0, elsewhere = 0;
+    size_t foreign = 0, unknown = 0;
     int rc = 0;
     while ((lock = next_foreign(view, seated, lock)) != NULL) foreign++;
     for (size_t i = 0; i < seated->n; i++)
-        if (!is_listed(view, seated->list[i].pid)) elsewhere++;
-    for (; rc == 0 && foreign > elsewhere && (lock = next_foreign(view, seated, lock)) != NULL; foreign--)
+        if (!seated->list[i].listed) unknown++;
+    for (; rc == 0 && foreign > unknown && (lock = next_foreign(view, seated, lock)) != NULL; foreign--)
         rc = show_foreign(view, lock);
     return rc;
 }

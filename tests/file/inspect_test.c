@@ -131,8 +131,9 @@ ssize_t __wrap_readlink(const char *path, char *out, size_t size);
 FILE *__real_fopen(const char *path, const char *mode);
 FILE *__wrap_fopen(const char *path, const char *mode);
 
-static int misses; /* how many readings of /proc/locks show nothing */
-static bool twice; /* readings of it show each lock twice */
+static int misses;     /* how many readings of /proc/locks show nothing */
+static bool twice;     /* readings of it show each lock twice */
+static int pid_inside; /* not 0: this process is in a container, and has this pid there */
 
 ssize_t __wrap_readlink(const char *path, char *out, size_t size) {
     static const char other[] = "pid:[4026532999]";
@@ -152,10 +153,19 @@ static FILE *locks_twice(void) {
     return fmemopen(text, 2 * n, "r");
 }
 
+static FILE *status_inside(void) {
+    static char text[64];
+    snprintf(text, sizeof text, "Pid:\t%d\nNSpid:\t%d\t%d\n", (int)getpid(), (int)getpid(), pid_inside);
+    return fmemopen(text, strlen(text), "r");
+}
+
 FILE *__wrap_fopen(const char *path, const char *mode) {
     bool locks = strcmp(path, "/proc/locks") == 0, missed = locks && misses > 0;
     if (missed) misses--;
     if (locks && twice) return locks_twice();
+    char status[64];
+    snprintf(status, sizeof status, "/proc/%d/status", (int)getpid());
+    if (pid_inside && strcmp(path, status) == 0) return status_inside();
     return __real_fopen((locks && in_a_container) || missed ? "/dev/null" : path, mode);
 }
 
@@ -191,6 +201,46 @@ static void a_reading_may_show_a_lock_twice(void **state) {
     kill_command(pid);
 }
 
+/* They are one process, beside which a user of flock(1) is seen. */
+static void two_clients_of_a_process_in_a_container(void **state) {
+    struct world *world = *state;
+    const char *const reads[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
+    struct dlock_claim one = reader_of("job"), two = reader_of("job");
+    char expected[64];
+    one.token = "a123456789abcdef01234567.1@container:1";
+    two.token = "b123456789abcdef01234567.1@container:1";
+    assert_int_equal(acquire(world->conn, &one), 0);
+    assert_int_equal(acquire(world->conn, &two), 0);
+    pid_t pid = command_start(reads);
+    snprintf(expected, sizeof expected, "flock:%ld", (long)pid);
+    pid_inside = 1;
+    struct seen seen = inspect(world->conn, "job");
+    pid_inside = 0;
+    assert_int_equal(seen.n, 3);
+    assert_string_equal(seen.holders[2].token, expected);
+    kill_command(pid);
+    assert_int_equal(inspect(world->conn, "job").n, 2);
+}
+
+/* Readers whose tokens are not written yet are not taken for users of flock(1). */
+static void seats_without_tokens(void **state) {
+    struct world *world = *state;
+    const char *path = path_of(world, "job"), *end;
+    struct dlock_claim claim = reader_of("job");
+    char text[1024];
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    pid_t pid = holder_start_as(world, reader_of("job"), NULL);
+    file_get(path, text, sizeof text);
+    end = strstr(text, "name  job\n");
+    assert_non_null(end);
+    assert_int_equal(truncate(path, end + strlen("name  job\n") - text), 0);
+    struct seen seen = inspect(world->conn, "job");
+    assert_int_equal(seen.n, 2);
+    assert_string_equal(seen.holders[0].token, "");
+    assert_string_equal(seen.holders[1].token, "");
+    kill_child(pid);
+}
+
 /* Where /proc/locks says nothing about processes outside. */
 static int in_pid_namespace(const struct world *world, void *arg) {
     (void)arg;
@@ -224,6 +274,8 @@ int inspect_tests(void) {
         WORLD_TEST(from_a_container),
         WORLD_TEST(a_reading_may_miss_a_lock),
         WORLD_TEST(a_reading_may_show_a_lock_twice),
+        WORLD_TEST(two_clients_of_a_process_in_a_container),
+        WORLD_TEST(seats_without_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
