@@ -35,7 +35,6 @@ int world_begin(void **state) {
 
 int world_end(void **state) {
     struct world *world = *state;
-    kill_commands();
     conn_close(world->conn);
     place_remove(world->dir);
     free(world);

@@ -25,7 +25,10 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
     return remove(path);
 }
 
+static void kill_commands(void);
+
 void place_remove(const char *dir) {
+    kill_commands();
     nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
@@ -76,7 +79,7 @@ void kill_command(pid_t pid) {
     child_end(pid);
 }
 
-void kill_commands(void) {
+static void kill_commands(void) {
     for (size_t i = 0; i < COMMANDS; i++)
         if (commands[i]) kill_command(commands[i]);
 }

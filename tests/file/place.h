@@ -14,7 +14,7 @@
 /* ---- the directory ---- */
 
 void place_make(char *dir, size_t size);
-void place_remove(const char *dir);
+void place_remove(const char *dir); /* kills the commands that a failed test has left, too */
 
 /* dir/file: a static buffer, good until the third next call. */
 const char *path_in(const char *dir, const char *file);
@@ -30,7 +30,6 @@ void kill_child(pid_t pid);
 int command(const char *const argv[]);         /* runs it: its exit status */
 pid_t command_start(const char *const argv[]); /* starts it, and returns when it has written something */
 void kill_command(pid_t pid);                  /* with its children */
-void kill_commands(void);                      /* those that a failed test has left */
 
 /* ---- measures ---- */
 
