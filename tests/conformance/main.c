@@ -43,6 +43,7 @@ static struct job {
     int runs;
 } jobs[MAX_JOBS];
 static int n_jobs = 1, runs_again;
+static struct tried_process tried;
 
 static void end_early(int signal_number) {
     for (int i = 0; i < n_jobs; i++)
@@ -139,14 +140,16 @@ static void finish(struct job *job, int status, int count[2]) {
     fflush(stdout);
 }
 
-static void note_standstill(int64_t late_ms) {
-    for (struct job *job = jobs; job < jobs + n_jobs; job++)
-        if (late_ms > job->stood_ms) job->stood_ms = late_ms;
+/* Of a delay from `now` back, a case is charged with what is not older than itself. */
+static void note_standstill(int64_t late_ms, int64_t now) {
+    for (struct job *job = jobs; job < jobs + n_jobs; job++) {
+        int64_t part_ms = now - job->begun_ms < late_ms ? now - job->begun_ms : late_ms;
+        if (part_ms > job->stood_ms) job->stood_ms = part_ms;
+    }
 }
 
 /* Waits until a case ends or its time is over; NULL if none is running. SIGCHLD is blocked. */
 static struct job *await_one(int *status) {
-    static struct tried_process tried;
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -162,8 +165,9 @@ static struct job *await_one(int *status) {
         if (!any) return NULL;
         struct timespec tick = {0, TICK_MS * 1000000};
         sigtimedwait(&child, NULL, &tick);
-        note_standstill(now_ms() - now - TICK_MS);
-        note_standstill(try_a_process(&tried, now_ms()));
+        int64_t awake = now_ms();
+        note_standstill(awake - now - TICK_MS, awake);
+        note_standstill(try_a_process(&tried, awake), awake);
     }
 }
 
@@ -228,5 +232,7 @@ int main(int argc, char **argv) {
     suite.case_name = "start";
     snprintf(suite.backend, sizeof suite.backend, "%s", "conformance");
     probe();
-    return run_suite(left > 1 ? argv[optind + 1] : NULL);
+    int status = run_suite(left > 1 ? argv[optind + 1] : NULL);
+    end_trying(&tried);
+    return status;
 }
