@@ -39,11 +39,10 @@ static struct job {
     volatile pid_t pid; /* and process group; 0: idle */
     const struct test_case *test;
     int64_t begun_ms;
-    int64_t stood_ms; /* the longest delay of this process, or of the start of another one, meanwhile */
+    int64_t stood_ms; /* the longest delay of this process meanwhile */
     int runs;
 } jobs[MAX_JOBS];
 static int n_jobs = 1, runs_again;
-static struct tried_process tried;
 
 static void end_early(int signal_number) {
     for (int i = 0; i < n_jobs; i++)
@@ -167,7 +166,6 @@ static struct job *await_one(int *status) {
         sigtimedwait(&child, NULL, &tick);
         int64_t awake = now_ms();
         note_standstill(awake - now - TICK_MS, awake);
-        note_standstill(try_a_process(&tried, awake), awake);
     }
 }
 
@@ -232,7 +230,5 @@ int main(int argc, char **argv) {
     suite.case_name = "start";
     snprintf(suite.backend, sizeof suite.backend, "%s", "conformance");
     probe();
-    int status = run_suite(left > 1 ? argv[optind + 1] : NULL);
-    end_trying(&tried);
-    return status;
+    return run_suite(left > 1 ? argv[optind + 1] : NULL);
 }

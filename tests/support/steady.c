@@ -16,7 +16,6 @@
 enum { TICK_MS = 20 };
 
 static volatile pid_t running; /* and process group */
-static struct tried_process tried;
 
 static void end_early(int signal_number) {
     if (running > 0) kill(-running, SIGKILL);
@@ -32,8 +31,7 @@ static void run_in_child(char **argv, const sigset_t *mask) {
     _exit(127);
 }
 
-/* Waits until the child ends, and returns its status. Stores the longest delay of this process, or of the start of
- * another one, since begun_ms. */
+/* Waits until the child ends, and returns its status. Stores the longest delay of this process since begun_ms. */
 static int await(pid_t pid, const sigset_t *child, int64_t begun_ms, int64_t *stood_ms) {
     const struct timespec tick = {0, TICK_MS * 1000000};
     int64_t last_ms = begun_ms;
@@ -42,10 +40,7 @@ static int await(pid_t pid, const sigset_t *child, int64_t begun_ms, int64_t *st
     for (;;) {
         bool ended = waitpid(pid, &status, WNOHANG) == pid;
         int64_t at_ms = now_ms(), late_ms = at_ms - last_ms - TICK_MS;
-        int64_t starting_ms = try_a_process(&tried, at_ms);
-        if (starting_ms > at_ms - begun_ms) starting_ms = at_ms - begun_ms; /* begun in the run before */
         if (late_ms > *stood_ms) *stood_ms = late_ms;
-        if (starting_ms > *stood_ms) *stood_ms = starting_ms;
         if (ended) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
         last_ms = at_ms;
         sigtimedwait(child, NULL, &tick);
@@ -72,7 +67,7 @@ int main(int argc, char **argv) {
         kill(-pid, SIGKILL); /* what a test that failed has left */
         running = 0;
         if (status > 128) printf("# killed by signal %d\n", status - 128);
-        if (status == 0 || stood_ms < STOOD_STILL_MS || run == MOST_RUNS) return end_trying(&tried), status;
+        if (status == 0 || stood_ms < STOOD_STILL_MS || run == MOST_RUNS) return status;
         printf("# the machine stood still for %d ms: run again\n", (int)stood_ms);
     }
 }
