@@ -26,7 +26,7 @@ static int begin(void **state) {
 static int end(void **state) {
     struct site *site = *state;
     dlock_close(site->client);
-    place_remove(site->dir);
+    place_leave(site->dir);
     free(site);
     return 0;
 }
@@ -182,7 +182,7 @@ static void deleted_directory(void **state) {
     struct site *site = *state;
     struct dlock_error err;
     dlock_lock *lock = api_lock(site->client, "job", NULL);
-    place_remove(site->dir);
+    place_leave(site->dir);
     if (dlock_acquire(lock, 2000, &err) != 0) fail_msg("%s", err.message);
     assert_int_equal(access(path_in(site->dir, "job"), F_OK), 0);
     assert_int_equal(dlock_release(lock, NULL), 0);

@@ -188,7 +188,7 @@ static void home_from_passwd(void **state) {
     snprintf(home, sizeof home, "%s", path_of(world, "entered"));
     for (size_t i = 0; i < 3; i++) {
         assert_int_equal(child_end(child_start(without_home, world, (void *)(uintptr_t)variables[i])), 0);
-        place_remove(home);
+        place_leave(home);
     }
 }
 

@@ -36,7 +36,7 @@ int world_begin(void **state) {
 int world_end(void **state) {
     struct world *world = *state;
     conn_close(world->conn);
-    place_remove(world->dir);
+    place_leave(world->dir);
     free(world);
     return 0;
 }

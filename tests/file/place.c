@@ -27,7 +27,7 @@ static int remove_one(const char *path, const struct stat *st, int type, struct 
 
 static void kill_commands(void);
 
-void place_remove(const char *dir) {
+void place_leave(const char *dir) {
     kill_commands();
     nftw(dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }

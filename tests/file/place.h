@@ -14,7 +14,7 @@
 /* ---- the directory ---- */
 
 void place_make(char *dir, size_t size);
-void place_remove(const char *dir); /* kills the commands that a failed test has left, too */
+void place_leave(const char *dir); /* kills the commands that still run, as after a failed test, and removes dir */
 
 /* dir/file: a static buffer, good until the third next call. */
 const char *path_in(const char *dir, const char *file);
