@@ -233,8 +233,10 @@ static long own_pid(pid_t pid) {
     snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
     FILE *file = fopen(path, "re");
     while (file && getline(&line, &size, file) > 0) {
-        const char *last = strncmp(line, "NSpid:", 6) == 0 ? strrchr(line, '\t') : NULL; /* "NSpid:\t4242\t1" */
+        if (strncmp(line, "NSpid:", 6) != 0) continue;
+        const char *last = strrchr(line, '\t'); /* "NSpid:\t4242\t1" */
         if (last) own = strtol(last, NULL, 10);
+        break;
     }
     free(line);
     if (file) fclose(file);
