@@ -21,9 +21,8 @@ static void check_member(struct quorum_member *member, struct relay *relay, int 
     memset(member->check_conn, 0, backend->conn_size);
     atomic_store(&member->checking, true);
     int rc = member->server.connect(&member->server, member->check_conn, timeout_ms, &why);
-    const int64_t left_ms = (deadline_us - dlock_now_us()) / 1000;
     if (rc == 0 && backend->check)
-        rc = backend->check(member->check_conn, pass_on, relay, left_ms > 0 ? (int)left_ms : 1, &why);
+        rc = backend->check(member->check_conn, pass_on, relay, dlock_left_ms(deadline_us), &why);
     backend->disconnect(member->check_conn);
     atomic_store(&member->checking, false);
     if (rc != 0)
@@ -58,9 +57,9 @@ int quorum_check(void *memory, dlock_each_finding each, void *arg, int timeout_m
     (void)err;
     check_quorum(quorum, &relay.report);
     for (size_t i = 0; i < quorum->n && !relay.report.ended; i++) {
-        const int64_t left_ms = (deadline_us - dlock_now_us()) / 1000 / (int64_t)(quorum->n - i);
+        const int share_ms = dlock_left_ms(deadline_us) / (int)(quorum->n - i);
         relay.where = quorum->members[i].server.where;
-        check_member(&quorum->members[i], &relay, left_ms > 0 ? (int)left_ms : 1);
+        check_member(&quorum->members[i], &relay, share_ms > 0 ? share_ms : 1);
     }
     return 0;
 }

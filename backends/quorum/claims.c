@@ -83,12 +83,12 @@ static int release(void *memory, struct dlock_claim *const *claims, size_t n, in
 /* The guardian of a dead process knows one try, and the process may already have been in the next one. */
 static void release_next_try(void *memory, struct dlock_claim *claim, int64_t deadline_us) {
     const int result = claim->result;
-    const int64_t left_ms = (deadline_us - dlock_now_us()) / 1000;
+    const int left_ms = dlock_left_ms(deadline_us);
     const uint64_t place = claim->state[QUORUM_PLACE];
     claim->state[QUORUM_PLACE] = 0;
     if (claim->state[QUORUM_TRIES] == 0) claim->state[QUORUM_TRIES] = 1; /* its first try has this token, too */
     claim->state[QUORUM_TRIES]++;
-    if (release(memory, &claim, 1, left_ms > 0 ? (int)left_ms : 1, NULL) != 0) claim->result = DLOCK_EUNAVAILABLE;
+    if (release(memory, &claim, 1, left_ms, NULL) != 0) claim->result = DLOCK_EUNAVAILABLE;
     claim->state[QUORUM_TRIES]--;
     claim->state[QUORUM_PLACE] = place;
     if (claim->result == DLOCK_ELOST) claim->result = result;

@@ -183,9 +183,7 @@ static int connect_ear(struct quorum_member *member) {
     member->ear_fd = -1;
     atomic_store(&member->ear_live, true);
     int rc = member->server.connect(&member->server, member->ear, LISTEN_MS, &err);
-    const int64_t left_ms = (deadline_us - dlock_now_us()) / 1000;
-    if (rc == 0)
-        rc = member->server.backend->listen(member->ear, &member->ear_fd, left_ms > 0 ? (int)left_ms : 1, &err);
+    if (rc == 0) rc = member->server.backend->listen(member->ear, &member->ear_fd, dlock_left_ms(deadline_us), &err);
     return rc == 0 && member->ear_fd < 0 ? DLOCK_EPROTO : rc;
 }
 

@@ -83,9 +83,6 @@ void cluster_drop(struct cluster_node *node);
 /* Reads the map again if that is due, from the first node that answers. Returns 0 or EUNAVAILABLE, among others. */
 int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_error *err);
 
-/* Returns the time until then, at least 1. */
-int cluster_left_ms(int64_t deadline_us);
-
 /* Returns whether a call may have another round after `fruitless` ones that answered nothing, before which it pauses.
  * False: its deadline has passed; or half a second has, in which a slot was on its way to another node (`tries`), or
  * nodes have sent the call from one to the other 16 times. */

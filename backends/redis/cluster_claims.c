@@ -55,7 +55,7 @@ static int call_node(struct part *part, struct cluster_node *node, bool asks, in
     for (size_t i = 0; i < part->n; i++)
         if (part->nodes[i] == node && part->asks[i] == asks) some[n++] = part->claims[i];
     node->member.asking = asks;
-    rc = part->call(&node->redis, some, n, cluster_left_ms(deadline_us), why);
+    rc = part->call(&node->redis, some, n, dlock_left_ms(deadline_us), why);
     node->member.asking = false;
     cluster_learn(part->cluster, node, &part->tries);
     return rc == REDIS_ELSEWHERE ? 0 : rc;

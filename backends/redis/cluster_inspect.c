@@ -36,7 +36,7 @@ static int ask_once(struct cluster *cluster, struct question *question, unsigned
         return 0;
     }
     node->member.asking = asks;
-    rc = question->ask(question, &node->redis, cluster_left_ms(deadline_us), err);
+    rc = question->ask(question, &node->redis, dlock_left_ms(deadline_us), err);
     node->member.asking = false;
     *again = node->member.n_moves > 0;
     cluster_learn(cluster, node, tries);
@@ -115,7 +115,7 @@ int cluster_list(void *conn, const char *prefix, char cursor[256], dlock_each ea
     struct cluster_node *node = cluster->nodes[cluster->owner[slot] - 1];
     rc = cluster_reach(cluster, node, deadline_us, err);
     if (rc) return rc;
-    rc = redis_list(&node->redis, prefix, inner, pass_on, &page, cluster_left_ms(deadline_us), err);
+    rc = redis_list(&node->redis, prefix, inner, pass_on, &page, dlock_left_ms(deadline_us), err);
     node->member.n_moves = 0; /* of locks that are being moved */
     if (rc < 0) {
         cluster_drop(node);
@@ -200,7 +200,7 @@ static int check_node(struct cluster *cluster, struct cluster_node *node, struct
     if (rc == 0) rc = look_at_quarantine(node, deadline_us, err);
     if (rc == 0 && !finder->ended) {
         finder->where = node->redis.where;
-        rc = redis_check(&node->redis, pass_finding, finder, cluster_left_ms(deadline_us), err);
+        rc = redis_check(&node->redis, pass_finding, finder, dlock_left_ms(deadline_us), err);
     }
     if (rc) cluster_drop(node);
     return rc == REDIS_ELSEWHERE ? 0 : rc;

@@ -17,7 +17,7 @@ static int watch(struct cluster *cluster, struct cluster_node *node, struct dloc
 /* Subscribes at a node. Returns 1, 0 (the node cannot be reached) or the code that ends the listener. */
 static int listen_at(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
     int fd, rc = cluster_reach(cluster, node, deadline_us, err);
-    if (rc == 0) rc = redis_listen(&node->redis, &fd, (int)((deadline_us - dlock_now_us()) / 1000) + 1, err);
+    if (rc == 0) rc = redis_listen(&node->redis, &fd, dlock_left_ms(deadline_us), err);
     if (rc == 0) rc = watch(cluster, node, err);
     if (rc == 0) return 1;
     cluster_drop(node);

@@ -73,11 +73,6 @@ int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_e
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-int cluster_left_ms(int64_t deadline_us) {
-    const int64_t left = (deadline_us - dlock_now_us()) / 1000;
-    return left > 0 ? (int)left : 1;
-}
-
 bool cluster_begin_round(int fruitless, bool tries, int64_t begun_us, int64_t deadline_us) {
     enum { PATIENCE_US = 500000, PAUSE_MS = 10, MOVES = 16 /* as redis-py */, TRIES = 3 };
     if (tries || fruitless > 2) poll(NULL, 0, PAUSE_MS);

@@ -35,6 +35,12 @@ static inline int64_t dlock_deadline_us(int timeout_ms) {
     return dlock_now_us() + (int64_t)timeout_ms * 1000;
 }
 
+/* The opposite: the time from now until the deadline in ms, at least 1, as a time-out of another operation. */
+static inline int dlock_left_ms(int64_t deadline_us) {
+    int64_t left_ms = (deadline_us - dlock_now_us()) / 1000;
+    return left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int)left_ms;
+}
+
 /* poll() for one descriptor, repeated after signals. Returns revents, or 0 once the deadline has passed. */
 static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
     struct pollfd poll_fd;
