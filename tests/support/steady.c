@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 20 };
+enum { TICK_MS = 50 };
 
 static volatile pid_t running; /* and process group */
 
