@@ -107,7 +107,7 @@ struct redis {
     char *out;    /* requests: `written` of out_size bytes are used, and the socket has taken `sent` */
     size_t out_size, written, sent;
     size_t unanswered;                       /* requests whose replies have not been read */
-    size_t elements;                         /* array elements so far in the reply being read */
+    size_t elements, received;               /* array elements, and bytes, of the reply being read so far */
     const redisReplyObjectFunctions *parser; /* hiredis' functions */
     redisReplyObjectFunctions bounded;       /* the same, with limited arrays */
     char where[160];                         /* the server, for messages */

@@ -49,7 +49,7 @@ static int adopt(struct redis *redis, struct dlock_error *err) {
     }
     redis->impatient = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
                        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0;
-    redis->written = redis->sent = redis->unanswered = redis->elements = 0;
+    redis->written = redis->sent = redis->unanswered = redis->elements = redis->received = 0;
     redis->broken = redis->drained = false;
     redis->reader = reader;
     return 0;
@@ -200,7 +200,8 @@ static int receive_some(struct redis *redis, int flags, struct dlock_error *err)
     redis->drained = (size_t)n < sizeof buffer;
     if (redisReaderFeed(redis->reader, buffer, (size_t)n) != REDIS_OK)
         return redis_nonsense(redis, redis->reader->errstr, err);
-    if (redis->reader->len > MAX_REPLY_BYTES) return redis_nonsense(redis, "a reply of more than 4 MB", err);
+    redis->received += (size_t)n; /* the reader keeps less of an array, whose strings it has parsed */
+    if (redis->received > MAX_REPLY_BYTES) return redis_nonsense(redis, "a reply of more than 4 MB", err);
     return 0;
 }
 
@@ -215,7 +216,7 @@ static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct
     if (!redis->written && !redis->impatient && deadline_us - dlock_now_us() > 2 * PATIENCE_MS * 1000)
         return receive_some(redis, 0, err);
     ready = stream_wait(&redis->stream, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
-    *late = !ready;
+    *late = !ready || dlock_now_us() >= deadline_us; /* there may be more for ever */
     return ready & ~POLLOUT ? receive_some(redis, MSG_DONTWAIT, err) : 0;
 }
 
@@ -231,6 +232,7 @@ static int next_reply(struct redis *redis, int64_t deadline_us, redisReply **rep
             return redis_nonsense(redis, redis->reader->errstr, err);
         if (parsed) {
             redis->elements = 0;
+            redis->received = redis->reader->len - redis->reader->pos;
             *reply = parsed;
             return 1;
         }

@@ -178,14 +178,16 @@ static void slow_bytes_end_in_time(void **state) {
 }
 
 static void floods_are_cut_off(void **state) {
-    static char text[65536];
+    static char text[65536], item[65536 + 16];
     struct fake endless = {.answers = FAKE_SAYS("$900000000\r\n"), .flood = text};
     struct fake nested = {.answers = FAKE_SAYS("*1\r\n"), .flood = "*65536\r\n"};
     struct fake wide = {.answers = FAKE_SAYS("*1\r\n"), .flood = ":1\r\n*60000\r\n"};
-    struct fake *const fakes[] = {&endless, &nested, &wide};
+    struct fake many = {.answers = FAKE_SAYS("*100000\r\n"), .flood = item};
+    struct fake *const fakes[] = {&endless, &nested, &wide, &many};
     (void)state;
     memset(text, 'x', sizeof text - 1);
-    for (int i = 0; i < 3; i++) {
+    snprintf(item, sizeof item, "$%zu\r\n%s\r\n", sizeof text - 1, text);
+    for (int i = 0; i < 4; i++) {
         struct dlock_error err = {0};
         struct link link;
         int64_t begin;
