@@ -162,7 +162,8 @@ static void quarantined(const struct redis *redis, struct dlock_claim *claim, in
     claim->result = DLOCK_ENOTREADY;
     claim->ready_ms = redis_quarantine_left_ms(redis);
     if (claim->ready_ms == 0) claim->ready_ms = 1; /* it ended while the answer was under way */
-    claim->retry_ms = claim->ready_ms + 1 + (position > 0 ? position * 1000 : 0);
+    claim->retry_ms =
+        position < 0 ? claim->ready_ms + 1 : dlock_queue_retry_ms(position, claim->ready_ms, lease_of(claim));
 }
 
 /* Explains in which way acquire.lua says that the name is in use. False: its answer makes no sense. */
@@ -232,10 +233,9 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
         if (answer[POSITION] >= 0 && (unheard || batch->asks))
             redis->heard_until_us = unheard ? 0 : batch->begun_us + HEARD_US;
-        /* a release during the quarantine wakes no waiter */
-        if (redis_quarantine_left_ms(redis) > 0 &&
-            claim->retry_ms > redis_quarantine_left_ms(redis) + answer[POSITION] * 1000)
-            claim->retry_ms = redis_quarantine_left_ms(redis) + answer[POSITION] * 1000;
+        const int64_t left_ms = redis_quarantine_left_ms(redis), at_its_end_ms = left_ms + 1 + answer[POSITION] * 5;
+        if (left_ms > 0 && claim->retry_ms > at_its_end_ms)
+            claim->retry_ms = at_its_end_ms; /* a release during the quarantine wakes no waiter */
     }
     return 0;
 }
