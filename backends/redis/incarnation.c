@@ -22,8 +22,9 @@ void redis_ask_incarnation(struct redis *redis) {
     redis->asked_us = now_us;
 }
 
-/* Handles a refusal. A server that cannot write the record, for want of memory or disk, begins its quarantine later:
- * the scripts find no record and grant nothing, and the next call asks again. */
+/* Handles a refusal. A server that cannot write the record, for want of memory or disk, begins its quarantine later: for
+ * the same reason it refuses acquires, and the next call asks again. A replica that takes writes has its master's record,
+ * which the scripts would trust. */
 static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     int rc = redis_refused(redis, reply, NULL);
     if (rc == DLOCK_EAUTH)
@@ -31,7 +32,7 @@ static int refused(struct redis *redis, const redisReply *reply, struct dlock_er
                           "Redis at %s does not let this user see whether the server was restarted or promoted: give "
                           "it +eval and the key ~%s, or set quarantine=0 (%.120s)",
                           redis->where, redis->member ? "dlock:{*}:incarnation" : REDIS_INCARNATION, reply->str);
-    return rc == DLOCK_EUNAVAILABLE ? 0 : redis_refused(redis, reply, err);
+    return rc == DLOCK_EUNAVAILABLE && !redis_error_is(reply, "READONLY") ? 0 : redis_refused(redis, reply, err);
 }
 
 int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {

@@ -87,8 +87,11 @@ elseif lock.is_held() then
 end
 if not had then left = lock.leave(token) == 1 or left end
 
-local tired = false
-if may_grant and (not lock.held or (had or left) and lock.is_held()) then
+-- Without a fence the data may have been deleted since the caller last asked for how long the server has been the
+-- master, unless it has asked just now. Then the waiters' next questions tell.
+local tired, asked = false, ARGV[2] and #ARGV[2] > 1
+if may_grant and (not lock.held and (had or asked or call('EXISTS', prefix .. 'fence') == 1)
+    or (had or left) and lock.is_held()) then
     lock.sweep()
     tired = select(2, lock.admit(nil, nil, true))
 end

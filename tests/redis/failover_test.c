@@ -266,6 +266,55 @@ static void a_flush_is_noticed_by_the_next_grant(void **state) {
     for (int i = 0; i < 2; i++) link_end(&links[i]);
 }
 
+/* Nor does a waiter that leaves hand over what it finds free: its connection has asked less than a second ago, and the
+ * one behind it has asked since the flush. */
+static void a_flush_is_noticed_by_who_leaves(void **state) {
+    struct link links[3], ears[3];
+    struct held held, leaving, waiter;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        careful_link(&links[i], &master, (char)('a' + i));
+        careful_link(&ears[i], &master, (char)('a' + i));
+        link_listen(&ears[i]);
+    }
+    claim_init(&held, "flushed", 'a', 1);
+    claim_init(&leaving, "flushed", 'b', 1);
+    claim_init(&waiter, "flushed", 'c', 1);
+    await_grant(&links[0], &held);
+    sleep_ms(1200);
+    assert_int_equal(queue_up(&links[1], &leaving), DLOCK_EBUSY); /* asks */
+    ask_text(&master, "FLUSHALL");
+    assert_int_equal(queue_up(&links[2], &waiter), DLOCK_ENOTREADY);
+    release(&links[1], &leaving);
+    assert_int_equal(ask_number(&master, "EXISTS flushed"), 0);
+    assert_int_equal(queue_up(&links[2], &waiter), DLOCK_ENOTREADY);
+    for (int i = 0; i < 3; i++) {
+        link_end(&links[i]);
+        link_end(&ears[i]);
+    }
+}
+
+/* A replica that takes writes, and has the record of the time before. */
+static void a_writable_replica_grants_nothing(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    careful_link(&link, &master, 'a');
+    claim_init(&held, "held", 'a', 1);
+    await_grant(&link, &held);
+    assert_int_equal(release(&link, &held), 0);
+    ask_text(&master, "CONFIG SET replica-read-only no");
+    follow(&master, replica.port);
+    ask_text(&master, "SET {dlock}:incarnation %s", "another another 1");
+    sleep_ms(1200);
+    struct dlock_error err = {0};
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "this is a replica"));
+    promote(&master);
+    ask_text(&master, "CONFIG SET replica-read-only yes");
+    link_end(&link);
+}
+
 /* For that a call of a script reads one key more where a name has no fence, and nothing otherwise. */
 static void a_quarantine_costs_one_command_for_a_new_name(void **state) {
     struct monitor monitor;
@@ -422,6 +471,8 @@ int main(void) {
         cmocka_unit_test(a_restart_with_all_data_is_another_incarnation),
         TEST(a_flush_is_noticed),
         TEST(a_flush_is_noticed_by_the_next_grant),
+        TEST(a_flush_is_noticed_by_who_leaves),
+        TEST(a_writable_replica_grants_nothing),
         TEST(a_quarantine_costs_one_command_for_a_new_name),
         TEST(a_clock_that_was_set_back),
         TEST(without_memory_nothing_is_granted),
