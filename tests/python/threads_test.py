@@ -3,6 +3,7 @@ import asyncio
 import datetime
 import gc
 import pickle
+import sys
 import threading
 import warnings
 
@@ -56,6 +57,17 @@ class Grants(support.Case):
             grant.release()
         with self.client.lock(self.name) as grant:
             grant.release()
+
+    def test_a_released_grant_does_nothing_to_the_one_around_it(self):
+        lock = self.client.lock(self.name)
+        with lock as outer:
+            inner = lock.acquire()
+            inner.release()
+            for use in (inner.extend, inner.downgrade, inner.export):
+                with self.assertRaises(dlock.NotOwner):
+                    use()
+            self.assertIsNone(self.open().lock(self.name, shared=True).try_acquire())
+            self.assertTrue(outer.held)
 
     def test_threads_share_a_lock(self):
         lock = self.client.lock(self.name)
@@ -288,6 +300,22 @@ class Clients(support.Case):
             gc.collect()
         self.assertEqual([row.category for row in caught], [ResourceWarning])
 
+    def test_collected_where_warnings_are_errors(self):
+        """As with `python -W error`: the grants are released all the same."""
+        client = self.open()
+        ignored = []
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda row: ignored.append(row.exc_type)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.client.lock(self.name).acquire()
+            gc.collect()
+            client.lock(self.name).acquire(support.LONG).release()
+            dlock.Client(support.uri()).lock(self.name).acquire()
+            gc.collect()
+            client.lock(self.name).acquire(support.LONG).release()
+        self.assertEqual(set(ignored), {ResourceWarning})
+
     def test_pickle(self):
         with self.assertRaisesRegex(TypeError, "other process"):
             pickle.dumps(self.client)
@@ -322,6 +350,11 @@ class Errors(support.Case):
                 self.client.lock(self.name, timeout=timeout)
         with self.assertRaises(TypeError):
             self.client.lock(self.name, timeout="5s")
+        with self.assertRaisesRegex(TypeError, "on_lost"):
+            self.client.lock(self.name, on_lost=5)
+        for permits in ("3", 3.5, True):
+            with self.assertRaisesRegex(TypeError, "permits"):
+                self.client.lock(self.name, permits=permits)
         for permits in (0, -1, 2**31):
             with self.assertRaises(dlock.Invalid):
                 self.client.lock(self.name, permits=permits)

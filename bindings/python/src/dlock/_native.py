@@ -40,6 +40,8 @@ class Terms(NamedTuple):
         """Makes the terms from the arguments of `lock`."""
         if shared and permits is not None:
             raise ValueError("a lock is either shared or has permits, not both")
+        if permits is not None and (isinstance(permits, bool) or not isinstance(permits, int)):
+            raise TypeError(f"permits must be an int or None, not {type(permits).__name__}")
         if permits is not None and not 1 <= permits < 2**31:
             raise errors.Invalid(f"permits is {permits}: it must be 1 to 2147483647")
         mode = _abi.SHARED if shared else _abi.EXCLUSIVE if permits is None else _abi.PERMIT
@@ -124,8 +126,8 @@ class NativeClient:
 
     def __del__(self) -> None:
         if getattr(self, "_pointer", None) is not None and self._pid == os.getpid():
-            warnings.warn("unclosed dlock client", ResourceWarning, source=self)
             _callbacks.outside(self.close)
+            warnings.warn("unclosed dlock client", ResourceWarning, source=self)  # may raise
 
     # ---- operations of both kinds of client
 
@@ -235,9 +237,9 @@ class Handle:
         if self.client._pid != os.getpid() or sys.is_finalizing():
             return
         if self.count and not self.client.closed:
-            warnings.warn(f"the lock {self.name!r} was not released", ResourceWarning, source=self)
             # Freeing a held lock releases it, which may block for the server's timeout.
             _callbacks.in_thread(_callbacks.free, self.pointer, self._on_lost)
+            warnings.warn(f"the lock {self.name!r} was not released", ResourceWarning, source=self)  # may raise
         else:
             _callbacks.outside(_callbacks.free, self.pointer, self._on_lost)
 

@@ -101,6 +101,12 @@ def _or_none(value: Optional[bytes]) -> Optional[str]:
     return None if value is None else plain(value)
 
 
+def callback(value: Any, what: str) -> None:
+    """Refuses what cannot be called: otherwise nobody would be told when it is needed."""
+    if value is not None and not callable(value):
+        raise TypeError(f"{what} must be callable or None, not {type(value).__name__}")
+
+
 def milliseconds(value: Optional[Seconds], what: str) -> int:
     """Returns seconds as the library's milliseconds, rounded up; None is DLOCK_FOREVER. `what` names the value in
     errors."""
@@ -110,7 +116,7 @@ def milliseconds(value: Optional[Seconds], what: str) -> int:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
         raise TypeError(f"{what} must be a number of seconds, a timedelta or None, not {type(value).__name__}")
     if not seconds >= 0:
-        raise ValueError(f"{what} is {seconds}: it must not be negative (None waits for ever)")
+        raise ValueError(f"{what} is {seconds}: it must not be negative")
     return _abi.FOREVER if seconds > 9e15 else math.ceil(round(seconds * 1000, 3))
 
 

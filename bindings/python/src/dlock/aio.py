@@ -16,7 +16,7 @@ from typing import Any, Awaitable, Callable, List, Optional, Set, Tuple, Type, T
 from . import _abi, _callbacks, errors
 from ._abi import lib
 from ._native import Handle, NativeClient, Terms, logger
-from ._values import Finding, Holder, Seconds, milliseconds
+from ._values import Finding, Holder, Seconds, callback, milliseconds
 from .client import BaseClient, Name
 from .grant import BaseGrant, OnLost, leaving
 from .lock import UNSET, Unset
@@ -63,6 +63,7 @@ class _Loop:
 
     def lost(self, on_lost: OnLost) -> OnLost:
         """Wraps on_lost: a coroutine becomes a task, an exception goes to the loop's exception handler."""
+        callback(on_lost, "on_lost")
         if on_lost is None:
             return None
         told = on_lost
@@ -156,14 +157,17 @@ class AsyncGrant(BaseGrant):
 
     async def extend(self, lease: Optional[Seconds] = None) -> None:
         """As `Grant.extend`."""
+        self._check()
         await self._loop.elsewhere(self._handle.extend, lease)
 
     async def downgrade(self) -> None:
         """As `Grant.downgrade`."""
+        self._check()
         await self._loop.elsewhere(self._handle.downgrade)
 
     async def export(self) -> str:
         """As `Grant.export`."""
+        self._check()
         ticket = await self._loop.elsewhere(self._handle.export)
         self._over = True
         return ticket

@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Optional, TypeVar, Union
 
 from . import _abi
 from ._native import NativeClient, Terms, logger
-from ._values import Backend, Finding, Holder, Seconds, Stats
+from ._values import Backend, Finding, Holder, Seconds, Stats, callback
 from .grant import Grant, OnLost
 from .lock import Lock
 
@@ -116,6 +116,7 @@ class Client(BaseClient):
 
     def import_grant(self, ticket: str, *, on_lost: OnLost = None) -> Grant:
         """Takes over a grant that another process turned into a ticket (`Grant.export`). It gets a greater fence."""
+        callback(on_lost, "on_lost")
         return Grant(self._native.imported(ticket, on_lost))
 
     def inspect(self, name: str) -> List[Holder]:

@@ -61,12 +61,16 @@ class BaseGrant:
         """The token, which names this grant on the server."""
         return self._handle.token()
 
+    def _check(self) -> None:
+        """Raises NotOwner if this grant is released. The handle may live on: its owner may have entered it again."""
+        if self._over:
+            raise errors.NotOwner(f"the grant of lock {self.name!r} is released already")
+
     def _ends(self) -> bool:
         """Marks this grant as released. True if it was its owner's last one, so that the lock has to be released."""
         self._handle.client.check_process()
         with self._handle.mutex:
-            if self._over:
-                raise errors.NotOwner(f"the grant of lock {self.name!r} is released already")
+            self._check()
             self._over = True
         return self._handle.leave()
 
@@ -91,16 +95,20 @@ class Grant(BaseGrant):
     def extend(self, lease: Optional[Seconds] = None) -> None:
         """Sets the lease anew: it ends in `lease` seconds from now; None: in the lease of the lock. Meant for `fixed`
         leases; a grant that is renewed automatically is renewed now, which tells whether the server still has it.
-        Raises Lost if not."""
+        Raises Lost if not, NotOwner after the release."""
+        self._check()
         self._handle.extend(lease)
 
     def downgrade(self) -> None:
-        """Turns an exclusive grant into a shared one, without a writer in between."""
+        """Turns an exclusive grant into a shared one, without a writer in between. Raises NotOwner after the release."""
+        self._check()
         self._handle.downgrade()
 
     def export(self) -> str:
         """Turns the grant into a ticket for `Client.import_grant` in another process, and ends it here. It is not
-        renewed until the import. Any process with the ticket can take the lock: keep it private."""
+        renewed until the import. Any process with the ticket can take the lock: keep it private. Raises NotOwner after
+        the release."""
+        self._check()
         ticket = self._handle.export()
         self._over = True
         return ticket

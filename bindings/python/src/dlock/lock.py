@@ -10,7 +10,7 @@ from typing import Any, List, Optional, Type, Union
 from . import _abi, _wait, errors
 from ._abi import lib
 from ._native import Handle, NativeClient, Terms
-from ._values import Seconds, milliseconds
+from ._values import Seconds, callback, milliseconds
 from .grant import Grant, OnLost
 
 
@@ -46,6 +46,7 @@ class Lock:
         self._mutex = threading.Lock()
         self._waiting: List[Handle] = []
         milliseconds(timeout, "timeout")
+        callback(on_lost, "on_lost")
         client.new(name, terms, None)  # raises if the name or the mode is invalid
 
     @property
