@@ -146,13 +146,32 @@ static void release_turn(struct dlock__async *async, struct requests *requests) 
     add(requests, async->waiter.leaving, async);
 }
 
-/* Takes the turns of those that are ready, until a request is full or the next turn is of another kind. */
+/* Has the callback thread watch the next deadline. To be called before the mutex is left for a request. */
+static void watch(struct dlock_client *client) {
+    dlock__callback_arm(client, dlock__heap_first_us(&client->engine.sleepers));
+}
+
+/* Releases the grant that lingers under other terms than the wait has, be it for `linger` or only until its releaser
+ * has the mutex again. Leaves the mutex, so it cannot be part of a turn. */
+static void clear_lingering(const struct dlock__async *async) {
+    struct dlock__acquisition *acq = dlock__linger_clear_begin(async->waiter.lock);
+    watch(client_of(async));
+    dlock__linger_clear(&acq, 1, async->waiter.deadline_us);
+}
+
+/* Takes the turns of those that are ready, until a request is full, or the next turn is of another kind or has to wait
+ * for a release of what lingers. */
 static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
     while (client->engine.ready && requests->n < DLOCK__BATCH) {
         struct dlock__async *async = client->engine.ready;
         enum dlock__op_kind kind = async->waiter.leaving ? DLOCK__RELEASE : DLOCK__ACQUIRE;
-        if (requests->n > 0 && kind != requests->kind) break;
+        bool misfit = kind == DLOCK__ACQUIRE && dlock__linger_misfit(async->waiter.lock);
+        if (requests->n > 0 && (misfit || kind != requests->kind)) break;
+        if (misfit) {
+            clear_lingering(async);
+            continue;
+        }
         not_ready(async);
         dlock__timer_disarm(&async->timer);
         (async->waiter.leaving ? release_turn : acquire_turn)(async, requests);
@@ -190,11 +209,6 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
         end_release(async, dlock__release_result(waiter->leaving), err);
 }
 
-/* Has the callback thread watch the next deadline. To be called before the mutex is left for a request. */
-static void watch(struct dlock_client *client) {
-    dlock__callback_arm(client, dlock__heap_first_us(&client->engine.sleepers));
-}
-
 static void send(struct dlock_client *client, struct requests *requests) {
     watch(client);
     dlock__op_send(requests->acqs, requests->n);
@@ -209,17 +223,12 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* Brings up the listener, since a grant may linger only while wake-ups tell of other clients' requests, and releases
- * what lingers under other terms than a ready wait has. Leaves the mutex, so it cannot be part of a turn. */
-static void prepare_to_linger(struct dlock_client *client) {
+/* Brings up the listener, since a grant may linger only while wake-ups tell of other clients' requests. Leaves the
+ * mutex, so it cannot be part of a turn. */
+static void listen_to_linger(struct dlock_client *client) {
     watch(client);
     if (client->listener.state != DLOCK__LISTENER_UP && dlock__now(client) >= client->listener.retry_at_us)
         dlock__listener_ensure(client, DLOCK__NEVER);
-    for (struct dlock__async *async = client->engine.ready; async;) {
-        struct dlock__acquisition *acq = async->waiter.leaving ? NULL : dlock__linger_clear_begin(async->waiter.lock);
-        if (acq) dlock__linger_clear(&acq, 1, async->waiter.deadline_us);
-        async = acq ? client->engine.ready : async->next; /* the mutex was left: start over */
-    }
 }
 
 /* Takes turns and sends one request. False: none is ready, or the other thread is in such a request. */
@@ -229,7 +238,7 @@ static bool take_turns(struct dlock_client *client) {
     if (!client->engine.ready) dlock__async_expire(client);
     if (!client->engine.ready) return false;
     client->engine.asking = true;
-    if (client->uri->linger_ms > 0) prepare_to_linger(client);
+    if (client->uri->linger_ms > 0) listen_to_linger(client);
     gather(client, &requests);
     if (requests.n > 0) send(client, &requests);
     client->engine.asking = false;

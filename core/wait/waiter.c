@@ -389,8 +389,8 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
     if (blocked && name->head == waiter) {
         if (take_lingering(waiter)) return DLOCK__TURN_OVER;
         if (dlock__linger_misfit(waiter->lock)) {
-            if (waiter->latch) clear_lingering(waiter); /* the engine does it itself */
-            *until_us = 0;                              /* the mutex was left: look again */
+            if (waiter->latch) clear_lingering(waiter); /* the engine does it itself, before the turn */
+            *until_us = waiter->latch ? 0 : until;      /* 0: the mutex was left, look again */
             return DLOCK__TURN_SLEEP;
         }
         blocked = dlock__name_exclusive(name) != NULL; /* what lingered may have ended */

@@ -218,6 +218,27 @@ static void a_release_is_over_at_the_server_when_it_returns(void **state) {
     assert_int_equal(acquire.rc, 0);
 }
 
+static void an_asynchronous_wait_of_other_terms_ends_that_moment(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct dlock_options other = by_handle;
+    other.lease_ms = LEASE_MS / 2;
+    dlock_lock *unlike = lock_new_with(client, "n", &other);
+    struct call release = {.lock = handed_over(client)};
+    struct done done = {0};
+    fake_spin_us(500000);
+    pthread_t releaser = begin_thread(&release);
+    while (fake_spinning() == 0) sched_yield();
+    assert_int_equal(dlock_acquire_async(unlike, 1000, note_done, &done), 0);
+    fake_thread_join(releaser); /* not if the engine kept the mutex for ever */
+    fake_settle();
+    assert_int_equal(release.rc, 0);
+    assert_done(&done, 0);
+    assert_true(dlock_held(unlike));
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+    assert_int_equal(dlock_release(unlike, NULL), 0);
+}
+
 /* ---- a handle that is freed meanwhile ---- */
 
 /* The close releases what was acquired through it; a sanitizer sees whoever looks at its memory meanwhile. */
@@ -255,6 +276,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(what_lingers_does_not_prolong_an_acquire),
         LOCK_TEST(what_lingers_does_not_prolong_an_acquire_of_all),
         LOCK_TEST(a_release_is_over_at_the_server_when_it_returns),
+        LOCK_TEST(an_asynchronous_wait_of_other_terms_ends_that_moment),
         LOCK_TEST(a_handle_freed_during_the_close_hears_of_no_loss),
     };
     return cmocka_run_group_tests_name("give_back", tests, NULL, NULL);
