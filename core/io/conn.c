@@ -52,7 +52,8 @@ static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
     struct dlock_client *client = conn->client;
     struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
     int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
-    if (rc > 0 || (rc == 0 && fd < 0)) rc = dlock_fail(err, DLOCK_EPROTO, "the backend's listen gave no descriptor");
+    rc = dlock__about_connection(client->backend, "listen", rc, err);
+    if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "the backend's listen gave no descriptor");
     if (rc == 0 && epoll_ctl(client->pool.watch, EPOLL_CTL_ADD, fd, &event) != 0)
         rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
     if (rc == 0)

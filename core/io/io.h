@@ -3,6 +3,7 @@
 #ifndef DLOCK_CORE_IO_IO_H
 #define DLOCK_CORE_IO_IO_H
 
+#include "plugin/server.h"
 #include "state/client.h"
 
 /* ---- conn.c: functions for the thread that uses the connection ---- */
@@ -23,6 +24,10 @@ static inline dlock_batch *dlock__conn_batch(const struct dlock_client *client, 
                                   : client->backend->release;
 }
 
+static inline const char *dlock__conn_batch_name(enum dlock__op_kind kind) {
+    return kind == DLOCK__ACQUIRE ? "acquire" : kind == DLOCK__RENEW ? "renew" : "release";
+}
+
 /* Calls the backend's batch operation; *sent_us is a time not later than its begin. Leaves the mutex meanwhile. */
 static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args,
                                    size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
@@ -32,7 +37,7 @@ static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind
     dlock__leave(client);
     int rc = run(conn->data, args, n, dlock__timeout_ms(now, deadline_us), err);
     dlock__enter(client);
-    return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", client->backend->name, rc) : rc;
+    return rc == 0 ? 0 : dlock__about_connection(client->backend, dlock__conn_batch_name(kind), rc, err);
 }
 
 /* Opens the epoll descriptor for connections that are watched (PENDING). Returns 0 or ENOMEM. */

@@ -44,9 +44,9 @@ static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlo
     dlock__leave(client);
     rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     dlock__enter(client);
+    rc = dlock__about_connection(client->backend, "listen", rc, err);
     if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "the backend's listen gave no descriptor");
     if (rc != 0) {
-        if (rc > 0) rc = DLOCK_EPROTO;
         close_conn(client, rc);
         return rc;
     }

@@ -70,8 +70,23 @@ int dlock__server_connect(const struct dlock__server *server, const struct dlock
         uri.n_hosts = addresses->n;
     }
     int rc = connect_backend(server, uri, peer, data, deadline_us, err);
-    if (rc <= 0) return rc;
-    return dlock_fail(err, DLOCK_EPROTO, "backend %s: connect returned %d", server->module->ops.name, rc);
+    return dlock__about_connection(&server->module->ops, "connect", rc, err);
+}
+
+int dlock__about_connection(const struct dlock_backend *backend, const char *operation, int rc,
+                            struct dlock_error *err) {
+    switch (rc) {
+    case 0:
+    case DLOCK_EUNAVAILABLE:
+    case DLOCK_EAUTH:
+    case DLOCK_EPROTO:
+    case DLOCK_EINVAL:
+    case DLOCK_ENOMEM:
+    case DLOCK_ENOTSUP:
+    case DLOCK_ENOBACKEND: /* this one and the next: of a member */
+    case DLOCK_EABI: return rc;
+    default: return dlock_fail(err, DLOCK_EPROTO, "backend %s: %s returned %d", backend->name, operation, rc);
+    }
 }
 
 void dlock__server_close(struct dlock__server *server) {

@@ -27,6 +27,12 @@ int dlock__server_look_up(const struct dlock__server *server, bool lookup, int64
 int dlock__server_connect(const struct dlock__server *server, const struct dlock__addresses *addresses,
                           const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err);
 
+/* Takes what a backend's operation returned about its connection. Returns `rc`, or EPROTO for a number that says
+ * nothing about one: a result of claims, such as ELOST, would be believed of every claim, though nothing is known about
+ * any. */
+int dlock__about_connection(const struct dlock_backend *backend, const char *operation, int rc,
+                            struct dlock_error *err);
+
 void dlock__server_close(struct dlock__server *server);
 
 /* ---- member.c ---- */

@@ -17,7 +17,8 @@
  *     call. Never resolve a name: hosts come with numeric addresses.
  *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
  *     in time), EPROTO (an invalid answer), EAUTH. On anything but 0 the core disconnects and opens a new
- *     connection, and treats every claim of the call as "outcome unknown", whatever its result says.
+ *     connection, and treats every claim of the call as "outcome unknown", whatever its result says. A result of
+ *     claims, such as ELOST, and a number that is no code count as EPROTO here.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
  *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
  *     it.

@@ -15,6 +15,7 @@ enum { MAX_FAULTS = 64, MAX_CONNS = 256 };
 struct script {
     enum fake_fault fault;
     void (*edit)(struct dlock_claim *);
+    int number;
     unsigned times;
 };
 
@@ -58,7 +59,7 @@ static struct script next_script(enum fake_op op) {
         scripts[op][i].times--;
         return scripts[op][i];
     }
-    return (struct script){FAKE_PASS, NULL, 0};
+    return (struct script){.fault = FAKE_PASS};
 }
 
 static void script_add(enum fake_op op, struct script script) {
@@ -71,11 +72,15 @@ static void script_add(enum fake_op op, struct script script) {
 }
 
 void fake_fault(enum fake_op op, enum fake_fault fault, unsigned times) {
-    script_add(op, (struct script){fault, NULL, times});
+    script_add(op, (struct script){fault, NULL, 0, times});
 }
 
 void fake_edit(enum fake_op op, void (*edit)(struct dlock_claim *claim), unsigned times) {
-    script_add(op, (struct script){FAKE_EDIT, edit, times});
+    script_add(op, (struct script){FAKE_EDIT, edit, 0, times});
+}
+
+void fake_return(enum fake_op op, int number, unsigned times) {
+    script_add(op, (struct script){FAKE_RETURN, NULL, number, times});
 }
 
 /* ---- wakes ------------------------------------------------------------------------------------------------------- */
@@ -168,7 +173,9 @@ static bool slow(struct fake_conn *conn, int64_t until_us) {
 static int meet_fault(enum fake_op op, struct fake_conn *conn, int timeout_ms, struct dlock_error *err) {
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
     if (server_is_down || conn->dead) return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection refused or reset");
-    switch (next_script(op).fault) {
+    struct script script = next_script(op);
+    switch (script.fault) {
+    case FAKE_RETURN: return conn_fail(conn, script.number, err, "a number of the test");
     case FAKE_LOST_BEFORE:
     case FAKE_LOST_AFTER: return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection reset");
     case FAKE_SLOW:
@@ -347,6 +354,7 @@ static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_cl
     struct script script = next_script(op);
     if (script.fault == FAKE_AUTH) return conn_fail(conn, DLOCK_EAUTH, err, "wrong password");
     if (script.fault == FAKE_PROTO) return conn_fail(conn, DLOCK_EPROTO, err, "this is not a lock server");
+    if (script.fault == FAKE_RETURN) return conn_fail(conn, script.number, err, "a number of the test");
     if (script.fault == FAKE_LOST_BEFORE) return lost(conn, claims, n, err);
     if (script.fault == FAKE_SLOW && !slow(conn, until_us)) return lost(conn, claims, n, err);
     for (size_t i = 0; i < n; i++) execute(op, conn, claims[i]);

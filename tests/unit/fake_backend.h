@@ -58,7 +58,8 @@ enum fake_fault {
     FAKE_AUTH,        /* refused: DLOCK_EAUTH */
     FAKE_PROTO,       /* garbage: DLOCK_EPROTO */
     FAKE_NOTSUP,      /* CONNECT and LISTEN: DLOCK_ENOTSUP */
-    FAKE_EDIT         /* the server works on it; a function of the test changes each claim's answer */
+    FAKE_EDIT,        /* the server works on it; a function of the test changes each claim's answer */
+    FAKE_RETURN       /* the server does not see it; the call returns a number of the test */
 };
 
 /* An empty server with all its clocks at the start, an empty log, no faults. Registers the backends, once. */
@@ -67,6 +68,7 @@ void fake_backend_reset(void);
 /* ---- the script: the next `times` calls of `op` that no earlier fault covers ---- */
 void fake_fault(enum fake_op op, enum fake_fault fault, unsigned times);
 void fake_edit(enum fake_op op, void (*edit)(struct dlock_claim *claim), unsigned times);
+void fake_return(enum fake_op op, int number, unsigned times);
 void fake_faults_clear(void);
 void fake_on_disconnect(void (*look)(void)); /* called before each, in the thread that disconnects; NULL: nothing */
 unsigned fake_faults_left(void);

@@ -1,0 +1,99 @@
+/* Numbers that a backend may not return from an operation, since they say nothing about the connection: what was asked
+ * has no known outcome then, and the connection ends. */
+#include "fixture.h"
+
+#include <limits.h>
+
+enum { UNKNOWN = -99 };
+
+/* They are results of claims, or nobody's. */
+static const int numbers[] = {DLOCK_EBUSY, DLOCK_ENOTREADY, DLOCK_ELOST, DLOCK_ECANCELED, 7, UNKNOWN, INT_MIN};
+enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
+
+static void an_acquire_that_returns_one_is_an_error(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    for (int i = 0; i < N_NUMBERS; i++) {
+        struct dlock_error err = {0};
+        unsigned disconnects = fake_calls(FAKE_DISCONNECT);
+        fake_return(FAKE_ACQUIRE, numbers[i], 1);
+        assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EPROTO);
+        assert_int_equal(err.code, DLOCK_EPROTO);
+        assert_non_null(strstr(err.message, "backend fake: acquire returned "));
+        assert_int_equal(fake_calls(FAKE_DISCONNECT), disconnects + 1);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+        fake_advance_ms(2 * LEASE_MS); /* the acquire may come late until then */
+    }
+}
+
+/* As if it had not been answered: tried again, until it works or the grant is over. */
+static void a_renewal_that_returns_one_renews_nothing(void **state) {
+    (void)state;
+    for (int i = 0; i < N_NUMBERS; i++) {
+        struct lost_count lost = {0};
+        dlock_client *client = client_new("fake:");
+        dlock_lock *lock = watched_lock(client, "n", &lost);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        fake_return(FAKE_RENEW, numbers[i], 3);
+        fake_advance_ms(2 * LEASE_MS);
+        assert_int_equal(fake_faults_left(), 0);
+        assert_true(dlock_held(lock));
+        assert_int_equal(lost.calls, 0);
+        struct dlock_stats stats = DLOCK_STATS_INIT;
+        assert_int_equal(dlock_client_stats(client, &stats, NULL), 0);
+        assert_int_equal(stats.renewal_failures, 3);
+
+        fake_return(FAKE_RENEW, numbers[i], 100000);
+        int64_t valid_until_us = dlock__now_us() + dlock_remaining_ms(lock) * 1000;
+        fake_advance_ms(LEASE_MS);
+        assert_false(dlock_held(lock));
+        assert_int_equal(lost.calls, 1);
+        assert_in_range(lost.at_us, valid_until_us - 1000, valid_until_us + 1000);
+        assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+        fake_faults_clear();
+        client_end(client);
+        fake_advance_ms(2 * LEASE_MS);
+    }
+}
+
+/* The server still has the grant: the release goes on. */
+static void a_release_that_returns_one_is_sent_again(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    for (int i = 0; i < N_NUMBERS; i++) {
+        struct dlock_error err = {0};
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        fake_return(FAKE_RELEASE, numbers[i], 1);
+        assert_int_equal(dlock_release(lock, &err), DLOCK_EPROTO);
+        assert_int_equal(err.code, DLOCK_EPROTO);
+        fake_advance_ms(1000);
+        assert_string_equal(fake_holder("n").token, "");
+    }
+}
+
+/* Without a listener, which would connect, too. */
+static void so_is_one_for_which_a_connect_returns_one(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
+    for (int i = 0; i < N_NUMBERS; i++) {
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        fake_server_cut();
+        fake_return(FAKE_CONNECT, numbers[i], 1);
+        assert_int_equal(dlock_release(lock, NULL), DLOCK_EPROTO);
+        assert_int_equal(fake_faults_left(), 0);
+        fake_advance_ms(1000);
+        assert_string_equal(fake_holder("n").token, "");
+    }
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(an_acquire_that_returns_one_is_an_error),
+        LOCK_TEST(a_renewal_that_returns_one_renews_nothing),
+        LOCK_TEST(a_release_that_returns_one_is_sent_again),
+        LOCK_TEST(so_is_one_for_which_a_connect_returns_one),
+    };
+    return cmocka_run_group_tests_name("returns", tests, NULL, NULL);
+}
