@@ -132,6 +132,7 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *
         next = acq->next;
         if (!let_go(acq, lock)) continue;
         dlock__lost_remove(acq);
+        dlock__callback_released(acq);
         dlock__acq_put(acq);
     }
     for (struct dlock__acquisition *acq = name->held, *next; acq && n < DLOCK__BATCH; acq = next) {

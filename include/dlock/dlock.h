@@ -254,9 +254,11 @@ struct dlock_options {
     int64_t lease_ms;
     /* Called once per lost grant, with err->code DLOCK_ELOST, before anybody else can be granted the lock; but only at
      * the next renewal where the server took the grant away (dlock_break) or forgot it. The library does not release
-     * the lost grant at the server before on_lost has returned, or has released the handle itself: do that first to
-     * acquire the lock anew inside on_lost. Not called for a loss that a release is the first to notice: that release
-     * returns ELOST. */
+     * the lost grant at the server before on_lost has returned, or has released or freed the handle itself: do that
+     * first to acquire the lock anew inside on_lost. A handle with DLOCK_OWNER_THREAD has to be freed, since only the
+     * thread that acquired can release it, and on_lost runs in another one unless that thread dispatches
+     * (DLOCK_CLIENT_MANUAL). Not called for a loss that a release is the first to notice: that release returns
+     * ELOST. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
 };
