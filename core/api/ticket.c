@@ -188,6 +188,7 @@ static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char 
     dlock__acq_disown(acq);
     dlock__acq_release(acq); /* nobody here, nor our guardian, renews or releases it any more */
     dlock__guard_leave(acq);
+    acq->token[0] = '\0'; /* another thread may still have a reference, and an import here must not find this */
     dlock__name_signal(name);
     dlock__acq_put(acq);
     return 0;

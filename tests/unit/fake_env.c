@@ -65,6 +65,7 @@ static struct waiter *waiters;
 static pthread_t stopped; /* while is_stopped */
 static bool is_stopped;
 static int stop_pipe[2];
+static atomic_bool goes_on; /* the stopped thread no longer reads the pipe */
 static struct timer timers[MAX_TIMERS];
 static bool timers_ready;
 static struct task tasks[MAX_THREADS];
@@ -538,6 +539,7 @@ static void stop_here(int signal_number) {
     int before = errno;
     while (read(stop_pipe[0], &byte, 1) < 0 && errno == EINTR) {
     }
+    atomic_store(&goes_on, true);
     errno = before;
 }
 
@@ -546,6 +548,7 @@ void fake_thread_stop(pthread_t thread) {
     if (is_stopped || pipe(stop_pipe) != 0 || sigaction(SIGUSR1, &action, NULL) != 0) fail("cannot stop a thread");
     stopped = thread;
     is_stopped = true;
+    atomic_store(&goes_on, false);
     pthread_kill(thread, SIGUSR1);
     fake_settle();
 }
@@ -553,6 +556,8 @@ void fake_thread_stop(pthread_t thread) {
 void fake_thread_continue(void) {
     is_stopped = false;
     close(stop_pipe[1]);
+    for (struct patience patience = patience_begin(); !atomic_load(&goes_on); patience_use(&patience))
+        nanosleep(&(struct timespec){0, 50000}, NULL);
     fake_settle();
     close(stop_pipe[0]);
 }

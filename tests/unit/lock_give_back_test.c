@@ -239,6 +239,31 @@ static void an_asynchronous_wait_of_other_terms_ends_that_moment(void **state) {
     assert_int_equal(dlock_release(unlike, NULL), 0);
 }
 
+/* The releasing thread still has a reference to the acquisition. */
+static void what_was_taken_in_that_moment_can_be_exported_and_imported(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *taker = lock_new_with(client, "n", &by_handle), *imported;
+    struct call release = {.lock = handed_over(client)};
+    char ticket[DLOCK_TICKET_MAX + 1];
+    fake_spin_us(10000000);
+    pthread_t releaser = begin_thread(&release);
+    while (fake_spinning() == 0) sched_yield();
+    fake_thread_stop(releaser);
+    assert_int_equal(dlock_acquire(taker, 0, NULL), 0);
+    uint64_t fence = dlock_fence(taker);
+    assert_int_equal(dlock_export(taker, ticket, sizeof ticket, NULL), 0);
+    int rc = dlock_import(client, ticket, &by_handle, &imported, NULL);
+    fake_thread_continue();
+    fake_thread_join(releaser);
+    assert_int_equal(rc, 0);
+    assert_int_equal(release.rc, 0);
+    assert_true(dlock_held(imported));
+    assert_true(dlock_fence(imported) > fence);
+    assert_int_equal(fake_grants("n"), 1);
+    dlock_free(imported);
+}
+
 /* ---- a handle that is freed meanwhile ---- */
 
 /* The close releases what was acquired through it; a sanitizer sees whoever looks at its memory meanwhile. */
@@ -277,6 +302,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(what_lingers_does_not_prolong_an_acquire_of_all),
         LOCK_TEST(a_release_is_over_at_the_server_when_it_returns),
         LOCK_TEST(an_asynchronous_wait_of_other_terms_ends_that_moment),
+        LOCK_TEST(what_was_taken_in_that_moment_can_be_exported_and_imported),
         LOCK_TEST(a_handle_freed_during_the_close_hears_of_no_loss),
     };
     return cmocka_run_group_tests_name("give_back", tests, NULL, NULL);
