@@ -19,12 +19,20 @@ static ssize_t read_all(int fd, char *to, size_t size) {
     return n < 0 ? -1 : (ssize_t)used;
 }
 
+/* This process, or the system, may have run out of something: then the password is not what is wrong. */
+static int cannot_be_read(const char *path, struct dlock_error *err) {
+    const int why = errno;
+    const char *advice = why == EMFILE ? "; raise the limit (ulimit -n)" : "";
+    int rc = why == EMFILE || why == ENFILE || why == ENOMEM ? DLOCK_ENOMEM : DLOCK_EAUTH;
+    return dlock_fail(err, rc, FILE_IS "cannot be read: %s%s", path, strerror(why), advice);
+}
+
 /* Opens the file if it is a regular one. A pipe would give the password to the first connection only; a folder or a
  * device has none. */
 static int open_file(const char *path, int *fd, struct dlock_error *err) {
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (*fd < 0) return dlock_fail(err, DLOCK_EAUTH, FILE_IS "cannot be read: %s", path, strerror(errno));
+    if (*fd < 0) return cannot_be_read(path, err);
     if (fstat(*fd, &st) == 0 && S_ISREG(st.st_mode)) return DLOCK_OK;
     close(*fd);
     return dlock_fail(err, DLOCK_EAUTH, FILE_IS "is not a regular file", path);
@@ -36,7 +44,7 @@ int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], st
     int fd, rc = open_file(path, &fd, err);
     if (rc != DLOCK_OK) return rc;
     ssize_t n = read_all(fd, text, sizeof text);
-    if (n < 0) rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "cannot be read: %s", path, strerror(errno));
+    if (n < 0) rc = cannot_be_read(path, err);
     close(fd);
     if (n > 0 && text[n - 1] == '\n') n--;
     if (n == 0)

@@ -64,7 +64,8 @@ int dlock__uri_common_set(struct dlock__uri *uri, const char *key, const char *v
 #define DLOCK__PASSWORD_MAX 8191
 
 /* Reads the file's whole content, except one newline at its end, into `out`, which the caller wipes. Never waits for a
- * writer. Error: EAUTH, naming the file and what is wrong with it, never its content. */
+ * writer. Errors: EAUTH, naming the file and what is wrong with it, never its content; ENOMEM, if no descriptor or
+ * memory is left to read it. */
 int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], struct dlock_error *err);
 
 /* Reports to `each` whether other users of this host may read or replace the file. */

@@ -3,6 +3,7 @@
 
 #include <setjmp.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <cmocka.h>
 
@@ -348,12 +349,34 @@ static void what_is_secret_is_left_out(void **state) {
     assert_int_equal(dlock_uri_without_secrets("file:", NULL, 64, &err), DLOCK_EINVAL);
 }
 
+/* Nothing is wrong with the password then. */
+static void a_password_that_cannot_be_read_for_want_of_descriptors_is_not_refused(void **state) {
+    (void)state;
+    char password[DLOCK__PASSWORD_MAX + 1];
+    struct dlock_error err = {0};
+    struct rlimit limit, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    none = limit;
+    none.rlim_cur = 0;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    int rc = dlock__password_read("/etc/passwd", password, &err);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_int_equal(rc, DLOCK_ENOMEM);
+    assert_int_equal(err.code, DLOCK_ENOMEM);
+    assert_non_null(strstr(err.message, "raise the limit (ulimit -n)"));
+    assert_int_equal(dlock__password_read("/does/not/exist", password, &err), DLOCK_EAUTH);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_split_and_decoded), cmocka_unit_test(common_keys_are_taken_out),
-        cmocka_unit_test(common_keys_have_limits),     cmocka_unit_test(mistakes_are_named_without_their_text),
-        cmocka_unit_test(lengths_are_limited),         cmocka_unit_test(backends_say_which_keys_they_take),
+        cmocka_unit_test(parts_are_split_and_decoded),
+        cmocka_unit_test(common_keys_are_taken_out),
+        cmocka_unit_test(common_keys_have_limits),
+        cmocka_unit_test(mistakes_are_named_without_their_text),
+        cmocka_unit_test(lengths_are_limited),
+        cmocka_unit_test(backends_say_which_keys_they_take),
         cmocka_unit_test(what_is_secret_is_left_out),
+        cmocka_unit_test(a_password_that_cannot_be_read_for_want_of_descriptors_is_not_refused),
     };
     return cmocka_run_group_tests_name("uri", tests, NULL, NULL);
 }
