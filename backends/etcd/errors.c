@@ -96,6 +96,7 @@ int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, cons
         if (stranger) doubt(err);
         return DLOCK_EUNAVAILABLE;
     case CURLE_GOT_NOTHING:
+    case CURLE_SEND_FAIL_REWIND: /* the same, when libcurl would repeat the request and must not: http.c */
         dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s hung up without an answer", at);
         if (stranger) doubt(err);
         return DLOCK_EUNAVAILABLE;

@@ -80,6 +80,33 @@ static size_t receive(char *bytes, size_t size, size_t n, void *arg) {
     return answer->failed ? 0 : size * n;
 }
 
+/* The part of a body that libcurl has not taken yet. */
+struct unsent {
+    const char *at;
+    size_t n;
+};
+
+static size_t take_unsent(char *bytes, size_t size, size_t n, void *arg) {
+    struct unsent *unsent = arg;
+    size_t part = size * n < unsent->n ? size * n : unsent->n;
+    memcpy(bytes, unsent->at, part);
+    unsent->at += part;
+    unsent->n -= part;
+    return part;
+}
+
+/* libcurl repeats a request by itself if a connection that it has used before ends without a byte of the answer. It cannot
+ * once a function has given it some of the body, and no function rewinds that: then the request fails. */
+static void set_body(CURL *easy, const struct etcd_text *body, enum etcd_repeat repeat, struct unsent *unsent) {
+    bool once = repeat == ETCD_ONCE;
+    *unsent = (struct unsent){body->at, body->n};
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, once ? NULL : body->at);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
+    curl_easy_setopt(easy, CURLOPT_READFUNCTION, once ? take_unsent : (curl_read_callback)NULL);
+    curl_easy_setopt(easy, CURLOPT_READDATA, once ? unsent : NULL);
+}
+
 static void set_tls(const struct etcd_address *address, CURL *easy) {
     if (!address->tls) return;
     curl_easy_setopt(easy, CURLOPT_CAINFO, address->ca);
@@ -135,16 +162,16 @@ struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_ho
 }
 
 static CURLcode perform(struct etcd *z, struct etcd_channel *channel, const struct etcd_host *host, const char *path,
-                        const struct etcd_text *body, int64_t ms) {
+                        const struct etcd_text *body, enum etcd_repeat repeat, int64_t ms) {
     CURL *easy = channel->easy;
     struct curl_slist *connect, *headers = etcd_prepare(z, easy, host, path, &connect);
     struct etcd_signals signals;
+    struct unsent unsent;
     if (!headers) return CURLE_OUT_OF_MEMORY;
     channel->answer.n = 0;
     channel->answer.failed = false;
     channel->why[0] = '\0';
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body->at);
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
+    set_body(easy, body, repeat, &unsent);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)ms);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ms);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, receive);
@@ -199,7 +226,7 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
         const struct etcd_host *host = etcd_member(z, &number);
         int64_t ms = (deadline_us - dlock_now_us()) / 1000;
         if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent member must leave time for the next ones */
-        CURLcode code = perform(z, channel, host, path, body, ms > 0 ? ms : 1);
+        CURLcode code = perform(z, channel, host, path, body, repeat, ms > 0 ? ms : 1);
         if (code == CURLE_OK) {
             int rc = read_answer(z, channel, reply, err);
             if (rc != DLOCK_EUNAVAILABLE) return rc;

@@ -1,28 +1,42 @@
 #!/bin/bash
 # How many requests a lock costs, counted by a proxy: one to take it, one to give it back, two for all renewals at a time.
-# And one that the proxy passes on late.
+# And those that the proxy passes on late, with and without the end of their connection.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
-python3 - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" >"$work/port" <<'END' &
-import collections, http.client, http.server, os, sys, time
-def is_held_back(body): # by the word in a file, once
+python3 - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" "$work/drop" >"$work/port" <<'END' &
+import http.client, http.server, os, sys, threading, time
+def has_word(body, path): # of that file, once
     try:
-        with open(sys.argv[3]) as f: word = f.read().strip()
+        with open(path) as f: word = f.read().strip()
     except FileNotFoundError: return False
     if not word or word.encode() not in body: return False
-    os.unlink(sys.argv[3])
-    while not os.path.exists(sys.argv[4]): time.sleep(0.01)
+    os.unlink(path)
     return True
+def ask(path, body):
+    c = http.client.HTTPConnection(sys.argv[1]); c.request("POST", path, body)
+    r = c.getresponse(); answer = r.read(); c.close()
+    return r.status, answer
+def ask_late(path, body):
+    while not os.path.exists(sys.argv[4]): time.sleep(0.01)
+    result = ask(path, body)
+    os.rename(sys.argv[4], sys.argv[4] + ".done")
+    return result
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    dropped = None
+    used = False # the connection, by an earlier request
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        with open(sys.argv[2], "a") as f: f.write(self.path + "\n")
-        late = is_held_back(body)
-        c = http.client.HTTPConnection(sys.argv[1]); c.request("POST", self.path, body)
-        r = c.getresponse(); answer = r.read(); c.close()
-        if late: os.rename(sys.argv[4], sys.argv[4] + ".done")
-        self.send_response(r.status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
+        marks = "+Expect" * ("Expect" in self.headers) + "+again" * (body == H.dropped)
+        with open(sys.argv[2], "a") as f: f.write(self.path + marks + "\n")
+        if self.used and has_word(body, sys.argv[5]):
+            H.dropped = body
+            threading.Thread(target=ask_late, args=(self.path, body)).start()
+            self.close_connection = True
+            return
+        self.used = True
+        status, answer = (ask_late if has_word(body, sys.argv[3]) else ask)(self.path, body)
+        self.send_response(status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
         self.wfile.write(answer)
     def log_message(self, *args): pass
 S = http.server.ThreadingHTTPServer
@@ -73,13 +87,14 @@ proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the r
 if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
 
-# late WORD NAME: takes and releases the lock while its first request with that word is on the way for longer than anybody
-# waits for it; then it arrives.
+# late WORD NAME [drop]: takes and releases the lock while its first request with that word is on the way for longer than
+# anybody waits for it; then it arrives. With `drop` its connection ends at once.
 late() {
-    echo "$1" >"$work/hold"
+    local how=${3:-hold}
+    echo "$1" >"$work/$how"
     run "$DLOCK" run -b "$uri&timeout=1s" -w 60s "$2" -- true
     equal "status" "$status" 0
-    if [ -e "$work/hold" ]; then fail "no request was held back"; fi
+    if [ -e "$work/$how" ]; then fail "no request was held back"; fi
     touch "$work/late"
     within 60 "it arrives" test -e "$work/late.done"
     rm "$work/late.done"
@@ -99,5 +114,17 @@ is_there() { "$DLOCK" inspect -b "$uri" d | grep -q exclusive; }
 within 60 "it is held" is_there
 late '"failure"' d
 ended "$holder"
+
+describe "the same, when its connection ends"
+late '"success"' e drop
+
+describe "it is sent once, though there is another member"
+: >"$work/counted"
+echo '"success"' >"$work/drop"
+run "$DLOCK" run -b "${uri/127/127.0.0.1:$(<"$work/port"),127}" -n f -- true
+equal "status" "$status" 69
+contains "why" "$err" "hung up without an answer"
+if [ -e "$work/drop" ]; then fail "no request was dropped"; fi
+lacks "requests" "$(<"$work/counted")" again
 
 finish
