@@ -195,7 +195,7 @@ static int granted(struct round *r, struct attempt *a, uint64_t term) {
     claim->fence = claim->state[ETCD_REVISION];
     claim->kept_ms = kept_ms;
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED | ETCD_GRANTED;
-    etcd_unwatch(r->z, claim->name);
+    etcd_unwatch(r->z, claim);
     return 0;
 }
 
@@ -204,7 +204,7 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
     if (!may_stay(claim)) return view->own ? leave(r, a, DLOCK_EBUSY) : DLOCK_EBUSY;
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED;
     claim->retry_ms = r->lease.ttl_ms / KEEP_SHARE;
-    if (!etcd_watch(r->z, claim->name, view, revision)) claim->retry_ms = UNWATCHED_MS;
+    if (!etcd_watch(r->z, claim, view, revision)) claim->retry_ms = UNWATCHED_MS;
     return DLOCK_EBUSY;
 }
 

@@ -245,11 +245,11 @@ bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_cla
 
 /* ---- watch.c ----------------------------------------------------------------------------------------------------- */
 
-/* Queues a LOOK for `name` once the view may have changed since `revision`. False: it cannot, and the waiter has to
- * poll. */
-bool etcd_watch(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision);
-/* Ends the stream of a name that nobody waits for any more. */
-void etcd_unwatch(struct etcd *z, const char *name);
+/* Queues a LOOK for the claim's name once the view may have changed since `revision`. False: it cannot, and the waiter has
+ * to poll. A name has one stream, since the core has one waiter at a time ask for it: the last one that asked. */
+bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision);
+/* Ends the claim's stream, if it has one. Another claim of the name may have the stream: it goes on. */
+void etcd_unwatch(struct etcd *z, const struct dlock_claim *claim);
 int etcd_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int etcd_watches_begin(struct etcd *z, struct dlock_error *err);

@@ -138,12 +138,12 @@ static int release_some(struct releasing *r) {
     if (rc != 0) return rc;
     r->lease = etcd_lease_known(r->z).id;
     if (r->n == 1 && was_sent(r->claims[0]) && was_granted(r->claims[0]) && !may_come_late(r, r->claims[0])) {
-        etcd_unwatch(r->z, r->claims[0]->name);
+        etcd_unwatch(r->z, r->claims[0]);
         return release_one(r, r->claims[0]);
     }
     etcd_add(&body, "{\"success\":[");
     for (size_t i = 0; i < r->n; i++) {
-        etcd_unwatch(r->z, r->claims[i]->name);
+        etcd_unwatch(r->z, r->claims[i]);
         r->claims[i]->result = DLOCK_ELOST;
         if (!was_sent(r->claims[i])) continue;
         if (sent++ > 0) etcd_add(&body, ",");

@@ -30,7 +30,7 @@ struct etcd_watch {
     int64_t need;                        /* number of events that are still to come */
     int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
     bool over, heard;
-    char name[256];
+    char name[256], token[DLOCK_TOKEN_MAX + 1]; /* of the waiter */
 };
 
 /* ---- messages of a stream ---------------------------------------------------------------------------------------- */
@@ -148,12 +148,12 @@ void etcd_watches_free(struct etcd *z) {
         if (fds[i] >= 0) close(fds[i]);
 }
 
-void etcd_unwatch(struct etcd *z, const char *name) {
+void etcd_unwatch(struct etcd *z, const struct dlock_claim *claim) {
     struct etcd_signals signals;
     pthread_mutex_lock(&z->watch_mutex);
-    struct etcd_watch **at = find(z, name);
+    struct etcd_watch **at = find(z, claim->name);
     etcd_signals_off(z, &signals);
-    if (*at) drop(z, at);
+    if (*at && strcmp((*at)->token, claim->token) == 0) drop(z, at);
     etcd_signals_on(z, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
 }
@@ -250,16 +250,21 @@ static bool fits(const struct etcd_watch *watch, const struct etcd_view *view) {
     return view->blocker ? strcmp(watch->key, view->blocker) == 0 : !*watch->key && watch->need == view->need;
 }
 
-bool etcd_watch(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision) {
+bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision) {
     struct etcd_signals signals;
     if (view->blocker && strlen(view->blocker) >= sizeof(((struct etcd_watch *)0)->key)) return false;
     pthread_mutex_lock(&z->watch_mutex);
     etcd_signals_off(z, &signals);
-    struct etcd_watch **at = find(z, name);
+    struct etcd_watch **at = find(z, claim->name);
     bool there = *at && fits(*at, view);
     if (there && (*at)->seen < revision) (*at)->seen = revision;
     if (*at && !there) drop(z, at);
-    if (!there) there = add(z, name, view, revision);
+    if (!there) {
+        there = add(z, claim->name, view, revision);
+        at = &z->watches;
+    }
+    struct etcd_watch *watch = there ? *at : NULL;
+    if (watch) snprintf(watch->token, sizeof watch->token, "%s", claim->token);
     etcd_signals_on(z, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
     return there;

@@ -1,0 +1,111 @@
+/* What wakes a waiter, by the backend's table of operations, on the server that tests/run.sh has started. */
+#include "support/held.h"
+#include "support/pair.h"
+#include "support/test.h"
+
+#include <stdlib.h>
+
+static void link_new(struct link *link, char letter) {
+    const char *address = getenv("DLOCK_TEST_ETCD"), *colon = address ? strrchr(address, ':') : NULL;
+    struct dlock_error err = {0};
+    struct uri uri;
+    if (!colon) fail_msg("no server: run the tests with tests/run.sh");
+    uri_init(&uri, atoi(colon + 1));
+    uri.param[0] = (struct dlock_param){"session", "60s"};
+    uri.parts.path = "/dlock/waiters";
+    uri.parts.n_params = 1;
+    if (link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, &err) != 0) fail_msg("connect: %s", err.message);
+    link_listen(link);
+}
+
+static int pair_begin(void **state) {
+    (void)state;
+    link_new(&one, 'a');
+    link_new(&two, 'b');
+    return 0;
+}
+
+/* Asks again at each wake-up until the claim is granted. Each has to come long before the time to ask without one. */
+static void expect_turn(struct link *link, struct held *held) {
+    struct dlock_wake wake;
+    do {
+        assert_true(held->claim.retry_ms > TIMEOUT_MS);
+        if (!wake_within(link, &wake, TIMEOUT_MS)) fail_msg("no wake-up");
+        assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
+        assert_string_equal(wake.name, held->claim.name);
+    } while (queue_up(link, held) == DLOCK_EBUSY);
+    assert_int_equal(held->claim.result, 0);
+}
+
+static void own_release_leaves_the_stream_of_a_waiter(void **state) {
+    struct held mine, other, writer;
+    (void)state;
+    claim_init(&mine, "readers", 'a', 1);
+    claim_init(&other, "readers", 'b', 1);
+    claim_init(&writer, "readers", 'a', 2);
+    mine.claim.mode = other.claim.mode = DLOCK_SHARED;
+    assert_int_equal(queue_up(&one, &mine), 0);
+    assert_int_equal(queue_up(&two, &other), 0);
+    assert_int_equal(queue_up(&one, &writer), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &mine), 0);
+    assert_int_equal(release(&two, &other), 0);
+    expect_turn(&one, &writer);
+    assert_int_equal(release(&one, &writer), 0);
+}
+
+static void own_grant_leaves_the_stream_of_a_waiter(void **state) {
+    struct held mine, other, writer;
+    (void)state;
+    claim_init(&mine, "grant", 'a', 1);
+    claim_init(&other, "grant", 'b', 1);
+    claim_init(&writer, "grant", 'a', 2);
+    mine.claim.mode = other.claim.mode = DLOCK_SHARED;
+    assert_int_equal(queue_up(&two, &other), 0);
+    assert_int_equal(acquire(&one, &mine), 0);
+    assert_int_equal(queue_up(&one, &writer), DLOCK_EBUSY);
+    assert_int_equal(acquire(&one, &mine), 0); /* asks once more, as after an answer that was lost */
+    assert_int_equal(release(&one, &mine), 0);
+    assert_int_equal(release(&two, &other), 0);
+    expect_turn(&one, &writer);
+    assert_int_equal(release(&one, &writer), 0);
+}
+
+/* A waiter that leaves takes its stream along, but not that of the one behind it, which has asked meanwhile. */
+static void waiter_that_leaves_late_leaves_the_stream_of_the_next(void **state) {
+    struct held holder, first, next;
+    (void)state;
+    claim_init(&holder, "leaving", 'b', 1);
+    claim_init(&first, "leaving", 'a', 1);
+    claim_init(&next, "leaving", 'a', 2);
+    first.claim.mode = next.claim.mode = DLOCK_SHARED;
+    assert_int_equal(queue_up(&two, &holder), 0);
+    assert_int_equal(queue_up(&one, &first), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&one, &next), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &first), DLOCK_ELOST);
+    assert_int_equal(release(&two, &holder), 0);
+    expect_turn(&one, &next);
+    assert_int_equal(release(&one, &next), 0);
+}
+
+static void waiter_that_leaves_takes_its_stream_along(void **state) {
+    struct dlock_wake wake;
+    struct held holder, waiter;
+    (void)state;
+    claim_init(&holder, "left", 'b', 1);
+    claim_init(&waiter, "left", 'a', 1);
+    assert_int_equal(queue_up(&two, &holder), 0);
+    assert_int_equal(queue_up(&one, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &waiter), DLOCK_ELOST);
+    assert_int_equal(release(&two, &holder), 0);
+    assert_false(wake_within(&one, &wake, 300));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(own_release_leaves_the_stream_of_a_waiter, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(own_grant_leaves_the_stream_of_a_waiter, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(waiter_that_leaves_late_leaves_the_stream_of_the_next, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(waiter_that_leaves_takes_its_stream_along, pair_begin, pair_end),
+    };
+    return cmocka_run_group_tests_name("etcd waiters", tests, backend_load, NULL);
+}
