@@ -98,19 +98,23 @@ static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err
     return 0;
 }
 
-/* Sets the session's variables. READ COMMITTED takes no locks on the gaps between rows. In UTC no hour comes twice. A
- * statement waits for a row for one second at most, and is repeated until the caller's deadline. */
+/* Sets the session's variables, whatever the server's defaults are. READ COMMITTED takes no locks on the gaps between
+ * rows. In UTC no hour comes twice. A statement waits for a row for one second at most, and is repeated until the
+ * caller's deadline. After a COMMIT that begins another transaction (completion_type) no later grant would be
+ * committed. With a sql_select_limit the answer to an acquire would lack the rows of some grants. */
 static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     enum { SETTINGS, ISOLATION, VARIABLES, CLOCK };
     maria_begin(maria);
-    maria_say(maria,
-              "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
-              "autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = %d; "
-              "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; "
-              "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only', 'wsrep_on', "
-              "'group_replication_single_primary_mode'); "
-              "SELECT " MARIA_NOW_US,
-              MARIA_IDLE_S);
+    maria_say(
+        maria,
+        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
+        "autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
+        "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = %d; "
+        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only', 'wsrep_on', "
+        "'group_replication_single_primary_mode'); "
+        "SELECT " MARIA_NOW_US,
+        MARIA_IDLE_S);
     int rc = maria_ask(maria, deadline_us, err);
     if (rc == 0) rc = judge_all(maria, VARIABLES, err);
     if (rc != 0) return rc;

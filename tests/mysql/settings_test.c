@@ -1,0 +1,130 @@
+/* Settings of the server that new sessions inherit: none of them changes what dlock's sessions do. */
+#include "site.h"
+
+static const char *changed; /* the variable that a test has changed */
+static char before[512];
+
+static void change(const char *variable, const char *value) {
+    char statement[128];
+    snprintf(statement, sizeof statement, "SELECT @@GLOBAL.%s", variable);
+    sql_text(before, sizeof before, statement);
+    changed = variable;
+    sql("SET GLOBAL %s = %s", variable, value);
+}
+
+/* A value of digits is a number, any other one a text. */
+static int change_back(void **state) {
+    (void)state;
+    bool number = changed && *before && before[strspn(before, "0123456789.")] == '\0';
+    if (changed) sql(number ? "SET GLOBAL %s = %s" : "SET GLOBAL %s = '%s'", changed, before);
+    changed = NULL;
+    return 0;
+}
+
+static int count(const struct dlock_info *info, void *arg) {
+    (void)info;
+    ++*(int *)arg;
+    return 0;
+}
+
+static int holders(struct link *link, const char *name) {
+    struct dlock_error err;
+    int n = 0;
+    if (backend->inspect(link->conn, name, count, &n, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    return n;
+}
+
+static void all(dlock_batch *operation, struct link *link, struct dlock_claim *const *claims, size_t n) {
+    struct dlock_error err;
+    if (operation(link->conn, claims, n, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    for (size_t i = 0; i < n; i++) assert_int_equal(claims[i]->result, 0);
+}
+
+/* What one session is told, the other one sees: batches, and the single grant after them. */
+static void check_promises(struct link *mine, struct link *others) {
+    struct held a, b, c, rival;
+    struct dlock_claim *claims[] = {&a.claim, &b.claim};
+    held_new(&a, mine, "settings-a");
+    held_new(&b, mine, "settings-b");
+    held_new(&c, mine, "settings-c");
+    held_new(&rival, others, "settings-c");
+    all(backend->acquire, mine, claims, 2);
+    assert_int_equal(holders(others, "settings-a") + holders(others, "settings-b"), 2);
+    all(backend->renew, mine, claims, 2);
+    all(backend->release, mine, claims, 2);
+    assert_int_equal(holders(others, "settings-a") + holders(others, "settings-b"), 0);
+    assert_int_equal(acquire(mine, &c), 0);
+    assert_int_equal(holders(others, "settings-c"), 1);
+    assert_int_equal(acquire(others, &rival), DLOCK_EBUSY);
+    assert_int_equal(backend->break_lock(others->conn, "settings-c", TIMEOUT_MS, NULL), 0);
+    assert_int_equal(renew(mine, &c), DLOCK_ELOST);
+    assert_int_equal(acquire(others, &rival), 0);
+    assert_true(rival.claim.fence > c.claim.fence);
+    assert_int_equal(release(others, &rival), 0);
+}
+
+static void check_with(const char *variable, const char *value) {
+    struct link mine, others;
+    change(variable, value);
+    link_new(&mine, NULL, 'a');
+    link_new(&others, NULL, 'b');
+    change_back(NULL);
+    printf("         %s = %s\n", variable, value);
+    check_promises(&mine, &others);
+    link_end(&mine);
+    link_end(&others);
+}
+
+static void a_commit_ends_its_transaction(void **state) {
+    (void)state;
+    check_with("completion_type", "'CHAIN'");
+    check_with("completion_type", "'RELEASE'");
+}
+
+static void an_answer_has_all_its_rows(void **state) {
+    (void)state;
+    check_with("sql_select_limit", "1");
+    check_with("sql_select_limit", "0");
+}
+
+static void long_searches_are_allowed(void **state) {
+    (void)state;
+    check_with("sql_big_selects", "0");
+}
+
+static void other_settings_change_nothing(void **state) {
+    static const char *const settings[][2] = {
+        {"autocommit", "0"},
+        {"tx_isolation", "'SERIALIZABLE'"},
+        {"tx_isolation", "'READ-UNCOMMITTED'"},
+        {"tx_isolation", "'REPEATABLE-READ'"},
+        {"sql_mode", "'ANSI,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'"},
+        {"sql_mode", "'ORACLE'"},
+        {"sql_mode", "''"},
+        {"innodb_lock_wait_timeout", "1000"},
+        {"lock_wait_timeout", "1000"},
+        {"sql_safe_updates", "1"},
+        {"time_zone", "'-11:30'"},
+        {"wait_timeout", "1"},
+        {"max_sort_length", "64"},
+        {"div_precision_increment", "0"},
+        {"unique_checks", "0"},
+        {"low_priority_updates", "1"},
+        {"default_storage_engine", "'MyISAM'"},
+        {"collation_connection", "'utf16_general_ci'"},
+        {"sql_notes", "0"},
+        {"max_error_count", "0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) check_with(settings[i][0], settings[i][1]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_teardown(a_commit_ends_its_transaction, change_back),
+        cmocka_unit_test_teardown(an_answer_has_all_its_rows, change_back),
+        cmocka_unit_test_teardown(long_searches_are_allowed, change_back),
+        cmocka_unit_test_teardown(other_settings_change_nothing, change_back),
+    };
+    return cmocka_run_group_tests(tests, site_begin, site_end);
+}
