@@ -67,6 +67,14 @@ static int put(struct dlock__conn *conn, struct question *question, int64_t dead
     return backend->break_lock(conn->data, question->text, timeout_ms, err);
 }
 
+/* True if the failure ends the connection. The one connection of a THREADSAFE backend does not end while acquisitions
+ * depend on it: their own requests find out whether it lives, and a request without an answer does not prove that it is
+ * dead. */
+static bool shows_end(struct dlock_client *client, int rc) {
+    if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) return false;
+    return !dlock__can(client, DLOCK_CAP_THREADSAFE) || !dlock__connection_is_needed(client);
+}
+
 /* Asks the server. The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so
  * the first failure is not final as long as nothing was shown. */
 static int ask(struct dlock_client *client, struct question *question, struct dlock_error *err) {
@@ -80,7 +88,7 @@ static int ask(struct dlock_client *client, struct question *question, struct dl
             dlock__leave(client);
             rc = put(conn, question, deadline_us, &own);
             dlock__enter(client);
-            dlock__pool_give(conn, rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO ? rc : 0);
+            dlock__pool_give(conn, shows_end(client, rc) ? rc : 0);
             if (rc == DLOCK_EUNAVAILABLE && again && question->seen == 0) continue;
         }
         if (rc < 0 && err) *err = own;

@@ -317,6 +317,8 @@ void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us);
 void dlock__linger_end(struct dlock__acquisition *acq);
 /* Ends what a broken connection took along: the clock sample, and all grants that lived in the connection. */
 void dlock__connection_epoch_ended(struct dlock_client *client);
+/* True if an acquisition asks, waits, is granted or is being released. */
+bool dlock__connection_is_needed(struct dlock_client *client);
 
 /* ---- due.c ---- */
 

@@ -471,3 +471,9 @@ void dlock__connection_epoch_ended(struct dlock_client *client) {
         if (dlock__acq_renewable(acq)) dlock__lose(acq); /* even if a renewal of it is still to be answered */
     }
 }
+
+bool dlock__connection_is_needed(struct dlock_client *client) {
+    const struct dlock__acquisition *acq = dlock__acq_first(client);
+    while (acq && acq->state > DLOCK__RELEASING) acq = acq->all_next;
+    return acq;
+}

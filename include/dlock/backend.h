@@ -294,9 +294,9 @@ struct dlock_backend {
      * place. */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
-    /* From here on, `check` included, the core drops the connection for EUNAVAILABLE and EPROTO only; any other code is
-     * just passed on. Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire).
-     * Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
+    /* From here on, `check` included, the core drops the connection for EUNAVAILABLE and EPROTO only (THREADSAFE: only
+     * while no claim depends on it); any other code is just passed on. Calls `each` for every holder of `name`
+     * (info.name as given here, info.fence as from acquire). Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
     int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 
     /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" for the first

@@ -320,6 +320,23 @@ static int fake_probe(void *memory, struct dlock_error *err) {
     return result;
 }
 
+/* Shows nobody. Where one connection serves everything it outlives a request that fails. */
+static int fake_inspect(void *memory, const char *name, dlock_each each, void *arg, int timeout_ms,
+                        struct dlock_error *err) {
+    struct fake_conn *conn = memory;
+    (void)name, (void)each, (void)arg;
+    pthread_mutex_lock(&fake_guard);
+    contract_begin(conn, FAKE_INSPECT, NULL, 0, timeout_ms, false);
+    struct log_place place = log_begin(FAKE_INSPECT, conn, NULL, 0, timeout_ms);
+    bool lives = !conn->failed && !conn->dead && !server_is_down && conn->kind->caps & DLOCK_CAP_THREADSAFE;
+    int result = meet_fault(FAKE_INSPECT, conn, timeout_ms, err);
+    if (lives) conn->failed = false;
+    log_answer(place, 0, result, 0);
+    contract_end(conn);
+    pthread_mutex_unlock(&fake_guard);
+    return result;
+}
+
 static void execute(enum fake_op op, const struct fake_conn *conn, struct dlock_claim *claim) {
     if (op == FAKE_ACQUIRE) server_acquire(conn->kind->rules, conn->id, claim);
     if (op == FAKE_ACQUIRE && claim->result == DLOCK_EBUSY && claim->flags & DLOCK_CLAIM_QUEUE && is_unheard(conn))
@@ -415,7 +432,8 @@ void fake_backend_reset(void) {
                                         .acquire = fake_acquire,
                                         .renew = fake_renew,
                                         .release = fake_release,
-                                        .abandon = fake_abandon};
+                                        .abandon = fake_abandon,
+                                        .inspect = fake_inspect};
         if (kinds[i].caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) {
             backend.listen = fake_listen;
             backend.wake = fake_wake;

@@ -26,6 +26,7 @@ enum fake_op {
     FAKE_RELEASE,
     FAKE_REST,
     FAKE_PROBE,
+    FAKE_INSPECT,
     FAKE_WAKE,
     FAKE_DISCONNECT,
     FAKE_OPS

@@ -245,6 +245,61 @@ static void a_dead_client_gives_its_lock_to_the_next(void **state) {
     assert_true(held_by(actor, second));
 }
 
+/* ---- questions of operators ---- */
+
+static int shown(const struct dlock_info *info, void *arg) {
+    (void)info, (void)arg;
+    return 0;
+}
+
+/* Whatever became of the question: the session lives, and those who have something in it find out when it does not. */
+static void a_failed_inspection_ends_nothing(void **state) {
+    (void)state;
+    static const enum fake_fault faults[] = {FAKE_LOST_BEFORE, FAKE_LOST_AFTER, FAKE_PROTO};
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *held = watched_lock(client, "n", &lost), *waiting = lock_new(client, "m");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("m");
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    begin_acquire(actor, waiting, 60000);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        fake_fault(FAKE_INSPECT, faults[i], 2);
+        assert_int_equal(dlock_inspect(client, "n", shown, NULL, NULL),
+                         faults[i] == FAKE_PROTO ? DLOCK_EPROTO : DLOCK_EUNAVAILABLE);
+        fake_faults_clear();
+        assert_int_equal(lost.calls, 0);
+        assert_true(dlock_held(held));
+        assert_int_equal(fake_waiters("m"), 1);
+    }
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(dlock_held(held));
+    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
+    assert_int_equal(dlock_inspect(client, "n", shown, NULL, NULL), 0);
+    assert_int_equal(dlock_release(held, NULL), 0);
+    fake_other_release(&other, "m");
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), 0);
+}
+
+/* Where nothing would be lost, an inspection judges the connection: nothing else would. */
+static void an_inspection_survives_a_dead_session(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *lock = watched_lock(client, "n", &lost);
+    assert_int_equal(dlock_inspect(client, "n", shown, NULL, NULL), 0);
+    fake_server_cut();
+    assert_int_equal(dlock_inspect(client, "n", shown, NULL, NULL), 0);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 2);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_server_cut();
+    fake_advance_ms(THIRD_MS); /* a renewal finds out */
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(dlock_inspect(client, "n", shown, NULL, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
 /* ---- grants without a lease -------------------------------------------------------------------------------------- */
 
 static void a_grant_without_lease_lasts(void **state) {
@@ -335,6 +390,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_listener_that_dies_tells_all_at_once),
         LOCK_TEST(a_waiter_survives_its_session),
         LOCK_TEST(a_dead_client_gives_its_lock_to_the_next),
+        LOCK_TEST(a_failed_inspection_ends_nothing),
+        LOCK_TEST(an_inspection_survives_a_dead_session),
         LOCK_TEST(a_grant_without_lease_lasts),
         LOCK_TEST(a_fixed_lease_ends_although_the_server_knows_none),
         LOCK_TEST(a_lock_without_lease_that_is_taken_away_is_lost),
