@@ -394,6 +394,7 @@ int zookeeper_granted(struct zookeeper_attempt *a) {
                           a->z->where, a->slots[0].dir);
     claim->kept_ms = zookeeper_kept_ms(a->z, a->begun_us);
     *a->slots[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
+    claim->hints = DLOCK_HINT_LISTEN; /* a reconnect may shorten the session: session.c */
     if (claim->kept_ms > 0) return 0;
     claim->kept_ms = claim->lease_ms; /* this machine stood still: the next request proves the session anew */
     return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "cannot prove that the session with ZooKeeper at %s is still alive",

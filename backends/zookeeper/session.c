@@ -21,12 +21,22 @@ enum {
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
+/* Takes over the timeout that the server has just granted; false if the session is over, or has to end. Each server
+ * limits it anew at every reconnect. If it has become shorter the session may end before the grants that were made with
+ * the longer one. A longer one is not relied on: a new leader begins all sessions anew with the timeout that they had
+ * at their beginning (SessionTrackerImpl's constructor). */
+static bool negotiated(struct zookeeper *z, int session_ms) {
+    bool shorter = session_ms < z->session_ms;
+    if (session_ms <= 0) return false; /* the library reports an ended session so */
+    if (!z->was_connected || shorter) z->session_ms = session_ms;
+    return !z->was_connected || !shorter;
+}
+
 static void connected(struct zookeeper *z, zhandle_t *handle) {
     if (zookeeper_is_dead(z)) return;
     z->state = ZOOKEEPER_CONNECTED;
     z->session = (uint64_t)zoo_client_id(handle)->client_id;
-    z->session_ms = zoo_recv_timeout(handle);
-    if (z->session == 0 || z->session_ms <= 0) { /* the library reports an ended session so */
+    if (z->session == 0 || !negotiated(z, zoo_recv_timeout(handle))) {
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
         return;
     }
@@ -203,10 +213,14 @@ void zookeeper_leave_session(struct zookeeper *z) {
     put(z);
 }
 
+/* Needs no answer: the library sets the watches anew whenever it connects. A holder listens, too, and must not lose its
+ * session because it happens to be without a connection. */
 int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct zookeeper *z = zookeeper_of(conn);
     bool dead;
-    int rc = zookeeper_ready(z, dlock_deadline_us(timeout_ms), &dead, err);
-    if (rc == 0) *fd = z->event_fd;
-    return rc;
+    int rc = zookeeper_ready(z, 0, &dead, err);
+    (void)timeout_ms;
+    if (dead) return rc;
+    *fd = z->event_fd;
+    return 0;
 }

@@ -368,7 +368,7 @@ struct zookeeper {
     bool was_connected;
     int64_t sign_us; /* when the last sign of life was sent */
     uint64_t session;
-    int session_ms; /* as negotiated */
+    int session_ms; /* the shortest that was negotiated */
     struct zookeeper_validity validity;
     struct zookeeper_alone alone[ZOOKEEPER_ALONE];
     struct zookeeper_call *calls;

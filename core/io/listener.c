@@ -157,7 +157,15 @@ void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
     dlock__keeper_kick(client);
 }
 
+void dlock__listener_for_grants(struct dlock_client *client) {
+    if (client->listener.for_grants) return;
+    client->listener.for_grants = true;
+    dlock__keeper_kick(client);
+}
+
 int64_t dlock__listener_due(const struct dlock_client *client) {
+    bool needed = client->listener.for_grants && client->listener.state == DLOCK__LISTENER_DOWN;
+    if (needed) return client->listener.retry_at_us;
     if (!is_up(client) || client->listener.busy) return DLOCK__NEVER;
     if (client->listener.unheard || client->listener.broke.code) return 0;
     bool probed = client->listener.answer_by_us != DLOCK__NEVER;
@@ -189,9 +197,20 @@ static int probe(struct dlock_client *client, struct dlock_error *err) {
     return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "the backend's probe returned %d", rc) : rc;
 }
 
+/* Without their connection there are no grants to listen for. */
+static void bring_up_for_grants(struct dlock_client *client) {
+    const struct dlock__conn *shared = client->pool.shared;
+    client->listener.for_grants = shared && shared->connected;
+    if (client->listener.for_grants) dlock__listener_ensure(client, DLOCK__NEVER);
+}
+
 void dlock__listener_look(struct dlock_client *client) {
     struct dlock_error err;
     int rc;
+    if (!is_up(client)) {
+        bring_up_for_grants(client);
+        return;
+    }
     if (client->listener.broke.code)
         err = client->listener.broke, rc = err.code;
     else if (client->listener.unheard)

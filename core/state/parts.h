@@ -88,6 +88,7 @@ struct dlock__listener {
     bool doubted;             /* probe it even if nobody waits */
     struct dlock_error broke; /* with a code: why the reader found it dead; the keeper drops it */
     bool unheard;             /* the server knows of no listener: the keeper drops this one */
+    bool for_grants;          /* a grant needs it, even if nobody waits (DLOCK_HINT_LISTEN): the keeper connects it */
 };
 
 /* threads/keeper.c, in its thread. Any thread arms it (state/notify.c). */

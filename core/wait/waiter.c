@@ -316,6 +316,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         acq->untold_grant = acq->queued && !acq->op->woken;
         if (acq->untold_grant && !acq->told && waiter->heard) dlock__listener_doubted(client_of(waiter));
         acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
+        if (acq->op->arg.hints & DLOCK_HINT_LISTEN) dlock__listener_for_grants(client_of(waiter));
         dlock__own_for(acq, waiter);
         dlock__hold_through(acq, waiter->lock);
         finish(waiter, 0);

@@ -145,7 +145,10 @@ enum dlock_claim_flag {
 enum dlock_claim_hint {
     /* Acquire, EBUSY, with QUEUE: no connection of this client listens at this server, so the server could not wake it.
      * The core connects its listener anew. */
-    DLOCK_HINT_UNHEARD = 1
+    DLOCK_HINT_UNHEARD = 1,
+    /* Acquire, granted, THREADSAFE, with WAKE: the grant may end earlier than was said, and LOST tells so. The core
+     * listens at once, and not only when somebody waits. */
+    DLOCK_HINT_LISTEN = 2
 };
 
 /* One acquisition. Owned by the core, valid during the call only. */

@@ -104,6 +104,31 @@ static void a_request_from_before_the_connection_broke_is_granted_on_the_next(vo
     assert_string_equal(fake_holder("n").token, "");
 }
 
+static void wants_a_listener(struct dlock_claim *claim) {
+    claim->hints = DLOCK_HINT_LISTEN;
+}
+
+static void a_holder_listens_if_its_grant_says_so(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *plain = lock_new(client, "plain"), *lock = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(plain, 1000, NULL), 0);
+    fake_settle();
+    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
+    fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    fake_settle();
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+    assert_int_equal(fake_connections(), 1);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOST});
+    fake_settle();
+    assert_false(dlock_held(lock));
+    assert_false(dlock_held(plain));
+    fake_server_cut(); /* nothing is left to listen for */
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_LISTEN), 1);
+}
+
 static void proves_nothing(struct dlock_claim *claim) {
     claim->result = DLOCK_EUNAVAILABLE;
 }
@@ -382,6 +407,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(an_unknown_outcome_keeps_the_connection),
         LOCK_TEST(an_unknown_outcome_given_up_is_released),
         LOCK_TEST(a_request_from_before_the_connection_broke_is_granted_on_the_next),
+        LOCK_TEST(a_holder_listens_if_its_grant_says_so),
         LOCK_TEST(a_grant_without_proof_is_asked_for_again),
         LOCK_TEST(a_dead_session_is_a_loss),
         LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),

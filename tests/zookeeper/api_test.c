@@ -2,6 +2,7 @@
 #include "harness.h"
 #include "support/api.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -202,6 +203,41 @@ static void first_try_after_expiry_is_answered(void **state) {
     dlock_close(client);
 }
 
+/* The server allows shorter sessions since its restart. A holder for whom nobody waits hears of that, too, and not only
+ * when its next renewal is due, in three minutes. (After a refused connection the library waits for a 60th of the session
+ * until it tries another one.) */
+static void holder_hears_of_a_shorter_session(void **state) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    struct site site;
+    dlock_client *holder, *next;
+    dlock_lock *held, *wanted;
+    (void)state;
+    site_start(&site);
+    site_sessions(&site, 400, 600000);
+    site_signal(&site, SIGKILL);
+    site_again(&site);
+    holder = open_client(site.port, "session=10m&lease=10m&timeout=1m");
+    options.on_lost = on_lost;
+    assert_int_equal(dlock_new(holder, "shorter", &options, &held, NULL), 0);
+    assert_int_equal(dlock_acquire(held, 60000, NULL), 0);
+    assert_in_range(dlock_remaining_ms(held), 500000, 600000);
+    site_sessions(&site, 400, 30000);
+    site_signal(&site, SIGKILL);
+    site_again(&site);
+    next = open_client(site.port, "session=10s&timeout=1m");
+    wanted = api_lock(next, "shorter", NULL);
+    assert_int_equal(dlock_acquire(wanted, 60000, NULL), 0);
+    assert_int_equal(atomic_load(&losses), 1);
+    assert_false(dlock_held(held));
+    assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(wanted, NULL), 0);
+    dlock_free(held);
+    dlock_free(wanted);
+    dlock_close(holder);
+    dlock_close(next);
+    site_stop(&site);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(holder_hears_of_expiry_in_time, setup, teardown),
@@ -211,6 +247,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(silent_connection_costs_no_lock, setup, teardown),
         cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
         cmocka_unit_test_setup_teardown(first_try_after_expiry_is_answered, setup, teardown),
+        cmocka_unit_test_setup_teardown(holder_hears_of_a_shorter_session, setup, teardown),
     };
     return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);
 }

@@ -26,6 +26,8 @@ struct site {
 void site_start(struct site *site);
 void site_signal(const struct site *site, int number);
 void site_again(const struct site *site); /* after SIGKILL: same port, same data */
+/* From its next start on the server allows sessions of these lengths only. */
+void site_sessions(const struct site *site, int least_ms, int most_ms);
 void site_stop(struct site *site);
 
 /* ---- a plain client (site.c) ------------------------------------------------------------------------------------- */

@@ -79,6 +79,56 @@ static void fences_survive_a_restart(void **state) {
     }
 }
 
+enum { SHORTEST_MS = 400, LONGEST_MS = 60000 }; /* sessions that the server allows at first */
+
+static void restart_with_sessions(int least_ms, int most_ms) {
+    site_sessions(&site, least_ms, most_ms);
+    site_signal(&site, SIGKILL);
+    site_again(&site);
+}
+
+/* From a reconnect on the server keeps the session for what it allows by then. Grants that were promised for longer
+ * would outlive it. */
+static void shorter_session_ends_its_grants(void **state) {
+    struct dlock_error err = {0};
+    struct dlock_wake wake;
+    struct held held;
+    (void)state;
+    claim_init(&held, "shorter", 'a', 1);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_in_range(held.claim.kept_ms, LONGEST_MS / 2, LONGEST_MS);
+    restart_with_sessions(SHORTEST_MS, LONGEST_MS / 4);
+    assert_true(wake_kind_within(&one, &wake, DLOCK_WAKE_LOST, LONGEST_MS));
+    assert_null(wake.name);
+    assert_int_equal(held_run(backend->renew, &one, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    link_end(&one);
+    link_new(&one, site.port, "60s", 'a');
+    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
+    claim_init(&held, "shorter", 'a', 2);
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_in_range(held.claim.kept_ms, 0, LONGEST_MS / 4);
+    assert_int_equal(release(&one, &held), 0);
+    restart_with_sessions(SHORTEST_MS, LONGEST_MS);
+}
+
+/* A new leader starts every session anew with the length that it had when it began. */
+static void longer_session_promises_no_more(void **state) {
+    struct link brief;
+    struct held held;
+    (void)state;
+    link_new(&brief, site.port, "20s", 'c');
+    claim_init(&held, "longer", 'c', 1);
+    assert_int_equal(acquire(&brief, &held), 0);
+    restart_with_sessions(LONGEST_MS, LONGEST_MS);
+    assert_int_equal(persistently(&brief, renew, &held), 0);
+    assert_in_range(held.claim.kept_ms, 0, 20000);
+    restart_with_sessions(SHORTEST_MS, 20000); /* no shorter than what it promised */
+    assert_int_equal(persistently(&brief, renew, &held), 0);
+    assert_int_equal(release(&brief, &held), 0);
+    link_end(&brief);
+    restart_with_sessions(SHORTEST_MS, LONGEST_MS);
+}
+
 /* A server that stops for longer than a session may end it, or may not; but nobody is granted what another still has.
  */
 static void frozen_server(void **state) {
@@ -214,6 +264,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(grants_survive_a_restart, setup, pair_end),
         cmocka_unit_test_setup_teardown(fences_survive_a_restart, setup, pair_end),
+        cmocka_unit_test_setup_teardown(shorter_session_ends_its_grants, setup, pair_end),
+        cmocka_unit_test_setup_teardown(longer_session_promises_no_more, setup, pair_end),
         cmocka_unit_test_setup_teardown(containers_go_and_come, setup, pair_end),
         cmocka_unit_test_setup_teardown(frozen_server, setup, pair_end),
         cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, pair_end),

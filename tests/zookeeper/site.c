@@ -54,6 +54,15 @@ void site_again(const struct site *site) {
     script("await", site->folder, line, sizeof line);
 }
 
+void site_sessions(const struct site *site, int least_ms, int most_ms) {
+    char path[128];
+    snprintf(path, sizeof path, "%s/zookeeper/zoo.cfg", site->folder);
+    FILE *file = fopen(path, "a"); /* of several lines with one key the last counts */
+    assert_non_null(file);
+    fprintf(file, "minSessionTimeout=%d\nmaxSessionTimeout=%d\n", least_ms, most_ms);
+    assert_int_equal(fclose(file), 0);
+}
+
 void site_stop(struct site *site) {
     char line[128], command[128];
     script("stop", site->folder, line, sizeof line);
