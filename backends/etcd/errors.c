@@ -43,22 +43,23 @@ static int judge_precondition(const struct etcd *z, const char *text, struct dlo
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s: %.200s", z->address.where, text);
 }
 
+static int token_old(const struct etcd *z, struct dlock_error *err) {
+    dlock_fail(err, DLOCK_EAUTH, "etcd at %s does not accept this user's token any more", z->address.where);
+    return ETCD_TOKEN_OLD;
+}
+
 static int judge_argument(const struct etcd *z, const char *text, struct dlock_error *err) {
     if (says(text, "authentication failed"))
         return dlock_fail(err, DLOCK_EAUTH, "etcd at %s refused the user or the password", z->address.where);
-    if (says(text, "user name is empty"))
-        return dlock_fail(err, DLOCK_EAUTH, "etcd at %s wants a user and a password: etcd://user@host",
-                          z->address.where);
+    /* The first: users were changed after it had made this token, a JSON Web Token. The second: there was no token. */
+    if (says(text, "revision of auth store is old") || says(text, "user name is empty")) return token_old(z, err);
     return dlock_fail(err, DLOCK_EPROTO, "etcd at %s refused a request: %.200s", z->address.where, text);
 }
 
 static int judge(const struct etcd *z, int64_t code, const char *text, struct dlock_error *err) {
     const char *where = z->address.where;
     if (code == NOT_FOUND && says(text, "lease not found")) return etcd_lease_ended(z, err);
-    if (code == UNAUTHENTICATED) {
-        dlock_fail(err, DLOCK_EAUTH, "etcd at %s does not accept this user's token any more", where);
-        return ETCD_TOKEN_OLD;
-    }
+    if (code == UNAUTHENTICATED) return token_old(z, err);
     if (code == DENIED)
         return dlock_fail(err, DLOCK_EAUTH,
                           "etcd at %s does not let this user work below \"%.100s\": etcdctl role grant-permission ROLE "

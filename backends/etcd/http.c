@@ -3,7 +3,12 @@
 
 #include <stdlib.h>
 
-enum { IDLE_MAX = 8 };
+enum {
+    IDLE_MAX = 8,
+    TOKENS = 3 /* how many new tokens a request asks for: users may be changed again after each */
+};
+
+static const char authenticate[] = "/v3/auth/authenticate";
 
 /* A libcurl handle with its connection. One thread uses it at a time. */
 struct etcd_channel {
@@ -119,12 +124,13 @@ static void set_tls(const struct etcd_address *address, CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 }
 
-static struct curl_slist *make_headers(struct etcd *z) {
+/* etcd refuses a request for a token if it comes with one that has ended. */
+static struct curl_slist *make_headers(struct etcd *z, bool with_token) {
     struct etcd_text line = {NULL, 0, 0, false};
     struct curl_slist *headers = curl_slist_append(NULL, "Expect:"), *more = NULL;
     if (headers) more = curl_slist_append(headers, "Content-Type: application/json");
     pthread_mutex_lock(&z->mutex);
-    if (z->token) {
+    if (z->token && with_token) {
         etcd_add_bytes(&line, "Authorization: ", 15);
         etcd_add_bytes(&line, z->token, strlen(z->token));
     }
@@ -141,7 +147,7 @@ static struct curl_slist *make_headers(struct etcd *z) {
 struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_host *host, const char *path,
                                 struct curl_slist **connect) {
     char url[400];
-    struct curl_slist *headers = make_headers(z);
+    struct curl_slist *headers = make_headers(z, strcmp(path, authenticate) != 0);
     *connect = curl_slist_append(NULL, host->connect);
     if (!headers || !*connect) {
         curl_slist_free_all(headers);
@@ -256,17 +262,12 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     if (!z->address.user) return 0;
-    pthread_mutex_lock(&z->mutex);
-    char *old = z->token;
-    z->token = NULL;
-    pthread_mutex_unlock(&z->mutex);
-    free(old);
     etcd_add(&body, "{\"name\":");
     etcd_add_string(&body, z->address.user);
     etcd_add(&body, ",\"password\":");
     etcd_add_string(&body, z->address.password);
     etcd_add(&body, "}");
-    int rc = post(z, "/v3/auth/authenticate", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    int rc = post(z, authenticate, &body, ETCD_REPEAT, deadline_us, &reply, err);
     etcd_text_free(&body);
     if (rc != 0) return rc == ETCD_TOKEN_OLD ? DLOCK_EAUTH : etcd_code(rc, err);
     const char *token = etcd_string(reply.body, "token");
@@ -274,8 +275,8 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
     char *copy = sensible ? strdup(token) : NULL;
     etcd_reply_end(&reply);
     if (!copy) return sensible ? etcd_no_memory(err) : etcd_nonsense(z, "token", err);
-    pthread_mutex_lock(&z->mutex);
-    old = z->token;
+    pthread_mutex_lock(&z->mutex); /* until now other threads have sent the old one, which may be valid still */
+    char *old = z->token;
     z->token = copy;
     pthread_mutex_unlock(&z->mutex);
     free(old);
@@ -285,12 +286,14 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err) {
     int rc = post(z, path, body, repeat, deadline_us, reply, err);
-    if (rc == ETCD_TOKEN_OLD && z->address.user) { /* tokens end after five minutes without a request */
+    /* Tokens end after five minutes without a request, or, those that are signed, with each change of users. */
+    for (int n = 0; n < TOKENS && rc == ETCD_TOKEN_OLD && z->address.user; n++) {
         rc = etcd_authenticate(z, deadline_us, err);
         if (rc == 0) rc = post(z, path, body, repeat, deadline_us, reply, err);
     }
     etcd_text_free(body);
-    return rc == ETCD_TOKEN_OLD ? dlock_fail(err, DLOCK_EAUTH, "etcd at %s wants a user and a password: %s://user@host",
-                                             z->address.where, z->address.tls ? "etcd+tls" : "etcd")
-                                : rc;
+    if (rc != ETCD_TOKEN_OLD) return rc;
+    if (z->address.user) return DLOCK_EAUTH; /* err says so */
+    return dlock_fail(err, DLOCK_EAUTH, "etcd at %s wants a user and a password: %s://user@host", z->address.where,
+                      z->address.tls ? "etcd+tls" : "etcd");
 }

@@ -1,0 +1,92 @@
+#!/bin/bash
+# Users whose tokens etcd signs (JSON Web Tokens): each change of users makes all of them old.
+. "$(dirname "$0")/../cli/lib.sh"
+export ETCDCTL_API=3
+openssl genrsa -out "$work/key" 2048 2>/dev/null
+openssl rsa -in "$work/key" -pubout -out "$work/public" 2>/dev/null
+DLOCK_SERVER_OPTIONS="--auth-token jwt,pub-key=$work/public,priv-key=$work/key,sign-method=RS256,ttl=10m" \
+    "$servers/etcd.sh" start "$work" >/dev/null || exit 1
+at_exit+=(stop_etcd)
+stop_etcd() { "$servers/etcd.sh" stop "$work"; }
+port=$(<"$work/etcd.port")
+ctl() { etcdctl --endpoints "http://127.0.0.1:$port" --user root:hunter2 "$@" >/dev/null; }
+unauthorized() { etcdctl --endpoints "http://127.0.0.1:$port" "$@" >/dev/null; }
+unauthorized user add root:hunter2
+unauthorized user add me:hunter2
+unauthorized role add locker
+unauthorized role grant-permission locker --prefix=true readwrite dlock/
+unauthorized user grant-role me locker
+unauthorized user grant-role root root
+unauthorized auth enable || fail "no users"
+export DLOCK_URI="etcd://me:hunter2@127.0.0.1:$port/dlock?session=6s&lease=3s&guardian=off"
+
+describe "a holder and a waiter while users are changed"
+begin "$DLOCK" run a -- sh -c "until [ -e '$work/go' ]; do sleep 0.05; done"
+holder=$pid
+within 60 "it is held" is_held a
+"$DLOCK" run -w 60s a -- true 2>"$work/waiter.err" &
+waiter=$!
+started+=("$waiter")
+within 60 "the other one waits" has_waiters a 1
+ctl user add another:hunter2
+sleep 7 # longer than the session: it is renewed
+touch "$work/go"
+ended "$holder"
+equal "the holder's end" "$status" 0
+ended "$waiter"
+equal "the waiter's turn" "$status" 0
+equal "the waiter's messages" "$(<"$work/waiter.err")" ""
+
+# The proxy says that a token is old if it finds a file, which it removes, and keeps each request for a token for half a
+# second. The other threads go on meanwhile.
+describe "no request goes without a token while another thread asks for a new one"
+python3 - "127.0.0.1:$port" "$work/asked" "$work/without" "$work/old" >"$work/port" <<'END' &
+import http.client, http.server, os, sys, time
+old = "etcdserver: revision of auth store is old"
+def is_old():
+    try: os.unlink(sys.argv[4])
+    except FileNotFoundError: return False
+    return True
+class H(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        token = self.headers["Authorization"]
+        asks = self.path == "/v3/auth/authenticate"
+        if asks or not token:
+            with open(sys.argv[2 if asks else 3], "a") as f: f.write("%s %s\n" % (self.path, token))
+        if asks: time.sleep(0.5)
+        if self.path == "/v3/kv/txn" and is_old():
+            status, answer = 400, b'{"error":"%s","message":"%s","code":3}' % (old.encode(), old.encode())
+        else:
+            c = http.client.HTTPConnection(sys.argv[1])
+            c.request("POST", self.path, body, {"Authorization": token} if token else {})
+            r = c.getresponse(); status, answer = r.status, r.read(); c.close()
+        self.send_response(status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
+        self.wfile.write(answer)
+    def log_message(self, *args): pass
+S = http.server.ThreadingHTTPServer
+S.handle_error = lambda *args: None # connections end by reset
+s = S(("127.0.0.1", 0), H)
+print(s.server_address[1], flush=True)
+s.serve_forever()
+END
+started+=("$!")
+within 60 "the proxy is there" written "$work/port"
+: >"$work/without"
+patient="?timeout=60s&session=60s&lease=60s" # whatever the machine does besides
+begin "$DLOCK" bench -w distinct --threads 4 --rounds 1 --time 6s --floors "" \
+    "etcd://me:hunter2@127.0.0.1:$(<"$work/port")/dlock$patient"
+times=0
+until gone_or_zombie "$pid"; do # it has one thread first
+    touch "$work/old"
+    times=$((times + 1))
+    sleep 1
+done
+ended "$pid"
+equal "the threads' end" "$status" 0
+if [ "$(grep -c . "$work/asked")" -lt "$times" ]; then fail "too few asked for a token" "$(<"$work/asked")"; fi
+equal "requests for a token with a token" "$(grep -vc None "$work/asked")" 0
+equal "requests without a token" "$(sort "$work/without" | uniq -c)" ""
+
+finish
