@@ -38,7 +38,9 @@ static void check_name(struct world *world, const char *name, const char *file) 
     assert_int_equal(count_entries(world->dir), 1);
     assert_int_equal(FILE_BACKEND->inspect(world->conn, name, match, &found, 1000, &err), 0);
     assert_int_equal(found.n, 1);
-    assert_int_equal(FILE_BACKEND->list(world->conn, "", cursor, match, &found, 1000, &err), 0);
+    int more;
+    do assert_in_range(more = FILE_BACKEND->list(world->conn, "", cursor, match, &found, 1000, &err), 0, 1);
+    while (more); /* a page ends after half the time-out */
     assert_int_equal(found.n, 2);
     assert_int_equal(renew(world->conn, &claim), 0);
     give_up(world->conn, &second);
