@@ -65,15 +65,14 @@ static int open_or_create(struct attempt *a) {
  * of names. */
 static int check_directory(struct attempt *a) {
     struct file_conn *conn = a->conn;
-    struct timespec now;
+    long long second = file_second();
     struct stat st;
-    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (atomic_load(&conn->safe_s) == now.tv_sec + 1) return 0;
+    if (atomic_load(&conn->safe_s) == second) return 0;
     if (fstat(conn->dir, &st) != 0)
         return file_fail(a->err, errno, "cannot look at the lock directory", conn->path, NULL);
     const char *unsafe = file_unsafe(conn, &st);
     if (unsafe) return dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, unsafe);
-    atomic_store(&conn->safe_s, now.tv_sec + 1); /* never 0 */
+    atomic_store(&conn->safe_s, second);
     return 0;
 }
 
@@ -317,22 +316,31 @@ static void acquire(struct file_conn *conn, struct dlock_claim *claim, int timeo
     claim->state[FILE_STATE_FD] = a.fd >= 0 ? file_fd_lend(&conn->fds, a.fd) : 0;
 }
 
-/* True if the directory was deleted: then no lock file can be made in it, and no lock of it is any good. */
-static bool directory_deleted(const struct file_conn *conn) {
-    struct stat st;
-    return fstat(conn->dir, &st) == 0 && st.st_nlink == 0;
+/* The path leads to another directory, where others take these locks. A new connection follows it. */
+static int leave(struct file_conn *conn, struct dlock_claim *const *claims, size_t n, const char *what,
+                 struct dlock_error *err) {
+    if (file_path_stays(conn)) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the lock directory %s %s", conn->path, what);
+    for (size_t i = 0; i < n; i++) {
+        int fd = file_fd_take(&conn->fds, claims[i]->state[FILE_STATE_FD]);
+        if (fd >= 0) file_forget(conn, claims[i], fd);
+        claims[i]->result = DLOCK_EINVAL;
+    }
+    (void)dlock_fail(err, DLOCK_EINVAL,
+                     "the lock directory %s %s, and this process has left the directory that the URI's path is "
+                     "relative to: use an absolute path",
+                     conn->path, what);
+    return 0;
 }
 
 int file_acquire(void *c, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct file_conn *conn = c;
     struct dlock_error *first = err;
-    bool gone = false;
-    for (size_t i = 0; i < n; i++) {
+    const char *replaced = file_replaced_lately(conn);
+    for (size_t i = 0; i < n && !replaced; i++) {
         acquire(conn, claims[i], timeout_ms, first);
         int result = claims[i]->result;
         if (result != 0 && result != DLOCK_EBUSY) first = NULL; /* `err` describes the first that failed */
-        gone = gone || (result == DLOCK_EUNAVAILABLE && directory_deleted(conn));
+        if (result == DLOCK_EUNAVAILABLE) replaced = file_replaced(conn);
     }
-    if (gone) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the lock directory %s was deleted", conn->path);
-    return 0;
+    return replaced ? leave(conn, claims, n, replaced, err) : 0;
 }

@@ -52,10 +52,24 @@ static int renew(struct file_conn *conn, struct dlock_claim *claim) {
     return rc;
 }
 
+/* Ends the claims of a directory that is not the one under its path any more. */
+static void lose_all(struct file_conn *conn, struct dlock_claim *const *claims, size_t n, const char *what) {
+    char message[512];
+    snprintf(message, sizeof message, "file: the lock directory %.400s %s", conn->path, what);
+    conn->peer->log(conn->peer, DLOCK_LOG_WARN, message);
+    for (size_t i = 0; i < n; i++) {
+        int fd = file_fd_take(&conn->fds, claims[i]->state[FILE_STATE_FD]);
+        if (fd >= 0) file_forget(conn, claims[i], fd);
+        claims[i]->result = DLOCK_ELOST;
+    }
+}
+
 int file_renew(void *c, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct file_conn *conn = c;
     (void)timeout_ms;
     (void)err;
+    const char *replaced = file_replaced(conn);
+    if (replaced) return lose_all(conn, claims, n, replaced), 0;
     for (size_t i = 0; i < n; i++) {
         claims[i]->result = renew(conn, claims[i]);
         if (claims[i]->result == 0) claims[i]->kept_ms = DLOCK_FOREVER;
@@ -104,6 +118,11 @@ int file_release(void *c, struct dlock_claim *const *claims, size_t n, int timeo
     struct file_conn *conn = c;
     (void)timeout_ms;
     (void)err;
-    for (size_t i = 0; i < n; i++) claims[i]->result = release(conn, claims[i]);
+    bool replaced = file_replaced_lately(conn) != NULL;
+    for (size_t i = 0; i < n; i++) {
+        int result = release(conn, claims[i]); /* waiters in the old directory are to be woken all the same */
+        bool lost = replaced && result == 0 && !(claims[i]->flags & DLOCK_CLAIM_DEAD);
+        claims[i]->result = lost ? DLOCK_ELOST : result;
+    }
     return 0;
 }

@@ -170,6 +170,7 @@ int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *
     int rc = file_rights_read(conn, uri, err);
     if (rc == 0) rc = find_path(uri, &conn->path, err);
     if (rc != 0) return rc;
+    file_path_note(conn, uri->path && uri->path[0] && uri->path[0] != '/');
     conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
     if (conn->dir < 0 && errno == ENOENT) {
         /* The XDG specification wants the directories above the default one to be private, too. */

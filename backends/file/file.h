@@ -18,7 +18,7 @@
  *   acquire  claims
  *   directory  grant  break  inspect  check
  *   line
- *   cache  seats  identity  inotify  rights
+ *   cache  seats  identity  replaced  inotify  rights
  *   descriptors  holder
  *   byte_locks  record  names  errors
  */
@@ -83,6 +83,12 @@ struct file_cached {
     char file[FILE_NAME_SIZE]; /* its name; "": the place is empty */
 };
 
+/* A directory, to be recognized by. */
+struct file_place {
+    dev_t dev;
+    ino_t ino;
+};
+
 enum file_listening {
     FILE_DEAF,    /* nobody listens: waiters poll */
     FILE_INOTIFY, /* inotify tells when to ask again */
@@ -91,15 +97,19 @@ enum file_listening {
 
 struct file_conn {
     const struct dlock_peer *peer;
-    int dir;               /* the directory, opened with O_PATH */
-    char *path;            /* of the directory, absolute; owned */
-    size_t file_name_size; /* longest file name of the file system, with the NUL; at most FILE_NAME_SIZE */
-    bool dir_dated;        /* every change of a name in the directory changes the directory's time stamp */
-    bool locks_listed;     /* /proc/locks shows every lock in this directory, with the numbers of stat(2) */
-    mode_t mode;           /* of the lock files that we make */
-    gid_t group;           /* of the lock files that we make, or FILE_ANY_GROUP */
-    uid_t uid;             /* effective user of this process when it connected */
-    atomic_llong safe_s;   /* 1 + the second in which the directory was last found safe; 0: never */
+    int dir;                /* the directory, opened with O_PATH */
+    char *path;             /* of the directory, absolute; owned */
+    bool relative;          /* the URI's path is relative */
+    struct file_place root; /* of this process when it connected */
+    struct file_place here; /* its working directory then */
+    size_t file_name_size;  /* longest file name of the file system, with the NUL; at most FILE_NAME_SIZE */
+    bool dir_dated;         /* every change of a name in the directory changes the directory's time stamp */
+    bool locks_listed;      /* /proc/locks shows every lock in this directory, with the numbers of stat(2) */
+    mode_t mode;            /* of the lock files that we make */
+    gid_t group;            /* of the lock files that we make, or FILE_ANY_GROUP */
+    uid_t uid;              /* effective user of this process when it connected */
+    atomic_llong safe_s;    /* file_second() in which the directory was last found safe; 0: never */
+    atomic_llong leads_s;   /* file_second() in which the path last led to the directory; 0: never */
     struct file_descriptors fds;
     struct file_cached cache[FILE_CACHE_SETS][FILE_CACHE_WAYS];
     atomic_uint lingering; /* number of grants with FILE_LINGERING */
@@ -123,6 +133,13 @@ static inline int64_t file_now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
     return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
+}
+
+/* Returns a number for the present second, never 0: for what is looked at once a second. */
+static inline long long file_second(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec + 1LL;
 }
 
 /* ---- directory.c ------------------------------------------------------------------------------------------------- */
@@ -319,6 +336,22 @@ int file_still_named(const struct file_conn *conn, const struct dlock_claim *cla
 
 /* As file_still_named, but cheaper. The caller has taken the claim's descriptor `fd`. */
 int file_check_named(struct file_conn *conn, const struct dlock_claim *claim, int fd, const char *file);
+
+/* ---- replaced.c: is the directory still the one under its path? -------------------------------------------------- */
+
+/* Notes what the path depends on. To be called when the directory is opened. */
+void file_path_note(struct file_conn *conn, bool relative);
+
+/* Returns what became of the lock directory if its path no longer leads to it; NULL if it does, or if that cannot be
+ * told. */
+const char *file_replaced(const struct file_conn *conn);
+
+/* As file_replaced, but looks at most once a second. */
+const char *file_replaced_lately(struct file_conn *conn);
+
+/* False if connecting anew would not follow the same path, because it is relative to a directory that this process has
+ * left. */
+bool file_path_stays(const struct file_conn *conn);
 
 /* ---- acquire.c, claims.c, grant.c -------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { ROUNDS = 5, LEASE_MS = 600 };
@@ -189,6 +190,79 @@ static void deleted_directory(void **state) {
     dlock_free(lock);
 }
 
+/* ---- another directory under the path ---- */
+
+/* `current` leads to `one`, until switch_link() makes it lead to `two`. */
+static void put_behind_a_link(const struct site *site) {
+    assert_int_equal(mkdir(path_in(site->dir, "one"), 0700), 0);
+    assert_int_equal(mkdir(path_in(site->dir, "two"), 0700), 0);
+    assert_int_equal(symlink("one", path_in(site->dir, "current")), 0);
+}
+
+static void switch_link(const struct site *site) {
+    assert_int_equal(symlink("two", path_in(site->dir, "new")), 0);
+    assert_int_equal(rename(path_in(site->dir, "new"), path_in(site->dir, "current")), 0);
+}
+
+/* The holder is told, and the next try asks where the path leads to now. */
+static void switched_under_a_holder(void **state) {
+    struct site *site = *state;
+    _Atomic int lost = 0;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.lease_ms = LEASE_MS;
+    options.on_lost = count;
+    options.on_lost_arg = (void *)&lost;
+    put_behind_a_link(site);
+    dlock_client *early = api_client("%s/current/locks", site->uri);
+    dlock_lock *held = api_lock(early, "job", &options);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    switch_link(site);
+    dlock_client *late = api_client("%s/current/locks", site->uri);
+    dlock_lock *granted = api_lock(late, "job", NULL);
+    assert_int_equal(dlock_acquire(granted, 0, NULL), 0);
+    for (int64_t start = now_ms(); lost == 0 && now_ms() - start < 10 * LEASE_MS;) usleep(1000);
+    assert_int_equal(lost, 1);
+    assert_false(dlock_held(held));
+    assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
+    usleep(1100000); /* it looks once a second */
+    assert_int_equal(dlock_acquire(held, 0, NULL), DLOCK_EBUSY);
+    assert_int_equal(dlock_release(granted, NULL), 0);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    assert_int_equal(access(path_in(site->dir, "two/locks/job"), F_OK), 0);
+    assert_int_equal(dlock_release(held, NULL), 0);
+    dlock_free(granted);
+    dlock_close(late);
+    dlock_free(held);
+    dlock_close(early);
+}
+
+/* A waiter follows, though the old holder goes on. */
+static void switched_under_a_waiter(void **state) {
+    struct site *site = *state;
+    struct site behind = {.client = NULL};
+    struct dlock_error err;
+    put_behind_a_link(site);
+    snprintf(behind.uri, sizeof behind.uri, "file:%s", path_in(site->dir, "current/locks"));
+    struct holder holder = start_holder(&behind, false);
+    dlock_client *client = api_client("%s", behind.uri);
+    dlock_lock *waits = api_lock(client, "job", NULL);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        usleep(100000);
+        switch_link(site);
+        _exit(0);
+    }
+    int rc = dlock_acquire(waits, 6000, &err);
+    kill_child(holder.pid);
+    if (rc != 0) fail_msg("%s", err.message);
+    assert_int_equal(access(path_in(site->dir, "two/locks/job"), F_OK), 0);
+    assert_int_equal(dlock_release(waits, NULL), 0);
+    child_end(pid);
+    dlock_free(waits);
+    dlock_close(client);
+}
+
 /* A break that is refused costs nobody a lock. */
 static void refused_break(void **state) {
     struct site *site = *state;
@@ -215,7 +289,7 @@ int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         SITE_TEST(after_sigkill), SITE_TEST(after_sigkill_of_a_parent), SITE_TEST(child_exits),
         SITE_TEST(with_flock),    SITE_TEST(unlinked_under_a_holder),   SITE_TEST(deleted_directory),
-        SITE_TEST(refused_break),
+        SITE_TEST(refused_break), SITE_TEST(switched_under_a_holder),   SITE_TEST(switched_under_a_waiter),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

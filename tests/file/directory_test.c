@@ -1,6 +1,7 @@
 /* Which directory a URI means, and what is said when it will not do. */
 #include "fixture.h"
 #include "support/become.h"
+#include "support/claim.h"
 
 #include <errno.h>
 #include <grp.h>
@@ -140,6 +141,146 @@ static void deleted_directory(void **state) {
     conn_close(conn);
 }
 
+/* ---- another directory under the path ---- */
+
+/* A connection to world->dir/link/locks, where `link` leads to the directory `one`. */
+static void *open_behind_a_link(const struct world *world) {
+    assert_int_equal(mkdir(path_of(world, "one"), 0700), 0);
+    assert_int_equal(mkdir(path_of(world, "two"), 0700), 0);
+    assert_int_equal(symlink("one", path_of(world, "link")), 0);
+    return conn_open(path_of(world, "link/locks"));
+}
+
+static void switch_link(const struct world *world) {
+    assert_int_equal(symlink("two", path_of(world, "new")), 0);
+    assert_int_equal(rename(path_of(world, "new"), path_of(world, "link")), 0);
+}
+
+/* Acquires until the connection answers other than at first, which takes a second: it looks no more often. */
+static int acquire_until_noticed(void *conn, struct dlock_claim *claim, struct dlock_error *err) {
+    int rc, usual = claim->state[0] ? DLOCK_EBUSY : 0;
+    for (int64_t start = now_ms();;) {
+        rc = claim_run(FILE_BACKEND->acquire, conn, claim, 1000, err);
+        if (rc != 0 || claim->result != usual) return rc != 0 ? rc : claim->result;
+        if (now_ms() - start > 10000) fail_msg("it goes on after 10 s");
+        if (usual == 0) release(conn, claim);
+        usleep(10000);
+    }
+}
+
+static void renewal_after_a_switch(void **state) {
+    struct world *world = *state;
+    void *conn = open_behind_a_link(world);
+    struct dlock_claim held = claim_of("held"), reader = reader_of("read");
+    assert_int_equal(acquire(conn, &held), 0);
+    assert_int_equal(acquire(conn, &reader), 0);
+    assert_int_equal(renew(conn, &held), 0);
+    switch_link(world);
+    assert_int_equal(renew(conn, &held), DLOCK_ELOST);
+    assert_int_equal(renew(conn, &reader), DLOCK_ELOST);
+    assert_non_null(strstr(last_log, path_of(world, "link/locks was replaced")));
+    void *old = conn_open(path_of(world, "one/locks")); /* nothing is left locked there */
+    assert_false(is_held(old, "held"));
+    assert_false(is_held(old, "read"));
+    conn_close(old);
+    conn_close(conn);
+}
+
+static void acquire_after_a_switch(void **state) {
+    struct world *world = *state;
+    void *conn = open_behind_a_link(world);
+    struct dlock_claim free = claim_of("free");
+    struct dlock_error err = {0, ""};
+    switch_link(world);
+    assert_int_equal(acquire_until_noticed(conn, &free, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, path_of(world, "link/locks was replaced")));
+    conn_close(conn);
+    conn = conn_open(path_of(world, "link/locks"));
+    assert_int_equal(access(path_of(world, "two/locks"), F_OK), 0);
+    assert_false(is_held(conn, "free"));
+    conn_close(conn);
+}
+
+static void waiter_after_a_switch(void **state) {
+    struct world *world = *state;
+    void *holder = open_behind_a_link(world), *waiter = conn_open(path_of(world, "link/locks"));
+    struct dlock_claim held = claim_of("job"), waits = claim_of("job");
+    struct dlock_error err = {0, ""};
+    assert_int_equal(acquire(holder, &held), 0);
+    assert_int_equal(acquire(waiter, &waits), DLOCK_EBUSY);
+    switch_link(world);
+    assert_int_equal(acquire_until_noticed(waiter, &waits, &err), DLOCK_EUNAVAILABLE);
+    conn_close(waiter);
+    conn_close(holder);
+}
+
+/* Released in the old directory, and said to be lost: somebody else may have had it meanwhile. */
+static void release_after_a_switch(void **state) {
+    struct world *world = *state;
+    void *conn = open_behind_a_link(world), *old = conn_open(path_of(world, "one/locks"));
+    struct dlock_claim held = claim_of("job");
+    assert_int_equal(acquire(conn, &held), 0);
+    switch_link(world);
+    usleep(1100000); /* it looks once a second */
+    assert_int_equal(release(conn, &held), DLOCK_ELOST);
+    assert_false(is_held(old, "job"));
+    conn_close(old);
+    conn_close(conn);
+}
+
+static void renamed_directory(void **state) {
+    struct world *world = *state;
+    void *conn = open_behind_a_link(world);
+    struct dlock_claim first = claim_of("first"), second = claim_of("second");
+    assert_int_equal(acquire(conn, &first), 0);
+    assert_int_equal(acquire(conn, &second), 0);
+    assert_int_equal(rename(path_of(world, "one/locks"), path_of(world, "one/locks.old")), 0);
+    assert_int_equal(renew(conn, &first), DLOCK_ELOST); /* the next client makes the directory */
+    assert_int_equal(mkdir(path_of(world, "one/locks"), 0700), 0);
+    assert_int_equal(renew(conn, &second), DLOCK_ELOST);
+    conn_close(conn);
+}
+
+static int cannot_look(const struct world *world, void *arg) {
+    struct dlock_claim held = claim_of("held");
+    void *conn = conn_open(path_of(world, "above/locks"));
+    if (acquire(conn, &held) != 0) return 1;
+    if (arg && chroot(path_of(world, "other")) != 0) return 2; /* there is no such path here */
+    if (!arg && chmod(path_of(world, "above"), 0) != 0) return 3;
+    if (!arg) become_nobody();
+    if (renew(conn, &held) != 0 || last_log[0]) return 4;
+    return 0;
+}
+
+/* What this process cannot see loses no lock. */
+static void hidden_path(void **state) {
+    struct world *world = *state;
+    assert_int_equal(mkdir(path_of(world, "above"), 0700), 0);
+    assert_int_equal(mkdir(path_of(world, "other"), 0700), 0);
+    assert_int_equal(child_end(child_start(cannot_look, world, NULL)), 0);
+    assert_int_equal(chmod(path_of(world, "above"), 0700), 0);
+    if (geteuid() == 0) assert_int_equal(child_end(child_start(cannot_look, world, *state)), 0);
+}
+
+static int lose_the_way(const struct world *world, void *arg) {
+    struct dlock_claim held = claim_of("held"), free = claim_of("free");
+    struct dlock_error err = {0, ""};
+    (void)arg;
+    if (chdir(world->dir) != 0) return 1;
+    void *conn = conn_open("here/locks");
+    if (acquire(conn, &held) != 0 || chdir("here") != 0 || renew(conn, &held) != 0) return 2;
+    if (rename(path_of(world, "here"), path_of(world, "there")) != 0) return 3;
+    if (renew(conn, &held) != DLOCK_ELOST || acquire_until_noticed(conn, &free, &err) != DLOCK_EINVAL) return 4;
+    if (!strstr(err.message, "use an absolute path")) return 5;
+    return 0;
+}
+
+/* Connecting anew would make a directory below another one. */
+static void relative_after_chdir(void **state) {
+    struct world *world = *state;
+    assert_int_equal(child_end(child_start(lose_the_way, world, NULL)), 0);
+}
+
 /* ---- the default ---- */
 
 static int in_state_home(const struct world *world, void *arg) {
@@ -200,6 +341,13 @@ int directory_tests(void) {
         WORLD_TEST(permissions),
         WORLD_TEST(wrong_uris),
         WORLD_TEST(deleted_directory),
+        WORLD_TEST(renewal_after_a_switch),
+        WORLD_TEST(acquire_after_a_switch),
+        WORLD_TEST(waiter_after_a_switch),
+        WORLD_TEST(release_after_a_switch),
+        WORLD_TEST(renamed_directory),
+        WORLD_TEST(hidden_path),
+        WORLD_TEST(relative_after_chdir),
         WORLD_TEST(by_default_in_the_state_home),
         WORLD_TEST(home_from_passwd),
     };
