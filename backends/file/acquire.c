@@ -70,7 +70,7 @@ static int check_directory(struct attempt *a) {
     if (atomic_load(&conn->safe_s) == second) return 0;
     if (fstat(conn->dir, &st) != 0)
         return file_fail(a->err, errno, "cannot look at the lock directory", conn->path, NULL);
-    const char *unsafe = file_unsafe(conn, &st);
+    const char *unsafe = file_unsafe(conn, conn->dir, &st);
     if (unsafe) return dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, unsafe);
     atomic_store(&conn->safe_s, second);
     return 0;

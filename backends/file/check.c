@@ -36,7 +36,7 @@ static bool is_temporary(const struct stat *dir) {
 }
 
 static const char *weakness(const struct file_conn *conn, const struct stat *dir) {
-    const char *unsafe = file_unsafe(conn, dir);
+    const char *unsafe = file_unsafe(conn, conn->dir, dir);
     if (unsafe) return unsafe;
     if (is_temporary(dir)) return "old files are deleted here, locked or not: name a directory for locks alone";
     if ((dir->st_mode & S_IWOTH) && !(conn->mode & S_IWOTH))
@@ -66,7 +66,7 @@ static void check_above(struct dlock_report *report, const struct file_conn *con
     int at = openat(conn->dir, "..", flags);
     while (at >= 0 && fstat(at, &st) == 0) {
         top = st.st_dev == below.st_dev && st.st_ino == below.st_ino;
-        safe = !file_unsafe(conn, &st);
+        safe = !file_unsafe(conn, at, &st);
         if (top || !safe) break;
         int up = openat(at, "..", flags);
         close(at);

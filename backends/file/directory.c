@@ -155,7 +155,7 @@ static int make_directory(const struct file_conn *conn, char *path, mode_t above
 /* Refuses a symbolic link of a stranger, who could point it elsewhere at any time. */
 static int check_link(const struct file_conn *conn, struct dlock_error *err) {
     struct stat st;
-    if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode) || file_trusts(conn, st.st_uid, st.st_gid)) return 0;
+    if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode) || file_trusts_link(conn, st.st_uid)) return 0;
     return dlock_fail(err, DLOCK_EAUTH,
                       "%s is a symbolic link of user %u, who may point it elsewhere: name the directory itself",
                       conn->path, (unsigned)st.st_uid);

@@ -157,11 +157,14 @@ int file_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* Reads the URI's `mode` and `group`. */
 int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct dlock_error *err);
 
-/* True if this owner and group of a directory or a lock file are trusted not to replace lock files. */
+/* True if this owner and group of a lock file are trusted not to replace lock files. */
 bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid);
 
-/* Returns why strangers can take away locks in the directory, and what to do about that; NULL: they cannot. */
-const char *file_unsafe(const struct file_conn *conn, const struct stat *dir);
+/* True if the owner of a symbolic link is trusted not to point it elsewhere. */
+bool file_trusts_link(const struct file_conn *conn, uid_t uid);
+
+/* Returns why strangers can take away locks in the directory `fd`, and what to do about that; NULL: they cannot. */
+const char *file_unsafe(const struct file_conn *conn, int fd, const struct stat *dir);
 
 /* Makes the lock file, which must not exist yet. Returns its descriptor, taken, or -1 and errno. */
 int file_create(struct file_conn *conn, const char *file);

@@ -2,7 +2,7 @@
  * and which owners are trusted.
  *
  * The owner of a directory, and the owner of a lock file in a sticky one, can replace the file while its lock is held.
- * So both must belong to root or to this user, or to the URI's group.
+ * So both must belong to root or to this user, or have been made by a member of the URI's group.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -12,6 +12,8 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <pwd.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -24,7 +26,7 @@ static int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 }
 #endif
 
-enum { PRIVATE = 0600, BY_GROUP = 0660 };
+enum { PRIVATE = 0600, BY_GROUP = 0660, MOST_GROUPS = 1024 };
 
 /* ---- the URI's keys ---------------------------------------------------------------------------------------------- */
 
@@ -87,22 +89,75 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
 
 /* ---- trust ------------------------------------------------------------------------------------------------------- */
 
-/* True if the file or directory is of the URI's group: only a member of the group, or root, can have made it so. */
+/* True for users who may replace lock files, whatever group is in the URI. */
+static bool trusted_user(const struct file_conn *conn, uid_t uid) {
+    return uid == 0 || uid == conn->uid || uid == geteuid();
+}
+
 static bool of_the_group(const struct file_conn *conn, gid_t gid) {
     return conn->group != FILE_ANY_GROUP && gid == conn->group;
 }
 
-bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
-    return uid == 0 || uid == conn->uid || uid == geteuid() || of_the_group(conn, gid);
+/* True if the system's lists say that the user is a member of the group. */
+static bool is_member(uid_t uid, gid_t group) {
+    struct passwd entry, *found = NULL;
+    gid_t groups[MOST_GROUPS];
+    int n = MOST_GROUPS;
+    size_t size = 16384;
+    char *buffer = malloc(size);
+    bool member = false;
+    while (buffer && getpwuid_r(uid, &entry, buffer, size, &found) == ERANGE && size < 1 << 24) {
+        free(buffer);
+        buffer = malloc(size *= 4);
+    }
+    if (buffer && found && getgrouplist(found->pw_name, found->pw_gid, groups, &n) >= 0)
+        for (int i = 0; i < n; i++) member = member || groups[i] == group;
+    free(buffer);
+    return member;
 }
 
-const char *file_unsafe(const struct file_conn *conn, const struct stat *dir) {
+/* True if only members of the URI's group, or root, can make files of that group in a directory whose chain of parents
+ * is `dir`/`up`, `dir`/`up`/.., and so on. In a set-group-ID directory that others may write strangers can, since every
+ * file and directory there inherits the group; and so they can in directories of their own below it. */
+static bool members_only(const struct file_conn *conn, int dir, const char *up) {
+    struct stat below = {0}, st;
+    char path[PATH_MAX];
+    size_t length = strlen(up);
+    memcpy(path, up, length + 1);
+    for (;;) {
+        if (fstatat(dir, path, &st, 0) != 0 || st.st_mode & S_IWOTH) return false;
+        if (trusted_user(conn, st.st_uid)) return true;
+        bool top = st.st_dev == below.st_dev && st.st_ino == below.st_ino;
+        if (top || !of_the_group(conn, st.st_gid) || length + 4 > sizeof path) return false;
+        memcpy(path + length, "/..", 4);
+        length += 3;
+        below = st;
+    }
+}
+
+/* `dir` and `up` lead to the directory that has the file or directory in question. */
+static bool trusted(const struct file_conn *conn, uid_t uid, gid_t gid, int dir, const char *up) {
+    if (trusted_user(conn, uid)) return true;
+    return of_the_group(conn, gid) && (members_only(conn, dir, up) || is_member(uid, gid));
+}
+
+bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
+    return trusted(conn, uid, gid, conn->dir, ".");
+}
+
+bool file_trusts_link(const struct file_conn *conn, uid_t uid) {
+    return trusted_user(conn, uid) || (conn->group != FILE_ANY_GROUP && is_member(uid, conn->group));
+}
+
+const char *file_unsafe(const struct file_conn *conn, int fd, const struct stat *dir) {
     if ((dir->st_mode & S_IWOTH) && !(dir->st_mode & S_ISVTX))
         return "anybody may delete or replace lock files, and so take locks away: chmod +t, or o-w";
-    if (!file_trusts(conn, dir->st_uid, dir->st_gid))
-        return "its owner, neither root nor this user, may delete or replace lock files: use a directory of root's or "
-               "of your own, or add mode=0660&group= with the directory's group to the URI";
-    return NULL;
+    if (trusted(conn, dir->st_uid, dir->st_gid, fd, "..")) return NULL;
+    if (of_the_group(conn, dir->st_gid))
+        return "its owner, neither root nor this user, may delete or replace lock files, and is not known to be of its "
+               "group, which directories inherit where anybody may make them: chown it to root";
+    return "its owner, neither root nor this user, may delete or replace lock files: use a directory of root's or "
+           "of your own, or add mode=0660&group= with the directory's group to the URI";
 }
 
 /* ---- making files and directories -------------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -223,15 +224,16 @@ static void open_to_all(void **state) {
 static void a_strangers_directory(void **state) {
     struct world *world = *state;
     gid_t gid;
-    const char *group = our_group(&gid);
-    assert_int_equal(chown(world->dir, (uid_t)-1, gid), 0);
+    const char *group = our_group(&gid), *dir = path_of(world, "locks");
+    assert_int_equal(mkdir(dir, 0700), 0);
+    assert_int_equal(chown(dir, (uid_t)-1, gid), 0);
     strange_directories = true;
-    void *conn = conn_open(world->dir), *ours = open_with(world->dir, "0660", group);
-    void *others = open_with(world->dir, "0660", "1"), *all = open_with(world->dir, "0666", NULL);
+    void *conn = conn_open(dir), *ours = open_with(dir, "0660", group);
+    void *others = open_with(dir, "0660", "1"), *all = open_with(dir, "0666", NULL);
     refused(conn, "job", DLOCK_EAUTH, "neither root nor this user");
     refused(all, "job", DLOCK_EAUTH, "neither root nor this user");
     if (gid != 1) refused(others, "job", DLOCK_EAUTH, "neither root nor this user");
-    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
+    assert_int_equal(access(path_of(world, "locks/job"), F_OK), -1);
     granted(ours, "job"); /* a colleague's */
     conn_close(conn);
     conn_close(ours);
@@ -253,6 +255,77 @@ static void a_strangers_file(void **state) {
     conn_close(ours);
 }
 
+/* ---- strangers whose files inherit the group --------------------------------------------------------------------- */
+
+/* Makes world->dir/open, in which everything gets the group, whoever makes it. */
+static void make_open_to_all(const struct world *world, gid_t gid) {
+    assert_int_equal(mkdir(path_of(world, "open"), 0700), 0);
+    assert_int_equal(chown(path_of(world, "open"), (uid_t)-1, gid), 0);
+    assert_int_equal(chmod(path_of(world, "open"), 03777), 0);
+}
+
+static void inherited_by_a_file(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    make_open_to_all(world, gid);
+    file_put(path_of(world, "open/job"), "", 0);
+    assert_true(group_of(path_of(world, "open/job")) == gid);
+    strange_files = true;
+    void *conn = open_with(path_of(world, "open"), "0660", group);
+    refused(conn, "job", DLOCK_EAUTH, "belongs to user 54321");
+    strange_files = false;
+    granted(conn, "job");
+    conn_close(conn);
+}
+
+static void inherited_by_a_directory(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    make_open_to_all(world, gid);
+    assert_int_equal(mkdir(path_of(world, "open/locks"), 0770), 0);
+    strange_directories = true;
+    void *conn = open_with(path_of(world, "open/locks"), "0660", group);
+    refused(conn, "job", DLOCK_EAUTH, "is not known to be of its group");
+    strange_directories = false;
+    granted(conn, "job");
+    conn_close(conn);
+}
+
+/* Nobody else may write above the lock directory, which is a stranger's own doing. Only root can make that. */
+static void inherited_at_second_hand(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    if (geteuid() != 0) skip();
+    make_open_to_all(world, gid);
+    assert_int_equal(mkdir(path_of(world, "open/own"), 0755), 0);
+    assert_int_equal(mkdir(path_of(world, "open/own/locks"), 0755), 0);
+    assert_int_equal(chown(path_of(world, "open/own"), STRANGER, gid), 0);
+    assert_int_equal(chown(path_of(world, "open/own/locks"), STRANGER, gid), 0);
+    void *conn = open_with(path_of(world, "open/own/locks"), "0660", group);
+    refused(conn, "job", DLOCK_EAUTH, "is not known to be of its group");
+    conn_close(conn);
+}
+
+/* A member's file is trusted wherever it is. */
+static void made_by_a_member(void **state) {
+    struct world *world = *state;
+    const struct passwd *member = getpwuid(1);
+    char group[24];
+    if (geteuid() != 0 || !member) skip();
+    snprintf(group, sizeof group, "%u", (unsigned)member->pw_gid);
+    make_open_to_all(world, member->pw_gid);
+    file_put(path_of(world, "open/job"), "", 0);
+    assert_int_equal(chown(path_of(world, "open/job"), 1, member->pw_gid), 0);
+    void *conn = open_with(path_of(world, "open"), "0660", group);
+    granted(conn, "job");
+    conn_close(conn);
+}
+
+/* ---- links ------------------------------------------------------------------------------------------------------- */
+
 static void a_strangers_link(void **state) {
     struct world *world = *state;
     struct dlock_error err;
@@ -265,6 +338,10 @@ static void a_strangers_link(void **state) {
     strange_links = true;
     assert_int_equal(conn_try(path_of(world, "link"), &conn, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "symbolic link of user 54321"));
+    gid_t gid;
+    const char *group = our_group(&gid); /* which the link may have from its directory */
+    assert_int_equal(lchown(path_of(world, "link"), (uid_t)-1, gid), 0);
+    assert_int_equal(conn_try_keys(path_of(world, "link"), "0660", group, &conn, &err), DLOCK_EAUTH);
 }
 
 /* Somebody's empty file, linked to here, stays empty. */
@@ -290,6 +367,10 @@ int rights_tests(void) {
         RIGHTS_TEST(open_to_all),
         RIGHTS_TEST(a_strangers_directory),
         RIGHTS_TEST(a_strangers_file),
+        RIGHTS_TEST(inherited_by_a_file),
+        RIGHTS_TEST(inherited_by_a_directory),
+        RIGHTS_TEST(inherited_at_second_hand),
+        RIGHTS_TEST(made_by_a_member),
         RIGHTS_TEST(a_strangers_link),
         RIGHTS_TEST(a_hard_link),
     };
