@@ -67,7 +67,7 @@ static void add_trouble(struct loss *loss, const struct lease *lease, char *reas
 }
 
 static const char *taken_away(uint32_t caps) {
-    if (caps & DLOCK_CAP_LOCAL) return "somebody broke it, or removed its file";
+    if (caps & DLOCK_CAP_LOCAL) return "somebody broke it, or removed its file or directory";
     if (caps & DLOCK_CAP_SESSION) return "somebody broke it, or its session on the server has ended";
     return "somebody broke it, or the server forgot it";
 }

@@ -156,7 +156,7 @@ DLOCK_URI="$DLOCK_URI?lease=1s" held_on broken
 run "$DLOCK" break broken
 ended "$pid"
 equal "nobody knows whether before the command ended" "$status" 75
-contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "broken" during --hold: somebody broke it, or removed its file; perhaps before the command ended'
+contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "broken" during --hold: somebody broke it, or removed its file or directory; perhaps before the command ended'
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
 use_redis

@@ -38,7 +38,7 @@ ended "$pid"
 equal "status" "$status" 75
 if [ -e "$work/beats.term" ]; then fail "it got SIGTERM"; fi
 within 10 "all of the group is gone" gone "$(<"$work/bg.out")"
-said 'dlock: lost the lock "broken": somebody broke it, or removed its file; killing the command'
+said 'dlock: lost the lock "broken": somebody broke it, or removed its file or directory; killing the command'
 
 describe "file: term: the command may end in its own way, for --kill-after"
 begin "$DLOCK" run --kill-after=1h broken -- bash -c 'trap "sleep 1; echo cleaned up; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
@@ -47,7 +47,7 @@ run "$DLOCK" break broken
 ended "$pid"
 equal "status" "$status" 75
 contains "it had the time" "$(<"$work/bg.out")" "cleaned up"
-said 'dlock: lost the lock "broken": somebody broke it, or removed its file; ending the command'
+said 'dlock: lost the lock "broken": somebody broke it, or removed its file or directory; ending the command'
 lacks "it was not killed" "$(<"$work/bg.err")" killing
 
 describe "file: term: what ignores SIGTERM is killed after --kill-after, with its group"
@@ -66,7 +66,7 @@ begin "$DLOCK" run --on-lost=warn broken -- bash -c 'trap "echo told" TERM; echo
 within 10 "the command runs" written "$work/bg.out"
 run "$DLOCK" break broken
 within 20 "it is said" grep -q "lost the lock" "$work/bg.err"
-said 'dlock: lost the lock "broken": somebody broke it, or removed its file; the command goes on without it'
+said 'dlock: lost the lock "broken": somebody broke it, or removed its file or directory; the command goes on without it'
 run "$DLOCK" run -n broken true
 equal "others have the lock" "$status" 0
 sleep 0.5
