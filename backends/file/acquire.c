@@ -320,11 +320,7 @@ static void acquire(struct file_conn *conn, struct dlock_claim *claim, int timeo
 static int leave(struct file_conn *conn, struct dlock_claim *const *claims, size_t n, const char *what,
                  struct dlock_error *err) {
     if (file_path_stays(conn)) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the lock directory %s %s", conn->path, what);
-    for (size_t i = 0; i < n; i++) {
-        int fd = file_fd_take(&conn->fds, claims[i]->state[FILE_STATE_FD]);
-        if (fd >= 0) file_forget(conn, claims[i], fd);
-        claims[i]->result = DLOCK_EINVAL;
-    }
+    file_forget_all(conn, claims, n, DLOCK_EINVAL);
     (void)dlock_fail(err, DLOCK_EINVAL,
                      "the lock directory %s %s, and this process has left the directory that the URI's path is "
                      "relative to: use an absolute path",

@@ -57,11 +57,7 @@ static void lose_all(struct file_conn *conn, struct dlock_claim *const *claims, 
     char message[512];
     snprintf(message, sizeof message, "file: the lock directory %.400s %s", conn->path, what);
     conn->peer->log(conn->peer, DLOCK_LOG_WARN, message);
-    for (size_t i = 0; i < n; i++) {
-        int fd = file_fd_take(&conn->fds, claims[i]->state[FILE_STATE_FD]);
-        if (fd >= 0) file_forget(conn, claims[i], fd);
-        claims[i]->result = DLOCK_ELOST;
-    }
+    file_forget_all(conn, claims, n, DLOCK_ELOST);
 }
 
 int file_renew(void *c, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {

@@ -377,6 +377,9 @@ void file_linger_end(struct file_conn *conn, int fd);
 /* Closes the claim's descriptor, which the caller has taken, and clears the claim's state. */
 void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd);
 
+/* Does so for all claims, wherever their descriptors are, and sets their results. */
+void file_forget_all(struct file_conn *conn, struct dlock_claim *const *claims, size_t n, int result);
+
 /* ---- inotify.c --------------------------------------------------------------------------------------------------- */
 
 enum { FILE_SOON_MS = 10 }; /* first pause before asking again about changes that make no event */

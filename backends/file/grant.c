@@ -22,3 +22,11 @@ void file_forget(struct file_conn *conn, struct dlock_claim *claim, int fd) {
     file_fd_close(&conn->fds, fd);
     claim->state[FILE_STATE_FD] = claim->state[FILE_STATE_FENCE] = claim->state[FILE_STATE_FILE] = 0;
 }
+
+void file_forget_all(struct file_conn *conn, struct dlock_claim *const *claims, size_t n, int result) {
+    for (size_t i = 0; i < n; i++) {
+        int fd = file_fd_take(&conn->fds, claims[i]->state[FILE_STATE_FD]);
+        if (fd >= 0) file_forget(conn, claims[i], fd);
+        claims[i]->result = result;
+    }
+}
