@@ -257,7 +257,7 @@ static void a_strangers_file(void **state) {
 
 /* ---- strangers whose files inherit the group --------------------------------------------------------------------- */
 
-/* Makes world->dir/open, in which everything gets the group, whoever makes it. */
+/* Makes world->dir/open, in which all files get the group, also those of strangers. */
 static void make_open_to_all(const struct world *world, gid_t gid) {
     assert_int_equal(mkdir(path_of(world, "open"), 0700), 0);
     assert_int_equal(chown(path_of(world, "open"), (uid_t)-1, gid), 0);

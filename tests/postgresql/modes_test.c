@@ -1,4 +1,4 @@
-/* Permits; and what holds in every mode: renewals, who is seen, which rows stay, and all modes at once. */
+/* Permits; and, for every mode: renewals, the list of holders, the rows that stay, and all modes at once. */
 #include "parties.h"
 #include "queue_scene.h"
 

@@ -1,4 +1,4 @@
-/* Readers and writers: who may hold together, who waits, and who is let in when; and downgrades. */
+/* Readers and writers: holding together, waiting, the order of grants; and downgrades. */
 #include "parties.h"
 #include "queue_scene.h"
 
@@ -33,7 +33,7 @@ static void readers_hold_together(void **state) {
     assert_int_equal(sql_number("SELECT count(*) FROM {}.shares"), 0);
 }
 
-/* Writers do not starve: who comes after one that waits, waits behind it. */
+/* Writers do not starve: a reader that comes after a waiting writer waits behind it. */
 static void no_reader_passes_a_writer(void **state) {
     struct held reader, writer, second, third;
     (void)state;
@@ -44,7 +44,7 @@ static void no_reader_passes_a_writer(void **state) {
     assert_int_equal(waiting("order"), 2);
     assert_int_equal(queue_up(&party[2].link, &second), DLOCK_EBUSY);
     assert_int_equal(waiting("order"), 2);
-    assert_int_equal(acquire(&party[0].link, &reader), 0); /* who is in stays in */
+    assert_int_equal(acquire(&party[0].link, &reader), 0); /* a holder stays one */
     assert_int_equal(give(&reader, 0), 0);
     assert_woken(1, &writer);
     assert_not_woken(2);
