@@ -2,7 +2,7 @@
  * claim's. Otherwise a second transaction puts the key at the end of the queue and reads its place. If the name had
  * other keys the last time, one transaction does both. A claim that must not wait puts no key where that would be in
  * vain. No key is put for a slot that is closed, so that an acquire without an answer can be called off
- * (etcd_closed_slot). */
+ * (etcd_closed_slot). A key in another lease than the connection's is moved by the request that reads its place. */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -26,6 +26,7 @@ struct attempt {
     enum stage stage;
     int64_t since; /* JOINING: the revision at which the queue had room */
     int joins;
+    bool moves; /* KNOWN: the request moves the key to the lease of the round */
     bool over;
     char key[ETCD_KEY_SIZE];
 };
@@ -46,16 +47,6 @@ enum { AGAIN = 1 };
 
 static bool may_stay(const struct dlock_claim *claim) {
     return claim->flags & DLOCK_CLAIM_QUEUE || claim->state[ETCD_FLAGS] & ETCD_QUEUED;
-}
-
-static void add_put(struct etcd_text *text, const struct attempt *a, const struct etcd_lease *lease) {
-    char value[ETCD_VALUE_SIZE];
-    etcd_value(a->claim, value);
-    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease->id);
-    etcd_add_base64(text, a->key);
-    etcd_add(text, ",\"value\":");
-    etcd_add_base64(text, value);
-    etcd_add(text, "}}");
 }
 
 static atomic_bool *crowded(struct etcd *z, const char *name) {
@@ -79,7 +70,7 @@ static void add_join(struct etcd_text *text, const struct round *r, const struct
     etcd_add(text, "{\"request_txn\":{\"compare\":[");
     etcd_add_if_open(text, r->z, a->claim);
     etcd_add(text, "],\"success\":[");
-    add_put(text, a, &r->lease);
+    etcd_add_put(text, a->claim, a->key, r->lease.id);
     etcd_add(text, "]}},");
 }
 
@@ -88,7 +79,7 @@ static void add_transaction(struct etcd_text *text, const struct round *r, const
     if (a->stage != KNOWN) {
         add_compare(text, r->z, a);
         etcd_add(text, "\"success\":[");
-        add_put(text, a, &r->lease);
+        etcd_add_put(text, a->claim, a->key, r->lease.id);
         if (a->stage == ALONE) {
             etcd_add(text, "]}");
             return;
@@ -97,24 +88,27 @@ static void add_transaction(struct etcd_text *text, const struct round *r, const
         if (a->stage == FRESH && may_stay(a->claim)) add_join(text, r, a);
     } else {
         etcd_add(text, "\"success\":[");
+        if (a->moves) {
+            etcd_add_move(text, r->z, a->claim, a->key, r->lease.id);
+            etcd_add(text, ",");
+        }
     }
     etcd_add_view(text, r->z, a->claim, a->key);
     etcd_add(text, "]}");
 }
 
-/* Prepares the claim for this request. A claim of an older lease has no key any more, and begins anew. */
+/* Prepares the claim for this request. */
 static void prepare(const struct round *r, struct attempt *a) {
     uint64_t *state = a->claim->state;
-    if (state[ETCD_LEASE] != (uint64_t)r->lease.id) {
-        memset(state, 0, sizeof a->claim->state);
-        a->stage = ALONE;
+    if (!etcd_slot(a->claim)) {
+        etcd_take_slot(r->z, a->claim);
+        state[ETCD_LEASE] = (uint64_t)r->lease.id;
     }
     if (a->stage == ALONE && atomic_load(crowded(r->z, a->claim->name))) a->stage = FRESH;
-    state[ETCD_LEASE] = (uint64_t)r->lease.id;
     if (state[ETCD_REVISION]) a->stage = KNOWN;
-    if (!state[ETCD_SLOT]) state[ETCD_SLOT] = etcd_take_slot(r->z, r->lease.id);
+    a->moves = a->stage == KNOWN && state[ETCD_LEASE] != (uint64_t)r->lease.id;
     if (a->stage != KNOWN && a->claim->mode == DLOCK_EXCLUSIVE) state[ETCD_FLAGS] |= ETCD_WRITER;
-    etcd_key(&r->z->address, a->claim, r->lease.id, a->key);
+    etcd_key(&r->z->address, a->claim, a->key);
 }
 
 static int send_round(struct round *r, size_t pending, struct etcd_reply *reply) {
@@ -126,7 +120,7 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
         struct attempt *a = &r->attempts[i];
         if (a->over) continue;
         prepare(r, a);
-        if (!a->claim->state[ETCD_SLOT]) body.failed = true;
+        if (!etcd_slot(a->claim)) body.failed = true;
         if (a->stage != KNOWN) repeat = ETCD_ONCE; /* a put that arrives late would stay: not to be repeated */
         if (pending > 1) etcd_add(&body, "%s{\"request_txn\":", first ? "" : ",");
         add_transaction(&body, r, a);
@@ -139,13 +133,14 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* Deletes the claim's key, closes its slot if an acquire may still put the key, and returns `result` or an error. */
+/* Deletes the claim's key, closes its slot if an acquire may still put the key, and returns `result`, AGAIN or an
+ * error. */
 static int leave(const struct round *r, struct attempt *a, int result) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     if (a->claim->state[ETCD_FLAGS] & ETCD_UNSURE) {
         etcd_add(&body, "{\"success\":[");
-        etcd_add_close(&body, r->z, a->claim);
+        etcd_add_close(&body, r->z, a->claim, r->lease.id);
         etcd_add(&body, ",{\"request_txn\":");
         etcd_add_delete(&body, a->claim, a->key);
         etcd_add(&body, "}]}");
@@ -154,8 +149,11 @@ static int leave(const struct round *r, struct attempt *a, int result) {
     }
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, NULL);
     if (rc == 0) etcd_reply_end(&reply);
-    if (rc != 0 && rc != ETCD_LEASE_GONE)
-        return dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer from etcd at %s", r->z->address.where);
+    if (rc == ETCD_LEASE_GONE) {
+        etcd_lease_gone(r->z, r->lease.id);
+        return AGAIN;
+    }
+    if (rc != 0) return dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer from etcd at %s", r->z->address.where);
     etcd_give_slot(r->z, a->claim);
     memset(a->claim->state, 0, sizeof a->claim->state);
     return result;
@@ -178,18 +176,21 @@ static int refuse_use(const struct round *r, struct attempt *a, const struct etc
                       used, asked);
 }
 
+/* The leader has changed: the claim's key, which is there, has to be moved, and its place looked at again. */
+static int look_again(struct round *r, struct attempt *a) {
+    struct etcd_lease anew;
+    a->stage = KNOWN;
+    int rc = etcd_keep_alive(r->z, r->deadline_us, &anew, r->err);
+    if (rc < 0) return rc;
+    return dlock_now_us() < r->deadline_us
+               ? AGAIN
+               : dlock_fail(r->err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", r->z->address.where);
+}
+
 static int granted(struct round *r, struct attempt *a, uint64_t term) {
     struct dlock_claim *claim = a->claim;
     int64_t kept_ms = etcd_kept_ms(&r->lease, term, r->begun_us);
-    a->stage = KNOWN;
-    if (kept_ms == 0) { /* the leader has changed: to be proved anew */
-        struct etcd_lease anew;
-        int rc = etcd_keep_alive(r->z, r->deadline_us, &anew, r->err);
-        if (rc < 0) return rc;
-        return dlock_now_us() < r->deadline_us
-                   ? AGAIN
-                   : dlock_fail(r->err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", r->z->address.where);
-    }
+    if (kept_ms == 0) return look_again(r, a);
     if (claim->state[ETCD_REVISION] >= ETCD_FENCE_END)
         return dlock_fail(r->err, DLOCK_EPROTO, "etcd at %s has a revision too large for a fence", r->z->address.where);
     claim->fence = claim->state[ETCD_REVISION];
@@ -199,12 +200,13 @@ static int granted(struct round *r, struct attempt *a, uint64_t term) {
     return 0;
 }
 
-static int busy(struct round *r, struct attempt *a, const struct etcd_view *view, int64_t revision) {
+static int busy(struct round *r, struct attempt *a, const struct etcd_view *view, const struct etcd_reply *reply) {
     struct dlock_claim *claim = a->claim;
     if (!may_stay(claim)) return view->own ? leave(r, a, DLOCK_EBUSY) : DLOCK_EBUSY;
+    if (reply->term != r->lease.term) return look_again(r, a);
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED;
     claim->retry_ms = r->lease.ttl_ms / KEEP_SHARE;
-    if (!etcd_watch(r->z, claim, view, revision)) claim->retry_ms = UNWATCHED_MS;
+    if (!etcd_watch(r->z, claim, view, reply->revision)) claim->retry_ms = UNWATCHED_MS;
     return DLOCK_EBUSY;
 }
 
@@ -222,8 +224,13 @@ static int not_there(struct round *r, struct attempt *a, const struct etcd_view 
 
 static int read_attempt(struct round *r, struct attempt *a, const json_t *transaction, const struct etcd_reply *reply) {
     bool put = a->stage != KNOWN && json_is_true(json_object_get(transaction, "succeeded"));
-    size_t at = a->stage == FRESH && may_stay(a->claim) ? 1 : 0;
+    size_t at = a->moves || (a->stage == FRESH && may_stay(a->claim)) ? 1 : 0;
     struct etcd_view view;
+    if (a->moves) {
+        const json_t *nested = etcd_response(transaction, 0, "response_txn");
+        if (!nested) return etcd_nonsense(r->z, "answer", r->err);
+        if (etcd_read_move(nested, a->claim, r->lease.id) == ETCD_ELSEWHERE) return AGAIN;
+    }
     if (a->stage != KNOWN) atomic_store(crowded(r->z, a->claim->name), !put);
     if (!put && a->stage == ALONE) {
         a->stage = FRESH;
@@ -242,7 +249,7 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
         a->stage = KNOWN;
         return AGAIN;
     }
-    return view.blocked ? busy(r, a, &view, reply->revision) : granted(r, a, reply->term);
+    return view.blocked ? busy(r, a, &view, reply) : granted(r, a, reply->term);
 }
 
 /* ---- the operation ----------------------------------------------------------------------------------------------- */
@@ -254,10 +261,26 @@ static void end_all(struct round *r, int result) {
     }
 }
 
+/* A claim of an older lease whose acquire was not answered begins anew: a key that may be there or not cannot be moved. */
+static int call_off_unsure(struct round *r) {
+    int rc = 0;
+    for (size_t i = 0; i < r->n && rc == 0; i++) {
+        struct attempt *a = &r->attempts[i];
+        const uint64_t *state = a->claim->state;
+        bool unsure = state[ETCD_FLAGS] & ETCD_UNSURE && !state[ETCD_REVISION];
+        if (a->over || !unsure || state[ETCD_LEASE] == (uint64_t)r->lease.id) continue;
+        etcd_key(&r->z->address, a->claim, a->key);
+        a->stage = ALONE;
+        rc = leave(r, a, 0);
+    }
+    return rc;
+}
+
 /* Sends one request for all unfinished claims. Returns 0, AGAIN or a code. */
 static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
     int rc = etcd_lease(r->z, r->deadline_us, &r->lease, r->err);
+    if (rc == 0 && (rc = call_off_unsure(r)) != 0) return rc;
     if (rc == 0) rc = send_round(r, pending, &reply);
     if (rc == ETCD_LEASE_GONE) {
         etcd_lease_gone(r->z, r->lease.id);

@@ -21,11 +21,6 @@ int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *er
     return DLOCK_EPROTO;
 }
 
-int etcd_lease_ended(const struct etcd *z, struct dlock_error *err) {
-    dlock_fail(err, DLOCK_EUNAVAILABLE, "the lease at etcd at %s has ended", z->address.where);
-    return ETCD_LEASE_GONE;
-}
-
 int etcd_code(int rc, struct dlock_error *err) {
     if (rc <= 0) return rc;
     if (err) err->code = DLOCK_EPROTO;
@@ -58,7 +53,10 @@ static int judge_argument(const struct etcd *z, const char *text, struct dlock_e
 
 static int judge(const struct etcd *z, int64_t code, const char *text, struct dlock_error *err) {
     const char *where = z->address.where;
-    if (code == NOT_FOUND && says(text, "lease not found")) return etcd_lease_ended(z, err);
+    if (code == NOT_FOUND && says(text, "lease not found")) {
+        dlock_fail(err, DLOCK_EUNAVAILABLE, "the lease at etcd at %s has ended", where);
+        return ETCD_LEASE_GONE;
+    }
     if (code == UNAUTHENTICATED) return token_old(z, err);
     if (code == DENIED)
         return dlock_fail(err, DLOCK_EAUTH,

@@ -7,8 +7,9 @@
  * create revision is the fence. The value is the mode, unless exclusive, and the token; keys of other programs count as
  * exclusive.
  *
- * A grant lives as long as etcd's lease. When a lease has ended, another one may follow on the same connection, so
- * every claim remembers the lease that it was made in. For how long a lease is sure to live: lease.c.
+ * A grant lives as long as the lease that its key is attached to. When a lease has ended, or the members have another
+ * leader, another lease follows on the same connection, and keys are moved to it. So every claim remembers its lease.
+ * For how long a lease is sure to live: lease.c.
  *
  * One connection serves all threads. Each request takes a channel, a libcurl handle with a connection that is kept
  * alive. A waiter has a stream of its own that reports when the key before its own is deleted (watch.c). One mutex
@@ -100,11 +101,11 @@ void etcd_prefix(const struct etcd_address *address, const char *name, bool end,
 void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *name);
 /* Writes the prefix of the keys of all names that begin with `start`. */
 void etcd_start(const struct etcd_address *address, const char *start, char key[ETCD_KEY_SIZE]);
-void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, int64_t lease,
-              char key[ETCD_KEY_SIZE]);
+void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]);
 /* Writes the key that closes the claim's slot, so that no key is put for it any more. An acquire that was not answered may
  * be executed after the claim was released, because a leader that was stopped passes it on to the next one; its key would
- * stay in the queue as long as the lease lives. */
+ * stay in the queue as long as the lease lives. Or it may be executed after the claim's key was moved to another lease,
+ * and would move it back. */
 void etcd_closed_slot(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]);
 /* Returns whether `at` is such a key, and writes the first key after all of them. */
 bool etcd_after_closed_slots(const struct etcd_address *address, const char *at, char key[ETCD_KEY_SIZE]);
@@ -113,8 +114,8 @@ bool etcd_name(const struct etcd_address *address, const char *key, char name[25
 /* Writes the token in a key's value, or "lease:0x…" for a key of another program. */
 void etcd_token(const struct etcd_address *address, const char *key, const char *value,
                 char token[DLOCK_TOKEN_MAX + 1]);
-/* Returns the slot in a key; 0: there is none. */
-uint64_t etcd_slot_of(const char *key);
+/* Stores the lease and the slot that are in the name of a claim's key. */
+void etcd_read_key(const struct etcd_address *address, const char *key, struct dlock_claim *claim);
 /* The first writes the value of a claim's key, the second parses such a value. */
 void etcd_value(const struct dlock_claim *claim, char text[ETCD_VALUE_SIZE]);
 void etcd_mode(const char *text, enum dlock_mode *mode, uint32_t *limit);
@@ -143,8 +144,6 @@ json_t *etcd_response(const json_t *transaction, size_t i, const char *kind);
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
-/* Reports that the lease has ended. Returns LEASE_GONE. */
-int etcd_lease_ended(const struct etcd *z, struct dlock_error *err);
 /* Returns the code of a request for which LEASE_GONE and TOKEN_OLD make no sense: they become EPROTO, in err, too. */
 int etcd_code(int rc, struct dlock_error *err);
 /* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never
@@ -185,15 +184,16 @@ struct etcd_lease {
     int64_t id;      /* 0: there is no lease */
     int64_t sent_us; /* taken before the last answered request that set it anew was sent */
     int64_t ttl_ms;
-    uint64_t term;
+    uint64_t term; /* in which it was granted, and has been set anew since */
 };
 
 /* Stores a lease that will live for a while, which is set anew or granted if need be. Returns 0 or a code. */
 int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
-/* Sets the lease anew whatever its age. Returns 0, LEASE_GONE or a code. */
+/* Sets the lease anew whatever its age. If it has ended or is from another term, stores a new one. Returns 0 or a
+ * code. */
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
-/* Takes a slot that no other claim of the lease has. Returns its number, from 1 on; 0: none is left. */
-uint64_t etcd_take_slot(struct etcd *z, int64_t lease);
+/* Stores a slot that no other claim of the lease in the key's name has, from 1 on; 0: none is left. */
+void etcd_take_slot(struct etcd *z, struct dlock_claim *claim);
 /* Gives a slot back when its key is gone. False: an unanswered request may still put that key; the slot has to be closed,
  * and is not used again in this lease. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim);
@@ -208,15 +208,20 @@ struct etcd_lease etcd_lease_known(struct etcd *z);
 
 /* ---- view.c: the queue ------------------------------------------------------------------------------------------- */
 
-/* Indexes of dlock_claim.state: the lease of the claim's key, the key's create revision where it is known, flags,
- * slot. */
-enum { ETCD_LEASE, ETCD_REVISION, ETCD_FLAGS, ETCD_SLOT };
+/* Indexes of dlock_claim.state: the lease that the claim's key is attached to; the key's create revision where it is
+ * known; flags, and the slot above them; the lease in the key's name, which is the one that it was put in. */
+enum { ETCD_LEASE, ETCD_REVISION, ETCD_FLAGS, ETCD_NAMED };
+enum { ETCD_SLOT_SHIFT = 8 };
 enum {
     ETCD_QUEUED = 1,  /* the claim's key stays while it waits */
     ETCD_GRANTED = 2, /* the claim was told that it is granted */
     ETCD_WRITER = 4,  /* the claim's key says that it is exclusive */
     ETCD_UNSURE = 8   /* a request that puts the claim's key was not answered */
 };
+
+static inline uint64_t etcd_slot(const struct dlock_claim *claim) {
+    return claim->state[ETCD_FLAGS] >> ETCD_SLOT_SHIFT;
+}
 
 struct etcd_view {
     int64_t own; /* the create revision of the claim's key; 0: there is no key */
@@ -232,9 +237,22 @@ struct etcd_view {
 /* The number of operations that etcd_add_view() adds to a transaction, to show a claim's place. */
 enum { ETCD_VIEW_OPERATIONS = 3 };
 void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key);
-/* The first adds a comparison that fails once the claim's slot is closed, the second an operation that closes it. */
+/* The first adds a comparison that fails once the claim's slot is closed, the second an operation that closes it. The
+ * lease is one that lives longer than any lease in which the slot's key may still be put. */
 void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim);
-void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim);
+void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease);
+/* Adds an operation that puts a claim's key. */
+void etcd_add_put(struct etcd_text *text, const struct dlock_claim *claim, const char *key, int64_t lease);
+/* The first adds an operation that puts a claim's key, which is there, into this lease, with the claim's value. The key
+ * keeps its place. The second reads the answer, and stores the lease in the claim. */
+void etcd_add_move(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
+                   int64_t lease);
+enum etcd_moved {
+    ETCD_MOVED,
+    ETCD_GONE,     /* there is no such key any more */
+    ETCD_ELSEWHERE /* the key is in another lease than was known: move it from that one */
+};
+enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, int64_t lease);
 /* Adds a transaction that deletes the key of a claim, but not a later claim's key of the same name. */
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key);
 /* Returns how many keys it has deleted; -1: the answer makes no sense. */

@@ -8,8 +8,15 @@
  *
  * Every answer names the leader's term. If the answer to keeping the lease alive names a term, and a request that needs
  * a majority, such as a transaction, was sent afterwards and is answered in the same term, then the leader of that term
- * was still the leader after the lease had been set anew, and every later leader restarts the TTL later. If the terms
- * differ, the lease is kept alive once more. */
+ * was still the leader after the lease had been set anew, and every later leader restarts the TTL later.
+ *
+ * When a leader that was stopped goes on, it may still end the leases whose TTL has passed by its own clock: it has the
+ * new leader do so, however often the lease was kept alive there (https://github.com/etcd-io/etcd/issues/15247; etcd
+ * 3.4.23 and 3.5.16 both do). So a lease is used in the term that it was granted in. In another term the connection is
+ * granted a new lease, which no earlier leader knows of, and moves its keys there one by one when they are renewed or
+ * looked at. That is before the old leader finds the old lease too old: the lease was set anew by it less than a TTL
+ * ago, or the claims are lost by our clock, too. The old lease is left to end. (That a leader is replaced between the
+ * execution of a grant and its answer, which then names a later term, is not considered.) */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -53,19 +60,23 @@ static bool read_lease(const struct etcd_reply *reply, int64_t sent_us, struct e
     return lease->id > 0 && ttl_s >= 0 && ttl_s <= INT32_MAX;
 }
 
-/* Makes this the connection's lease, unless another thread has stored a newer one, which is then returned. */
+/* Makes this the connection's lease, in place of the lease `replaces` or of none. If another thread has stored another one
+ * meanwhile, that is returned. The slots are those of the keys that have the connection's lease in their names. */
 static void note(struct etcd *z, int64_t replaces, struct etcd_lease *lease) {
     pthread_mutex_lock(&z->mutex);
-    if (z->lease.id == replaces || z->lease.id == 0) {
-        bool newer = z->lease.id != lease->id || z->lease.sent_us < lease->sent_us;
-        if (newer) z->lease = *lease;
-    } else {
+    bool fresh = lease->id != replaces;
+    if (z->lease.id == replaces || (z->lease.id == 0 && fresh)) {
+        if (fresh || z->lease.sent_us < lease->sent_us) z->lease = *lease;
+        if (fresh) memset(z->slots, 0, sizeof z->slots);
+        z->slots_lease = lease->id;
+    } else if (z->lease.id) {
         *lease = z->lease;
     }
     pthread_mutex_unlock(&z->mutex);
 }
 
-static int grant(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
+static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct etcd_lease *lease,
+                 struct dlock_error *err) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     int64_t sent_us = dlock_now_us();
@@ -75,57 +86,56 @@ static int grant(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, 
     bool sensible = read_lease(&reply, sent_us, lease) && lease->ttl_ms > 0;
     etcd_reply_end(&reply);
     if (!sensible) return etcd_nonsense(z, "lease", err);
-    note(z, 0, lease);
+    note(z, replaces, lease);
+    return 0;
+}
+
+/* Sets the lease anew. Returns 0, LEASE_GONE (it has ended, or is from another term) or a code. */
+static int set_anew(struct etcd *z, const struct etcd_lease *before, int64_t deadline_us, struct etcd_lease *lease,
+                    struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    int64_t sent_us = dlock_now_us();
+    etcd_add(&body, "{\"ID\":\"%" PRId64 "\"}", before->id);
+    int rc = etcd_post(z, "/v3/lease/keepalive", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc != 0) return rc;
+    bool sensible = read_lease(&reply, sent_us, lease) && lease->id == before->id;
+    etcd_reply_end(&reply);
+    if (!sensible) return etcd_nonsense(z, "answer about a lease", err);
+    if (lease->ttl_ms == 0 || lease->term != before->term) return ETCD_LEASE_GONE;
+    note(z, before->id, lease);
     return 0;
 }
 
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
-    struct etcd_reply reply;
     struct etcd_lease before = etcd_lease_known(z);
-    if (!before.id) return ETCD_LEASE_GONE;
-    int64_t sent_us = dlock_now_us();
-    etcd_add(&body, "{\"ID\":\"%" PRId64 "\"}", before.id);
-    int rc = etcd_post(z, "/v3/lease/keepalive", &body, ETCD_REPEAT, deadline_us, &reply, err);
-    if (rc == ETCD_LEASE_GONE) etcd_lease_gone(z, before.id);
-    if (rc != 0) return rc;
-    bool sensible = read_lease(&reply, sent_us, lease) && lease->id == before.id;
-    etcd_reply_end(&reply);
-    if (!sensible) return etcd_nonsense(z, "answer about a lease", err);
-    if (lease->ttl_ms == 0) { /* the lease does not exist any more */
-        etcd_lease_gone(z, before.id);
-        return etcd_lease_ended(z, err);
-    }
-    note(z, before.id, lease);
-    return 0;
+    int rc = before.id ? set_anew(z, &before, deadline_us, lease, err) : ETCD_LEASE_GONE;
+    return rc == ETCD_LEASE_GONE ? grant(z, before.id, deadline_us, lease, err) : rc;
 }
 
 int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
-    int rc = ETCD_LEASE_GONE;
     *lease = etcd_lease_known(z);
     if (lease->id && dlock_now_us() - lease->sent_us < lease->ttl_ms * 1000 / FRESH_SHARE) return 0;
-    if (lease->id) rc = etcd_keep_alive(z, deadline_us, lease, err);
-    return rc == ETCD_LEASE_GONE ? grant(z, deadline_us, lease, err) : rc;
+    return etcd_keep_alive(z, deadline_us, lease, err);
 }
 
 /* ---- slots: which keys of a name are whose ----------------------------------------------------------------------- */
 
-uint64_t etcd_take_slot(struct etcd *z, int64_t lease) {
+void etcd_take_slot(struct etcd *z, struct dlock_claim *claim) {
     uint64_t slot = 0;
     pthread_mutex_lock(&z->mutex);
-    if (z->slots_lease != lease) memset(z->slots, 0, sizeof z->slots);
-    z->slots_lease = lease;
     while (slot < ETCD_SLOTS && z->slots[slot / 8] & 1 << slot % 8) slot++;
     if (slot < ETCD_SLOTS) z->slots[slot / 8] |= (unsigned char)(1 << slot % 8);
+    claim->state[ETCD_NAMED] = (uint64_t)z->slots_lease;
     pthread_mutex_unlock(&z->mutex);
-    return slot < ETCD_SLOTS ? slot + 1 : 0;
+    if (slot < ETCD_SLOTS) claim->state[ETCD_FLAGS] |= (slot + 1) << ETCD_SLOT_SHIFT;
 }
 
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim) {
-    uint64_t slot = claim->state[ETCD_SLOT];
+    uint64_t slot = etcd_slot(claim);
     if (slot == 0 || slot > ETCD_SLOTS || claim->state[ETCD_FLAGS] & ETCD_UNSURE) return false;
     pthread_mutex_lock(&z->mutex);
-    if (z->slots_lease == (int64_t)claim->state[ETCD_LEASE])
+    if (z->slots_lease == (int64_t)claim->state[ETCD_NAMED])
         z->slots[(slot - 1) / 8] &= (unsigned char)~(1 << (slot - 1) % 8);
     pthread_mutex_unlock(&z->mutex);
     return true;

@@ -30,21 +30,20 @@ void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *na
     etcd_add_base64(text, key);
 }
 
-void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, int64_t lease,
-              char key[ETCD_KEY_SIZE]) {
+void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]) {
     etcd_prefix(address, claim->name, false, key);
     size_t n = strlen(key);
-    uint64_t slot = claim->state[ETCD_SLOT];
+    uint64_t slot = etcd_slot(claim);
     if (slot > 1)
-        snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64 "/%" PRIu64, (uint64_t)lease, slot);
+        snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64 "/%" PRIu64, claim->state[ETCD_NAMED], slot);
     else
-        snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64, (uint64_t)lease);
+        snprintf(key + n, ETCD_KEY_SIZE - n, "%" PRIx64, claim->state[ETCD_NAMED]);
 }
 
 /* No name is encoded like that: '%' is followed by two digits there. */
 void etcd_closed_slot(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]) {
-    snprintf(key, ETCD_KEY_SIZE, "%s%%.%" PRIx64 ".%" PRIu64, address->base, claim->state[ETCD_LEASE],
-             claim->state[ETCD_SLOT]);
+    snprintf(key, ETCD_KEY_SIZE, "%s%%.%" PRIx64 ".%" PRIu64, address->base, claim->state[ETCD_NAMED],
+             etcd_slot(claim));
 }
 
 bool etcd_after_closed_slots(const struct etcd_address *address, const char *at, char key[ETCD_KEY_SIZE]) {
@@ -92,9 +91,14 @@ static bool token_like(const char *text) {
     return n > 0 && n <= DLOCK_TOKEN_MAX && strspn(text, letters) == n;
 }
 
-uint64_t etcd_slot_of(const char *key) {
-    const char *last = strrchr(key, '/');
-    return last && strspn(last + 1, "0123456789") == strlen(last + 1) ? strtoull(last + 1, NULL, 10) : 0;
+void etcd_read_key(const struct etcd_address *address, const char *key, struct dlock_claim *claim) {
+    const char *slash;
+    char *end;
+    uint64_t slot = 0;
+    if (!split(address, key, &slash)) return;
+    claim->state[ETCD_NAMED] = strtoull(slash + 1, &end, 16);
+    if (*end == '/') slot = strtoull(end + 1, NULL, 10);
+    claim->state[ETCD_FLAGS] |= slot << ETCD_SLOT_SHIFT;
 }
 
 void etcd_token(const struct etcd_address *address, const char *key, const char *value,

@@ -16,7 +16,7 @@ struct releasing {
 
 /* True if a request for the claim was ever sent; otherwise it has no key. */
 static bool was_sent(const struct dlock_claim *claim) {
-    return claim->state[ETCD_LEASE] != 0;
+    return claim->state[ETCD_NAMED] != 0;
 }
 
 static bool was_granted(const struct dlock_claim *claim) {
@@ -27,7 +27,7 @@ static bool was_granted(const struct dlock_claim *claim) {
  * queue, which shows whether it was. */
 static void add_release(struct etcd_text *text, struct etcd *z, const struct dlock_claim *claim) {
     char key[ETCD_KEY_SIZE];
-    etcd_key(&z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
+    etcd_key(&z->address, claim, key);
     if (!was_granted(claim)) {
         etcd_add_view(text, z, claim, key);
         etcd_add(text, ",");
@@ -53,7 +53,7 @@ static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t 
     struct etcd_view view = {.blocked = false};
     bool sensible = true;
     if (!was_granted(claim)) {
-        etcd_key(&z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
+        etcd_key(&z->address, claim, key);
         sensible = etcd_read_view(transaction, *at, claim, key, &view);
         *at += ETCD_VIEW_OPERATIONS;
     }
@@ -62,16 +62,16 @@ static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t 
     return judge(z, claim, sensible ? deleted : -1, had, err);
 }
 
-/* Whether something may still put its key. In an older lease that has no effect, or it ends with that lease. */
+/* Whether something may still put its key. Without a lease that has no effect, or it ends with an older lease. */
 static bool may_come_late(const struct releasing *r, const struct dlock_claim *claim) {
-    return claim->state[ETCD_FLAGS] & ETCD_UNSURE && claim->state[ETCD_LEASE] == (uint64_t)r->lease;
+    return claim->state[ETCD_FLAGS] & ETCD_UNSURE && r->lease;
 }
 
 static void add_closings(struct etcd_text *text, const struct releasing *r) {
     for (size_t i = 0; i < r->n; i++) {
         if (!may_come_late(r, r->claims[i])) continue;
         etcd_add(text, ",");
-        etcd_add_close(text, r->z, r->claims[i]);
+        etcd_add_close(text, r->z, r->claims[i], r->lease);
     }
 }
 
@@ -95,8 +95,7 @@ static int find_key(struct releasing *r, struct dlock_claim *claim) {
             continue;
         etcd_token(&r->z->address, key, value, token);
         if (strcmp(token, claim->token) != 0 || etcd_int(kv, "lease") <= 0) continue;
-        claim->state[ETCD_LEASE] = (uint64_t)etcd_int(kv, "lease");
-        claim->state[ETCD_SLOT] = etcd_slot_of(key);
+        etcd_read_key(&r->z->address, key, claim);
         claim->state[ETCD_REVISION] =
             (uint64_t)(etcd_int(kv, "create_revision") > 0 ? etcd_int(kv, "create_revision") : 0);
     }
@@ -119,7 +118,7 @@ static int release_one(struct releasing *r, struct dlock_claim *claim) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     char key[ETCD_KEY_SIZE];
-    etcd_key(&r->z->address, claim, (int64_t)claim->state[ETCD_LEASE], key);
+    etcd_key(&r->z->address, claim, key);
     etcd_add_delete(&body, claim, key);
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
     if (rc != 0) return rc;

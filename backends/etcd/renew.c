@@ -1,5 +1,5 @@
 /* Renewing: one request keeps the lease alive, and a second one shows that the keys of all grants still exist, and that
- * the leader has not changed in between (lease.c). */
+ * the leader has not changed in between; it also moves keys from older leases (lease.c). */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -12,16 +12,21 @@ struct renewal {
     size_t n;
     int64_t begun_us, deadline_us;
     struct etcd_lease lease;
+    bool elsewhere; /* a key is in a lease that is neither the current one nor the one that was known */
     struct dlock_error *err;
 };
 
-/* True if the claim is in the current lease; claims of a lease that has ended are lost. */
-static bool is_ours(const struct renewal *r, const struct dlock_claim *claim) {
-    return claim->state[ETCD_LEASE] == (uint64_t)r->lease.id && claim->state[ETCD_REVISION];
+static bool has_key(const struct dlock_claim *claim) {
+    return claim->state[ETCD_REVISION] != 0;
 }
 
 static bool is_downgrade(const struct dlock_claim *claim) {
     return claim->mode == DLOCK_SHARED && claim->state[ETCD_FLAGS] & ETCD_WRITER;
+}
+
+/* A downgrade changes the key's value, a move its lease. */
+static bool is_put(const struct renewal *r, const struct dlock_claim *claim) {
+    return is_downgrade(claim) || claim->state[ETCD_LEASE] != (uint64_t)r->lease.id;
 }
 
 static void add_read(struct etcd_text *text, const char *key) {
@@ -30,27 +35,17 @@ static void add_read(struct etcd_text *text, const char *key) {
     etcd_add(text, "}}");
 }
 
-/* Adds a downgrade: the value changes, and the key keeps its place. */
-static void add_downgrade(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
-    char value[ETCD_VALUE_SIZE];
-    etcd_value(claim, value);
-    etcd_add(text, "{\"request_txn\":{\"compare\":[{\"target\":\"CREATE\",\"result\":\"EQUAL\",");
-    etcd_add(text, "\"create_revision\":\"%" PRIu64 "\",\"key\":", claim->state[ETCD_REVISION]);
-    etcd_add_base64(text, key);
-    etcd_add(text, "}],\"success\":[{\"request_put\":{\"ignore_lease\":true,\"key\":");
-    etcd_add_base64(text, key);
-    etcd_add(text, ",\"value\":");
-    etcd_add_base64(text, value);
-    etcd_add(text, "}}]}}");
-}
-
 /* Reads the answer about one claim. False: it makes no sense. */
-static bool read_claim(struct dlock_claim *claim, const json_t *transaction, size_t at) {
-    if (is_downgrade(claim)) {
+static bool read_claim(struct renewal *r, struct dlock_claim *claim, const json_t *transaction, size_t at) {
+    if (is_put(r, claim)) {
         const json_t *nested = etcd_response(transaction, at, "response_txn");
-        claim->result = nested && json_is_true(json_object_get(nested, "succeeded")) ? 0 : DLOCK_ELOST;
-        if (claim->result == 0) claim->state[ETCD_FLAGS] &= ~(uint64_t)ETCD_WRITER;
-        return nested;
+        if (!nested) return false;
+        enum etcd_moved moved = etcd_read_move(nested, claim, r->lease.id);
+        if (moved == ETCD_ELSEWHERE) r->elsewhere = true;
+        if (moved != ETCD_MOVED) return true;
+        claim->result = 0;
+        if (claim->mode == DLOCK_SHARED) claim->state[ETCD_FLAGS] &= ~(uint64_t)ETCD_WRITER;
+        return true;
     }
     const json_t *range = etcd_response(transaction, at, "response_range");
     const json_t *kv = json_array_get(json_object_get(range, "kvs"), 0);
@@ -65,28 +60,29 @@ static bool read_all(struct renewal *r, const struct etcd_reply *reply, int64_t 
     for (size_t i = 0; i < r->n; i++) {
         struct dlock_claim *claim = r->claims[i];
         claim->kept_ms = kept_ms;
-        if (is_ours(r, claim)) sensible = read_claim(claim, reply->body, at++) && sensible;
+        if (has_key(claim)) sensible = read_claim(r, claim, reply->body, at++) && sensible;
     }
     return sensible;
 }
 
 enum { AGAIN = 1 };
 
-/* Proves that the grants still exist. Returns 0, AGAIN (the leader has changed) or a code. */
+/* Proves that the grants still exist. Returns 0, AGAIN (the leader has changed, or a key is elsewhere) or a code. */
 static int prove(struct renewal *r) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     char key[ETCD_KEY_SIZE];
     size_t sent = 0;
+    r->elsewhere = false;
     etcd_add(&body, "{\"success\":[");
     for (size_t i = 0; i < r->n; i++) {
         struct dlock_claim *claim = r->claims[i];
         claim->result = DLOCK_ELOST;
-        if (!is_ours(r, claim)) continue;
+        if (!has_key(claim)) continue;
         if (sent++ > 0) etcd_add(&body, ",");
-        etcd_key(&r->z->address, claim, r->lease.id, key);
-        if (is_downgrade(claim))
-            add_downgrade(&body, claim, key);
+        etcd_key(&r->z->address, claim, key);
+        if (is_put(r, claim))
+            etcd_add_move(&body, r->z, claim, key, r->lease.id);
         else
             add_read(&body, key);
     }
@@ -101,17 +97,13 @@ static int prove(struct renewal *r) {
     bool sensible = read_all(r, &reply, kept_ms);
     etcd_reply_end(&reply);
     if (!sensible) return etcd_nonsense(r->z, "answer", r->err);
-    return kept_ms > 0 ? 0 : AGAIN;
+    return kept_ms > 0 && !r->elsewhere ? 0 : AGAIN;
 }
 
 static int renew_some(struct renewal *r) {
     int rc;
     do {
         rc = etcd_keep_alive(r->z, r->deadline_us, &r->lease, r->err);
-        if (rc == ETCD_LEASE_GONE) {
-            for (size_t i = 0; i < r->n; i++) r->claims[i]->result = DLOCK_ELOST;
-            return 0;
-        }
         if (rc == 0) rc = prove(r);
     } while (rc == AGAIN && dlock_now_us() < r->deadline_us);
     return rc == AGAIN ? dlock_fail(r->err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", r->z->address.where)

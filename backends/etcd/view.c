@@ -27,21 +27,69 @@ void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct
     etcd_add(text, "}");
 }
 
-void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim) {
+void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease) {
     char key[ETCD_KEY_SIZE];
     etcd_closed_slot(&z->address, claim, key);
-    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRIu64 "\",\"key\":", claim->state[ETCD_LEASE]);
+    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease);
     etcd_add_base64(text, key);
     etcd_add(text, "}}");
+}
+
+void etcd_add_put(struct etcd_text *text, const struct dlock_claim *claim, const char *key, int64_t lease) {
+    char value[ETCD_VALUE_SIZE];
+    etcd_value(claim, value);
+    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease);
+    etcd_add_base64(text, key);
+    etcd_add(text, ",\"value\":");
+    etcd_add_base64(text, value);
+    etcd_add(text, "}}");
+}
+
+static void add_compare_number(struct etcd_text *text, const char *target, const char *field, uint64_t number,
+                               const char *key) {
+    etcd_add(text, "{\"target\":\"%s\",\"%s\":\"%" PRIu64 "\",\"key\":", target, field, number);
+    etcd_add_base64(text, key);
+    etcd_add(text, "}");
+}
+
+/* The comparison of the lease makes a copy of the request ineffective that arrives after the next move. */
+void etcd_add_move(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
+                   int64_t lease) {
+    etcd_add(text, "{\"request_txn\":{\"compare\":[");
+    add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
+    etcd_add(text, ",");
+    add_compare_number(text, "LEASE", "lease", claim->state[ETCD_LEASE], key);
+    etcd_add(text, "],\"success\":[");
+    etcd_add_put(text, claim, key, lease);
+    if (claim->state[ETCD_FLAGS] & ETCD_UNSURE) {
+        etcd_add(text, ",");
+        etcd_add_close(text, z, claim, lease);
+    }
+    etcd_add(text, "],\"failure\":[{\"request_range\":{\"keys_only\":true,\"key\":");
+    etcd_add_base64(text, key);
+    etcd_add(text, "}}]}}");
+}
+
+/* If the comparison has failed, the key may still have been moved: by an earlier copy of the request, which was not
+ * answered. */
+enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, int64_t lease) {
+    if (!json_is_true(json_object_get(nested, "succeeded"))) {
+        const json_t *range = etcd_response(nested, 0, "response_range");
+        const json_t *kv = json_array_get(json_object_get(range, "kvs"), 0);
+        if (!kv || etcd_int(kv, "create_revision") != (int64_t)claim->state[ETCD_REVISION]) return ETCD_GONE;
+        claim->state[ETCD_LEASE] = (uint64_t)etcd_int(kv, "lease");
+        if (etcd_int(kv, "lease") != lease) return ETCD_ELSEWHERE;
+    }
+    claim->state[ETCD_LEASE] = (uint64_t)lease;
+    return ETCD_MOVED;
 }
 
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
     etcd_add(text, "{");
     if (claim->state[ETCD_REVISION]) {
-        etcd_add(text, "\"compare\":[{\"target\":\"CREATE\",\"create_revision\":\"%" PRIu64 "\",\"key\":",
-                 claim->state[ETCD_REVISION]);
-        etcd_add_base64(text, key);
-        etcd_add(text, "}],");
+        etcd_add(text, "\"compare\":[");
+        add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
+        etcd_add(text, "],");
     }
     etcd_add(text, "\"success\":[{\"request_delete_range\":{\"key\":");
     etcd_add_base64(text, key);

@@ -1,0 +1,242 @@
+/* A leader that was stopped may end the leases of its time when it goes on, however long they were kept alive by the
+ * leader that follows it (backends/etcd/lease.c). So keys move to another lease when the leader changes, and these tests
+ * revoke the earlier one. Each restart of a single member begins another term. */
+#include "support/held.h"
+#include "support/pair.h"
+#include "support/relay.h"
+#include "support/test.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define BASE "leaders"
+
+static char folder[64];
+static int port;
+
+/* ---- the server -------------------------------------------------------------------------------------------------- */
+
+static void shell(char *out, size_t size, const char *command) {
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t n = fread(out, 1, size - 1, pipe);
+    out[n] = '\0';
+    if (pclose(pipe) != 0) fail_msg("%s: %s", command, out);
+}
+
+static void script(const char *verb, char out[512]) {
+    char command[512];
+    snprintf(command, sizeof command, "'%s' %s '%s'", DLOCK_ETCD_SCRIPT, verb, folder);
+    shell(out, 512, command);
+}
+
+static int server_begin(void **state) {
+    char out[512];
+    const char *above = getenv("DLOCK_TEST_DIR");
+    backend_load(state);
+    snprintf(folder, sizeof folder, "%.40s/leaders.XXXXXX", above ? above : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    script("start", out);
+    assert_int_equal(sscanf(out, "DLOCK_TEST_ETCD=127.0.0.1:%d", &port), 1);
+    return 0;
+}
+
+static int server_end(void **state) {
+    char out[512], command[128];
+    (void)state;
+    script("stop", out);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    return system(command);
+}
+
+static void change_leader(void) {
+    char out[512], command[128];
+    snprintf(command, sizeof command, "kill -KILL $(cat '%s/etcd.pid')", folder);
+    shell(out, sizeof out, command);
+    script("again", out);
+    script("await", out);
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+static void ctl(char *out, size_t size, const char *words) {
+    char command[256];
+    snprintf(command, sizeof command, "ETCDCTL_API=3 etcdctl --endpoints http://127.0.0.1:%d %s", port, words);
+    shell(out, size, command);
+}
+
+struct key {
+    uint64_t named, lease, revision; /* of the first key of a name; 0: there is none */
+};
+
+static struct key first_key(const char *name) {
+    char out[4096], words[128];
+    struct key key = {0, 0, 0};
+    snprintf(words, sizeof words, "get --prefix --sort-by=CREATE %s/%s/ -w fields", BASE, name);
+    ctl(out, sizeof out, words);
+    const char *at = strstr(out, "\"Key\" : \""), *revision = strstr(out, "\"CreateRevision\" : "),
+               *lease = strstr(out, "\"Lease\" : ");
+    if (!at || !revision || !lease) return key;
+    key.named = strtoull(at + strlen("\"Key\" : \"" BASE "/") + strlen(name) + 1, NULL, 16);
+    key.revision = strtoull(revision + strlen("\"CreateRevision\" : "), NULL, 10);
+    key.lease = strtoull(lease + strlen("\"Lease\" : "), NULL, 10);
+    return key;
+}
+
+static void revoke_lease(uint64_t lease) {
+    char out[256], words[64];
+    snprintf(words, sizeof words, "lease revoke %" PRIx64, lease);
+    ctl(out, sizeof out, words);
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------------------- */
+
+static void link_new(struct link *link, int to, char letter) {
+    struct dlock_error err = {0};
+    struct uri uri;
+    uri_init(&uri, to);
+    uri.param[0] = (struct dlock_param){"session", "60s"};
+    uri.parts.path = "/" BASE;
+    uri.parts.n_params = 1;
+    if (link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, &err) != 0) fail_msg("connect: %s", err.message);
+    link_listen(link);
+}
+
+static int pair_begin(void **state) {
+    (void)state;
+    link_new(&one, port, 'a');
+    link_new(&two, port, 'b');
+    return 0;
+}
+
+static void renewal_moves_the_key(void **state) {
+    struct held mine, other;
+    (void)state;
+    claim_init(&mine, "renewed", 'a', 1);
+    claim_init(&other, "renewed", 'b', 1);
+    assert_int_equal(acquire(&one, &mine), 0);
+    for (int i = 0; i < 2; i++) {
+        struct key before = first_key("renewed");
+        change_leader();
+        assert_int_equal(renew(&one, &mine), 0);
+        revoke_lease(before.lease);
+        struct key after = first_key("renewed");
+        assert_int_equal(after.revision, before.revision);
+        assert_int_not_equal(after.lease, before.lease);
+    }
+    assert_int_equal(acquire(&two, &other), DLOCK_EBUSY);
+    assert_int_equal(renew(&one, &mine), 0);
+    assert_int_equal(release(&one, &mine), 0);
+    assert_int_equal(acquire(&two, &other), 0);
+    assert_int_equal(release(&two, &other), 0);
+}
+
+static void renewal_of_a_key_that_is_gone_is_a_loss(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "gone", 'a', 1);
+    assert_int_equal(acquire(&one, &mine), 0);
+    struct key key = first_key("gone");
+    change_leader();
+    revoke_lease(key.lease);
+    assert_int_equal(renew(&one, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&one, &mine), DLOCK_ELOST);
+}
+
+static void downgrade_moves_the_key(void **state) {
+    struct held mine, other;
+    (void)state;
+    claim_init(&mine, "shared", 'a', 1);
+    claim_init(&other, "shared", 'b', 1);
+    other.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire(&one, &mine), 0);
+    struct key key = first_key("shared");
+    change_leader();
+    mine.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&one, &mine), 0);
+    revoke_lease(key.lease);
+    assert_int_equal(acquire(&two, &other), 0);
+    assert_int_equal(renew(&one, &mine), 0);
+    assert_int_equal(release(&one, &mine), 0);
+    assert_int_equal(release(&two, &other), 0);
+}
+
+static void waiter_moves_its_key_and_keeps_its_place(void **state) {
+    struct held holder, first, second;
+    (void)state;
+    claim_init(&holder, "queue", 'a', 1);
+    claim_init(&first, "queue", 'b', 1);
+    claim_init(&second, "queue", 'a', 2);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&one, &second), DLOCK_EBUSY);
+    struct key key = first_key("queue");
+    change_leader();
+    assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&one, &second), DLOCK_EBUSY);
+    assert_int_equal(renew(&one, &holder), 0);
+    revoke_lease(key.lease);
+    assert_int_equal(release(&one, &holder), 0);
+    key = first_key("queue");
+    revoke_lease(key.named);
+    assert_int_equal(queue_up(&one, &second), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&two, &first), 0);
+    assert_int_equal(first.claim.fence, key.revision);
+    assert_int_equal(release(&two, &first), 0);
+    assert_int_equal(queue_up(&one, &second), 0);
+    assert_int_equal(release(&one, &second), 0);
+}
+
+/* The connection has its lease from before. */
+static void acquire_moves_its_key(void **state) {
+    struct held mine;
+    (void)state;
+    claim_init(&mine, "acquired", 'a', 1);
+    change_leader();
+    assert_int_equal(acquire(&one, &mine), 0);
+    struct key key = first_key("acquired");
+    assert_int_not_equal(key.lease, key.named);
+    revoke_lease(key.named);
+    assert_int_equal(renew(&one, &mine), 0);
+    assert_int_equal(release(&one, &mine), 0);
+}
+
+/* The member has executed it, and its client has not heard of that. */
+static void acquire_without_an_answer_begins_anew(void **state) {
+    struct relay *relay = relay_new(port);
+    struct link far;
+    struct held mine, other;
+    struct dlock_error err = {0};
+    (void)state;
+    link_new(&far, relay_port(relay), 'c');
+    claim_init(&mine, "unheard", 'c', 1);
+    claim_init(&other, "unheard", 'b', 1);
+    relay_hold(relay, RELAY_ANSWERS, true);
+    held_run(backend->acquire, &far, &mine, 0, 500, &err);
+    assert_int_equal(mine.claim.result, DLOCK_EUNAVAILABLE);
+    relay_hold(relay, RELAY_ANSWERS, false);
+    assert_int_not_equal(first_key("unheard").revision, 0);
+    change_leader();
+    assert_int_equal(acquire(&far, &mine), 0);
+    assert_int_equal(first_key("unheard").revision, mine.claim.fence);
+    assert_int_equal(acquire(&two, &other), DLOCK_EBUSY);
+    assert_int_equal(release(&far, &mine), 0);
+    assert_int_equal(acquire(&two, &other), 0);
+    assert_int_equal(release(&two, &other), 0);
+    assert_int_equal(first_key("unheard").revision, 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(renewal_moves_the_key, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(renewal_of_a_key_that_is_gone_is_a_loss, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(downgrade_moves_the_key, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(waiter_moves_its_key_and_keeps_its_place, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(acquire_moves_its_key, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(acquire_without_an_answer_begins_anew, pair_begin, pair_end),
+    };
+    return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
+}
