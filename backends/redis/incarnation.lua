@@ -29,5 +29,10 @@ if old_run ~= run or old_id ~= id and not (second and string.find(second, '^0+$'
 elseif old_id == id then
     return now - since
 end
-call('SET', key, run .. ' ' .. id .. ' ' .. string.format('%.0f', since) .. (epoch ~= '' and ' ' .. epoch or ''))
-return now - since
+local record = run .. ' ' .. id .. ' ' .. string.format('%.0f', since) .. (epoch ~= '' and ' ' .. epoch or '')
+local stored = redis.pcall('SET', key, record)
+if stored.ok then return now - since end
+-- At maxmemory nothing can be stored, but a release is carried through: it must not find a record in force that tells
+-- of another master, and hand over.
+if since == now then call('DEL', key) end
+return stored

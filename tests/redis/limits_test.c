@@ -179,6 +179,48 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     server_stop(&fresh);
 }
 
+/* An old snapshot names a former holder, a waiter and an incarnation that has lasted for long. Without memory the new one
+ * cannot be written down, and a late release must not hand over: somebody else may hold the lock by now. */
+static void an_old_snapshot_hands_nothing_over_without_memory(void **state) {
+    enum { QUARANTINE_MS = 2000 };
+    struct server old;
+    struct link before, after, ear;
+    struct held later, other;
+    struct dlock_wake wake;
+    struct uri uri;
+    (void)state;
+    claim_init(&later, "limit", 'f', 2);
+    claim_init(&other, "other", 'f', 3);
+    held.claim.lease_ms = 60000; /* does not end while the server is restarted */
+    server_start(&old, NULL);
+    uri_init(&uri, old.port);
+    assert_int_equal(link_try(&before, &uri.parts, 'f', QUARANTINE_MS, TIMEOUT_MS, NULL), 0);
+    for (int64_t until = now_ms() + 10 * QUARANTINE_MS; acquire(&before, &held) == DLOCK_ENOTREADY; sleep_ms(20))
+        assert_true(now_ms() < until);
+    assert_int_equal(queue_up(&before, &waiter), DLOCK_EBUSY);
+    assert_string_equal(ask_text(&old, "SAVE"), "OK");
+    assert_int_equal(release(&before, &held), 0);
+    assert_int_equal(acquire(&before, &later), 0); /* a grant that is forgotten */
+    link_end(&before);
+    server_kill(&old);
+    server_again(&old, NULL);
+    ask_text(&old, "CONFIG SET maxmemory 1");
+    assert_string_equal(ask_text(&old, "GET limit"), held.token);
+
+    link_to(&ear, old.port, 'a');
+    link_listen(&ear); /* so the waiter is alive */
+    assert_int_equal(link_try(&after, &uri.parts, 'f', QUARANTINE_MS, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(release(&after, &other), DLOCK_ELOST); /* the server knows the script now */
+    sleep_ms(1200);                                         /* the connection asks for the incarnation again */
+    assert_int_equal(release(&after, &held), 0);
+    assert_string_equal(ask_text(&old, "GET limit"), "");
+    assert_int_equal(ask_number(&old, "ZCARD {limit}:dlock:queue"), 1);
+    assert_false(wake_within(&ear, &wake, 0));
+    link_end(&after);
+    link_end(&ear);
+    server_stop(&old);
+}
+
 /* Neither readers nor permits are granted, not even beside others; who waits is served when it is over. */
 static void a_quarantine_is_for_all_modes(void **state) {
     enum { QUARANTINE_MS = 3000 };
@@ -243,6 +285,7 @@ int main(void) {
         TEST(a_release_hands_over_without_memory),
         TEST(a_passer_by_hands_over_without_memory),
         cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
+        TEST(an_old_snapshot_hands_nothing_over_without_memory),
         cmocka_unit_test(a_quarantine_is_for_all_modes),
         cmocka_unit_test(the_quarantine_does_not_ask_for_settings),
     };
