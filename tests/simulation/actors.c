@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { HOSTS = 12 };
+enum { HOSTS = 12, UNATTENDED = 80 /* the first draw that means sim_unattended() */ };
 
 struct actor {
     struct sim_app *app;
@@ -26,6 +26,13 @@ static bool ending; /* nobody begins anything any more */
 static void act(struct actor *actor) {
     struct sim_app *app = actor->app;
     unsigned name = (unsigned)(sim_random() % sim_plan->names), draw = (unsigned)(sim_random() % 100);
+    if (sim_hurries(app)) {
+        name = app->hurry_name;
+        draw = draw < 70 ? 0 : UNATTENDED;
+    } else if (sim_chance(sim_plan->hurries)) {
+        app->hurry_until_us = sim_now_us() + sim_between(1000, 20000);
+        app->hurry_name = name;
+    }
     enum dlock_mode mode = sim_mode_of(name);
     if (draw < 60) {
         if (actor->own[name] && sim_chance(30)) {
@@ -37,7 +44,7 @@ static void act(struct actor *actor) {
     } else if (draw < 70) {
         if (app->shared[name] && !app->shared[name]->holds)
             sim_once(app, app->shared[name], name, app->shared[name]->mode, DLOCK_OWNER_HANDLE);
-    } else if (draw < 80) {
+    } else if (draw < UNATTENDED) {
         sim_several(app);
     } else if (draw < 88) {
         sim_unattended(app, name);
@@ -50,7 +57,7 @@ static void act(struct actor *actor) {
     } else {
         sim_look_around(app, name);
     }
-    sim_nap(20000);
+    sim_pace(app, 20000);
 }
 
 static void *run_actor(void *arg) {

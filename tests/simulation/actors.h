@@ -18,6 +18,7 @@ struct sim_plan {
     unsigned fixed;   /* per mille of the locks have a fixed lease */
     unsigned shorter; /* per mille of the locks have a shorter lease than their client's */
     unsigned hold_ms; /* the usual longest hold */
+    unsigned hurries; /* per mille of what a thread does begins a hurry of its application */
     struct sim_faults faults;
 };
 

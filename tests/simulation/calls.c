@@ -35,6 +35,14 @@ void sim_nap(int64_t most_us) {
     sim_sleep_us(sim_chance(500) ? sim_between(0, 2000) : sim_between(0, most_us));
 }
 
+bool sim_hurries(const struct sim_app *app) {
+    return sim_now_us() < app->hurry_until_us;
+}
+
+void sim_pace(const struct sim_app *app, int64_t most_us) {
+    if (!sim_hurries(app)) sim_nap(most_us);
+}
+
 void sim_expect(const char *what, int rc) {
     switch (rc) {
     case 0:
@@ -138,7 +146,7 @@ static void hold(struct sim_app *app, dlock_lock *lock, unsigned name, enum dloc
     if (app->host.stops == stops) check_prompt(number);
     sim_say("holds n%u, fence %llu", name, (unsigned long long)dlock_fence(lock));
     bool is_fixed = lock->flags & DLOCK_FIXED_LEASE;
-    sim_nap(sim_chance(is_fixed ? 300 : 100) ? app->lease_ms * 2500 : sim_plan->hold_ms * 1000);
+    sim_pace(app, sim_chance(is_fixed ? 300 : 100) ? app->lease_ms * 2500 : sim_plan->hold_ms * 1000);
     check_shown(lock, number);
     if (owner == DLOCK_OWNER_THREAD && mode == DLOCK_EXCLUSIVE && sim_chance(100)) {
         int rc = dlock_acquire(lock, draw_timeout(), NULL);
@@ -148,11 +156,11 @@ static void hold(struct sim_app *app, dlock_lock *lock, unsigned name, enum dloc
     if (!again && mode == DLOCK_EXCLUSIVE && sim_chance(100)) downgrade(app, lock, number);
     for (int i = is_fixed ? 4 : 1; i > 0 && sim_chance(i > 1 ? 700 : 150); i--) {
         extend(app, lock);
-        if (i > 1) sim_nap(100000);
+        if (i > 1) sim_pace(app, 100000);
     }
     check_shown(lock, number);
     if (sim_chance(50)) dlock_remaining_ms(lock);
-    sim_nap(20000);
+    sim_pace(app, 20000);
     for (; again > 0; again--) sim_expect("dlock_release, of two", dlock_release(lock, NULL));
     if (sim_chance(50)) export(app, lock, name, number);
     int64_t until_us = sim_held_until(number);
@@ -196,7 +204,7 @@ void sim_several(struct sim_app *app) {
     if (rc == 0) {
         unsigned held[SIM_NAMES];
         for (unsigned i = 0; i < n; i++) held[i] = sim_held_begin(locks[i], numbers[i], from_us);
-        sim_nap(30000);
+        sim_pace(app, 30000);
         for (unsigned i = 0; i < n; i++) sim_held_end(held[i]);
         if (sim_chance(800)) sim_expect("dlock_release_all", dlock_release_all(locks, n, NULL));
     }
@@ -234,7 +242,7 @@ void sim_unattended(struct sim_app *app, unsigned name) {
     int rc = dlock_acquire_async(lock, timeout_ms, ended, &pending);
     sim_say("acquire_async n%u: %s", name, dlock_strerror(rc));
     if (rc == 0 && sim_chance(300)) {
-        sim_nap(20000);
+        sim_pace(app, 20000);
         dlock_cancel(lock);
     }
     if (rc == 0) rc = await(&pending);
@@ -242,7 +250,7 @@ void sim_unattended(struct sim_app *app, unsigned name) {
     if (!sim_plan->slow_callbacks) check_deadline(app, "dlock_acquire_async", from_us, timeout_ms, stops);
     if (rc == 0) {
         unsigned held = sim_held_begin(lock, name, from_us);
-        sim_nap(30000);
+        sim_pace(app, 30000);
         sim_held_end(held);
         pending.done = false;
         if (sim_chance(700) && dlock_release_async(lock, ended, &pending) == 0) await(&pending);

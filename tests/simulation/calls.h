@@ -18,11 +18,18 @@ struct sim_app {
     bool over; /* its threads are to end */
     int64_t lease_ms, timeout_ms;
     unsigned actors[SIM_THREADS];
+    /* Until then its threads pass one lock on without a pause, as threads with short holds do, and ask for it on
+     * different terms, asynchronously, too. */
+    int64_t hurry_until_us;
+    unsigned hurry_name;
 };
 
 extern const struct sim_plan *sim_plan; /* of this run */
 
 void sim_nap(int64_t most_us);
+bool sim_hurries(const struct sim_app *app);
+/* A nap, unless the application is in a hurry. */
+void sim_pace(const struct sim_app *app, int64_t most_us);
 /* Fails the run if no call answers so, whatever the faults. */
 void sim_expect(const char *what, int rc);
 /* The mode in which a name is used; it is drawn where there are several. */

@@ -46,21 +46,21 @@ int dlock__cpu(void) {
     return (int)(sim_random() % 2);
 }
 
-static bool spun(const atomic_uint *word, unsigned seen) {
-    sim_pause();
+static bool spun(const atomic_uint *word, unsigned seen, int64_t most_us) {
+    sim_sleep_us(sim_between(0, most_us)); /* others run meanwhile */
     return atomic_load(word) != seen;
 }
 
 bool dlock__spin(const atomic_uint *word, unsigned seen) {
-    return spun(word, seen);
+    return spun(word, seen, 10);
 }
 
 bool dlock__yield_once(const atomic_uint *word, unsigned seen) {
-    return spun(word, seen);
+    return spun(word, seen, 1000);
 }
 
 bool dlock__spin_then_yield(const atomic_uint *word, unsigned seen) {
-    return spun(word, seen);
+    return spun(word, seen, 100);
 }
 
 void dlock__yield(void) {

@@ -27,6 +27,7 @@ static struct setting {
     SETTING(slow_callbacks, 0),
     SETTING(shorter, 0),
     SETTING(breaks, 0),
+    SETTING(hurries, 0),
     SETTING(faults.lose_request, 0),
     SETTING(faults.lose_answer, 0),
     SETTING(faults.late_request, 0),
@@ -109,6 +110,7 @@ static struct sim_plan draw(void) {
                             .hold_ms = sim_chance(200)   ? 400
                                        : sim_chance(250) ? 2
                                                          : 50,
+                            .hurries = sim_chance(300) ? 50 : 0,
                             .faults = {some(50), some(50), some(30), some(30), some(30), some(20), some(20), some(100),
                                        some(30), sim_chance(500) ? 500 : (unsigned)sim_between(100, 60000)}};
     draw_weather(&plan, &kinds[0]);
