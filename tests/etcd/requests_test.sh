@@ -3,8 +3,9 @@
 # And those that the proxy passes on late, with and without the end of their connection.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
-python3 - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" "$work/drop" >"$work/port" <<'END' &
-import http.client, http.server, os, sys, threading, time
+PYTHONPATH=$(dirname "$0") python3 -B - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" "$work/drop" \
+    >"$work/port" <<'END' &
+import os, proxy, sys, threading, time
 def has_word(body, path): # of that file, once
     try:
         with open(path) as f: word = f.read().strip()
@@ -12,38 +13,28 @@ def has_word(body, path): # of that file, once
     if not word or word.encode() not in body: return False
     os.unlink(path)
     return True
-def ask(path, body):
-    c = http.client.HTTPConnection(sys.argv[1]); c.request("POST", path, body)
-    r = c.getresponse(); answer = r.read(); c.close()
-    return r.status, answer
+def ask(path, body): return proxy.ask(sys.argv[1], path, body)
 def ask_late(path, body):
     while not os.path.exists(sys.argv[4]): time.sleep(0.01)
     result = ask(path, body)
     os.rename(sys.argv[4], sys.argv[4] + ".done")
     return result
-class H(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(proxy.Handler):
     dropped = None
     used = False # the connection, by an earlier request
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        marks = "+Expect" * ("Expect" in self.headers) + "+again" * (body == H.dropped)
+        body = self.read_body()
+        marks = "+Expect" * ("Expect" in self.headers) + "+again" * (body == Handler.dropped)
         with open(sys.argv[2], "a") as f: f.write(self.path + marks + "\n")
         if self.used and has_word(body, sys.argv[5]):
-            H.dropped = body
+            Handler.dropped = body
             threading.Thread(target=ask_late, args=(self.path, body)).start()
             self.close_connection = True
             return
         self.used = True
         status, answer = (ask_late if has_word(body, sys.argv[3]) else ask)(self.path, body)
-        self.send_response(status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
-        self.wfile.write(answer)
-    def log_message(self, *args): pass
-S = http.server.ThreadingHTTPServer
-S.handle_error = lambda *args: None # connections end by reset
-s = S(("127.0.0.1", 0), H)
-print(s.server_address[1], flush=True)
-s.serve_forever()
+        self.answer(status, answer)
+proxy.serve(Handler)
 END
 started+=("$!")
 within 60 "the proxy is there" written "$work/port"

@@ -40,8 +40,8 @@ equal "the waiter's messages" "$(<"$work/waiter.err")" ""
 # For the proxy a token is old after 50 transactions. It keeps each request for a token for half a second; the other threads
 # go on meanwhile.
 describe "no request goes without a token while another thread asks for a new one"
-python3 - "127.0.0.1:$port" "$work/asked" "$work/without" >"$work/port" <<'END' &
-import http.client, http.server, sys, time
+PYTHONPATH=$(dirname "$0") python3 -B - "127.0.0.1:$port" "$work/asked" "$work/without" >"$work/port" <<'END' &
+import proxy, sys, time
 old = "etcdserver: revision of auth store is old"
 ended, served = set(), 0
 def is_old(token):
@@ -49,10 +49,9 @@ def is_old(token):
     served += token not in ended
     if served % 50 == 0: ended.add(token)
     return token in ended
-class H(http.server.BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(proxy.Handler):
     def do_POST(self):
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.read_body()
         token = self.headers["Authorization"]
         asks = self.path == "/v3/auth/authenticate"
         if asks or not token:
@@ -61,17 +60,9 @@ class H(http.server.BaseHTTPRequestHandler):
         if self.path == "/v3/kv/txn" and is_old(token):
             status, answer = 400, b'{"error":"%s","message":"%s","code":3}' % (old.encode(), old.encode())
         else:
-            c = http.client.HTTPConnection(sys.argv[1])
-            c.request("POST", self.path, body, {"Authorization": token} if token else {})
-            r = c.getresponse(); status, answer = r.status, r.read(); c.close()
-        self.send_response(status); self.send_header("Content-Length", str(len(answer))); self.end_headers()
-        self.wfile.write(answer)
-    def log_message(self, *args): pass
-S = http.server.ThreadingHTTPServer
-S.handle_error = lambda *args: None # connections end by reset
-s = S(("127.0.0.1", 0), H)
-print(s.server_address[1], flush=True)
-s.serve_forever()
+            status, answer = proxy.ask(sys.argv[1], self.path, body, {"Authorization": token} if token else {})
+        self.answer(status, answer)
+proxy.serve(Handler)
 END
 started+=("$!")
 within 60 "the proxy is there" written "$work/port"
