@@ -48,6 +48,14 @@ static void await_grant(struct link *link, struct held *held) {
     assert_int_equal(held->claim.result, 0);
 }
 
+/* A connection to the master after its quarantine, and a claim that was granted over it and released. */
+static void link_out_of_quarantine(struct link *link, struct held *held) {
+    careful_link(link, &master, 'a');
+    claim_init(held, "held", 'a', 1);
+    await_grant(link, held);
+    assert_int_equal(release(link, held), 0);
+}
+
 /* Until the replica knows all that the master has done. WAIT is about what its own connection wrote. */
 static void let_replica_catch_up(void) {
     ask_text(&master, "SET written 1");
@@ -163,10 +171,7 @@ static void there_and_back_is_noticed_by_idle_connections(void **state) {
     struct held held, more;
     struct relay *back;
     (void)state;
-    careful_link(&idle, &master, 'a');
-    claim_init(&held, "held", 'a', 1);
-    await_grant(&idle, &held);
-    assert_int_equal(release(&idle, &held), 0);
+    link_out_of_quarantine(&idle, &held);
     follow(&replica, master.port);
     promote(&replica);
     back = relay_new(replica.port);
@@ -299,10 +304,7 @@ static void a_writable_replica_grants_nothing(void **state) {
     struct link link;
     struct held held;
     (void)state;
-    careful_link(&link, &master, 'a');
-    claim_init(&held, "held", 'a', 1);
-    await_grant(&link, &held);
-    assert_int_equal(release(&link, &held), 0);
+    link_out_of_quarantine(&link, &held);
     ask_text(&master, "CONFIG SET replica-read-only no");
     follow(&master, replica.port);
     ask_text(&master, "SET {dlock}:incarnation %s", "another another 1");
@@ -417,10 +419,7 @@ static void a_connection_in_use_asks_once_a_second(void **state) {
     assert_int_equal(acquire(&careless, &held), 0);
     assert_int_equal(release(&careless, &held), 0);
     assert_int_equal(ask_number(&master, "EXISTS {dlock}:incarnation"), 0);
-    careful_link(&link, &master, 'a');
-    claim_init(&held, "held", 'a', 1);
-    await_grant(&link, &held);
-    assert_int_equal(release(&link, &held), 0);
+    link_out_of_quarantine(&link, &held);
     monitor_begin(&monitor, &master);
     int64_t began = now_ms();
     for (int i = 0; i < N; i++) {
