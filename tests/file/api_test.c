@@ -157,19 +157,29 @@ static void count(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     if (err->code == DLOCK_ELOST) ++*(_Atomic int *)arg;
 }
 
-static void unlinked_under_a_holder(void **state) {
-    struct site *site = *state;
-    _Atomic int lost = 0;
+/* Options of a lock whose losses are counted. */
+static struct dlock_options counting(_Atomic int *lost) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = LEASE_MS;
     options.on_lost = count;
-    options.on_lost_arg = (void *)&lost;
+    options.on_lost_arg = (void *)lost;
+    return options;
+}
+
+static void await_loss(const _Atomic int *lost) {
+    for (int64_t start = now_ms(); *lost == 0 && now_ms() - start < 10 * LEASE_MS;) usleep(1000);
+    assert_int_equal(*lost, 1);
+}
+
+static void unlinked_under_a_holder(void **state) {
+    struct site *site = *state;
+    _Atomic int lost = 0;
+    const struct dlock_options options = counting(&lost);
     dlock_lock *lock = api_lock(site->client, "job", &options);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     uint64_t fence = dlock_fence(lock);
     assert_int_equal(unlink(path_in(site->dir, "job")), 0);
-    for (int64_t start = now_ms(); lost == 0 && now_ms() - start < 10 * LEASE_MS;) usleep(1000);
-    assert_int_equal(lost, 1);
+    await_loss(&lost);
     assert_false(dlock_held(lock));
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -208,10 +218,7 @@ static void switch_link(const struct site *site) {
 static void switched_under_a_holder(void **state) {
     struct site *site = *state;
     _Atomic int lost = 0;
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.lease_ms = LEASE_MS;
-    options.on_lost = count;
-    options.on_lost_arg = (void *)&lost;
+    const struct dlock_options options = counting(&lost);
     put_behind_a_link(site);
     dlock_client *early = api_client("%s/current/locks", site->uri);
     dlock_lock *held = api_lock(early, "job", &options);
@@ -220,8 +227,7 @@ static void switched_under_a_holder(void **state) {
     dlock_client *late = api_client("%s/current/locks", site->uri);
     dlock_lock *granted = api_lock(late, "job", NULL);
     assert_int_equal(dlock_acquire(granted, 0, NULL), 0);
-    for (int64_t start = now_ms(); lost == 0 && now_ms() - start < 10 * LEASE_MS;) usleep(1000);
-    assert_int_equal(lost, 1);
+    await_loss(&lost);
     assert_false(dlock_held(held));
     assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
     usleep(1100000); /* it looks once a second */
