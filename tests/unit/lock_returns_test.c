@@ -1,5 +1,5 @@
-/* Numbers that a backend may not return from an operation, since they say nothing about the connection: what was asked
- * has no known outcome then, and the connection ends. */
+/* A backend's operation returns a number that says nothing about the connection, which it may not: what was asked has no
+ * known outcome then, and the connection ends. */
 #include "fixture.h"
 
 #include <limits.h>
