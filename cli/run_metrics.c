@@ -18,7 +18,7 @@
 
 enum {
     LAST_S = 3,  /* longest wait for the last write: the disk may hang */
-    TRIES = 100, /* how often to ask for the file while another run replaces it: for a second */
+    TRIES = 100, /* how often to ask for the file while other runs replace it: for a second */
     TRY_EVERY_MS = 10,
     OLD_SIZE_MAX = 256 * 1024 /* bytes of an existing file that are read */
 };
@@ -42,25 +42,37 @@ static int write_all(int fd, const char *text, size_t size) {
     return 0;
 }
 
-/* Replaces the metrics file by `text`. Returns 0 or an errno. */
-static int replace_file(const struct run_metrics *metrics, const char *text, size_t size) {
+/* Gives the temporary file the name of the metrics file. If `first`, there was none when this run looked: one that
+ * another run has written since is not replaced, but EEXIST returned. Returns 0 or an errno. */
+static int publish(const struct run_metrics *metrics, bool first) {
+    if (first && link(metrics->temporary, metrics->path) == 0) {
+        unlink(metrics->temporary);
+        return 0;
+    }
+    if (first && errno == EEXIST) return EEXIST;
+    /* Also where link() fails because the file system has no hard links, such as FAT. */
+    return rename(metrics->temporary, metrics->path) == 0 ? 0 : errno;
+}
+
+/* Writes `text` as the metrics file: see publish(). */
+static int replace_file(const struct run_metrics *metrics, const char *text, size_t size, bool first) {
     unlink(metrics->temporary); /* may be left from a killed process that had the same pid */
     int fd = open(metrics->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return errno;
     int why = write_all(fd, text, size);
     if (close(fd) != 0 && why == 0) why = errno;
-    if (why == 0 && rename(metrics->temporary, metrics->path) != 0) why = errno;
+    if (why == 0) why = publish(metrics, first);
     if (why != 0) unlink(metrics->temporary);
     return why;
 }
 
-static int write_text(const struct run_metrics *metrics, const struct totals *all) {
+static int write_text(const struct run_metrics *metrics, const struct totals *all, bool first) {
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     if (!out) return ENOMEM;
     totals_write(out, all, &metrics->labels);
-    int why = fclose(out) == 0 ? replace_file(metrics, text, size) : ENOMEM;
+    int why = fclose(out) == 0 ? replace_file(metrics, text, size, first) : ENOMEM;
     free(text);
     return why;
 }
@@ -93,18 +105,27 @@ static int read_file(struct run_metrics *metrics, int fd) {
     return why;
 }
 
-/* Brings this run's totals into the file. If it is gone, those of earlier runs come from memory. */
-static int write_file(struct run_metrics *metrics, const struct totals *run) {
+/* As write_file(), once: EEXIST if there was no file, and another run has written one meanwhile. */
+static int try_write_file(struct run_metrics *metrics, const struct totals *run) {
     int fd = open_file(metrics->path);
+    bool first = fd < 0 && errno == ENOENT;
     if (fd >= 0) read_file(metrics, fd);
     struct totals all = metrics->all;
     totals_merge(&all, run, &metrics->told, wall_clock_us());
-    int why = write_text(metrics, &all);
+    int why = write_text(metrics, &all, first);
     if (why == 0) {
         metrics->all = all;
         metrics->told = *run;
     }
     if (fd >= 0) close(fd);
+    return why;
+}
+
+/* Brings this run's totals into the file. If it is gone, those of earlier runs come from memory. Returns 0 or an
+ * errno. */
+static int write_file(struct run_metrics *metrics, const struct totals *run) {
+    int why = EEXIST;
+    for (int left = TRIES; why == EEXIST && left > 0; left--) why = try_write_file(metrics, run);
     return why;
 }
 

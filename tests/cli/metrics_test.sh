@@ -141,6 +141,20 @@ done
 wait "${many[@]}"
 equal "twenty at once, of one file" "$(read_file dlock_acquires_total,name=permits) $(<"$work/many.err")" "20 "
 equal "and nothing is left beside it" "$(echo "$file"*)" "$file"
+if [ -n "${DLOCK_TEST_PRELOAD:-}" ]; then # not under sanitizers, whose libraries have to be loaded first
+    rm "$file"
+    mkfifo "$work/pause"
+    begin env "LD_PRELOAD=$DLOCK_TEST_PRELOAD" "DLOCK_TEST_PAUSE=$work/pause" \
+        "$DLOCK" run -p 2 --metrics "$file" permits -- true
+    within 10 "it has found no file, and written its own" written "$file.$pid"
+    run "$DLOCK" run -p 2 --metrics "$file" permits -- true
+    equal "another run writes the file first" "$status $(read_file dlock_acquires_total)" "0 1"
+    exec 8<>"$work/pause"
+    ended "$pid"
+    exec 8>&-
+    equal "both first runs are counted" "$status $(read_file dlock_acquires_total) $(<"$work/bg.err")" "0 2 "
+    equal "and nothing is left beside the file" "$(echo "$file"*)" "$file"
+fi
 sed 's/^\(dlock_run_lock_held{.*} \).*/\11/; s/^\(dlock_run_start_time_seconds{.*} \).*/\11000/' "$file" >"$work/killed"
 mv "$work/killed" "$file"
 equal "a run that was killed" "$(read_file dlock_run_lock_held)" 1
