@@ -350,6 +350,10 @@ int dlock_ready(dlock_lock *lock, struct dlock_error *err) {
     return rc != 0 ? rc : dlock__lock_end(lock, dlock__name_ready(lock->name, err));
 }
 
+const char *dlock_name(dlock_lock *lock) {
+    return lock ? dlock__name_shown(lock->name) : NULL; /* neither changes while the handle exists: needs no mutex */
+}
+
 /* ---- the caller's grant ---- */
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {

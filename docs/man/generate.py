@@ -23,7 +23,7 @@ PAGES = {
     ),
     "dlock_new": (
         "handles for locks, and what is asked of them",
-        ["dlock_new", "dlock_free"],
+        ["dlock_new", "dlock_free", "dlock_name"],
         ["struct dlock_options", "enum dlock_mode", "enum dlock_owner", "enum dlock_flag", "dlock_callback"],
         ["dlock_acquire 3", "dlock_client 3"],
     ),

@@ -476,6 +476,11 @@ DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
  * + 1 bytes). Never blocks. Errors: EOWNER (not held), EINVAL (size), EFORKED. */
 DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err);
 
+/* Returns the lock's name as dlock_new() takes it, without the client's `prefix`. Of a handle that dlock_import() has
+ * made it is the name of the exported lock. The text stays the library's, and is valid until dlock_free(); also after
+ * dlock_close(), and after fork() in the child. NULL only if `lock` is NULL. Never blocks. */
+DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
+
 /* Acquires n locks, of one or several clients, all or none, whatever their order in the list, without deadlock: by one
  * request per server when all are free. timeout_ms is for all of them together. Permits of one name may occur several
  * times in the list, for one more permit each time, by one handle that is owned by threads or by several handles; each

@@ -123,6 +123,7 @@ class Locks(Case):
         await grant.extend()
         other = await self.open()
         async with await other.import_grant(await grant.export()) as taken:
+            self.assertEqual(taken.name, self.name)
             self.assertGreater(taken.fence, grant.fence)
         await self.free()
 

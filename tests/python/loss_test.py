@@ -69,6 +69,15 @@ class Loss(support.Case):
         self.assertEqual(len(self.losses), 1)
         lock.acquire(5).release()
 
+    def test_the_grant_of_a_ticket(self):
+        """Its loss tells the name, too."""
+        self.need("export")
+        ticket = self.client.lock(self.name).acquire().export()
+        with self.assertRaises(dlock.Lost) as caught, self.client.import_grant(ticket, on_lost=self.on_lost):
+            self.lose()
+        [(lost, _)] = self.losses
+        self.assertEqual((lost.name, caught.exception.name), (self.name, self.name))
+
     def test_a_fixed_lease_ends(self):
         if support.backend == "file":
             self.skipTest("grants of files end with their process")

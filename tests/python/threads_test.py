@@ -192,9 +192,22 @@ class Modes(support.Case):
         self.assertFalse(grant.held)
         other = self.open()
         with other.import_grant(ticket) as taken:
+            self.assertEqual(taken.name, self.name)
             self.assertGreater(taken.fence, grant.fence)
             self.assertIsNone(self.client.lock(self.name).try_acquire())
         self.client.lock(self.name).acquire(5).release()
+
+    def test_a_ticket_has_the_name_without_the_prefix(self):
+        self.need("export")
+        name = self.name + "\xe4\udcff"  # a byte that is not UTF-8, too
+        ticket = self.open(prefix="python%3A").lock(name).acquire().export()
+        taken = self.open(prefix="python%3A").import_grant(ticket)
+        self.assertEqual(taken.name, name)
+        self.assertIn(repr(name), repr(taken))
+        taken.release()
+        with self.assertRaises(dlock.NotOwner) as caught:
+            taken.extend()
+        self.assertIn(repr(name), str(caught.exception))
 
     def test_extend(self):
         if support.backend == "file":

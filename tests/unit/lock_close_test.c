@@ -111,6 +111,7 @@ static void closing_ends_waits_and_releases_what_is_held(void **state) {
     assert_int_equal(remaining_by(holder, held), 0);
     assert_int_equal(fence_by(holder, held), 0);
     assert_int_equal(dlock_cancel(held), 0);
+    assert_string_equal(dlock_name(held), "held");
     assert_int_equal(dlock_token(held, (char[DLOCK_TOKEN_MAX + 1]){""}, DLOCK_TOKEN_MAX + 1, &err), DLOCK_ECANCELED);
 }
 

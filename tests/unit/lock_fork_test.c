@@ -21,6 +21,7 @@ static int use_inherited(dlock_client *client, dlock_lock *lock) {
     if (dlock_client_fd(client) != DLOCK_EFORKED) return 7;
     if (dlock_acquire_all(&lock, 1, -1, &err) != DLOCK_EFORKED) return 8;
     if (dlock_export(lock, text, sizeof text, &err) != DLOCK_EFORKED) return 9;
+    if (strcmp(dlock_name(lock), "n") != 0) return 11;
     dlock_free(lock);
     dlock_close(client);
     return 0;

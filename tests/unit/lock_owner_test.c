@@ -68,6 +68,9 @@ static void the_prefix_is_put_in_front(void **state) {
     assert_string_not_equal(fake_holder("app:n").token, "");
     assert_int_equal(dlock_acquire(same, 0, NULL), DLOCK_EBUSY);
     assert_int_equal(dlock_acquire(other, 0, NULL), 0);
+    assert_string_equal(dlock_name(lock), "n");
+    assert_string_equal(dlock_name(same), "app:n");
+    assert_null(dlock_name(NULL));
 }
 
 static void another_thread_owns_nothing(void **state) {

@@ -54,6 +54,21 @@ static void a_grant_changes_hands(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
+/* The application knows a lock by its name without the prefix; the ticket has both. */
+static void an_imported_handle_has_its_name(void **state) {
+    (void)state;
+    const char *uri = "fakefull:?prefix=app%3A";
+    struct export export = {.lock = lock_new(client_new(uri), "n %+")};
+    struct import import = {.client = client_new(uri), .ticket = export.ticket};
+    assert_int_equal(dlock_acquire(export.lock, 0, NULL), 0);
+    assert_int_equal(export_it(&export), 0);
+    assert_int_equal(import_it(&import), 0);
+    assert_string_equal(dlock_name(import.lock), "n %+");
+    assert_int_equal(dlock_release(import.lock, NULL), 0);
+    assert_string_equal(dlock_name(import.lock), "n %+");
+    dlock_free(import.lock);
+}
+
 /* The importing client's own waiters stand in the server's queue, with a claim of theirs: the grant goes there. */
 static void a_release_after_an_import_goes_to_the_queue(void **state) {
     (void)state;
@@ -446,6 +461,7 @@ int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_grant_changes_hands),
+        LOCK_TEST(an_imported_handle_has_its_name),
         LOCK_TEST(a_release_after_an_import_goes_to_the_queue),
         LOCK_TEST(nobody_releases_what_is_being_exported),
         LOCK_TEST(a_failed_export_leaves_it_held),

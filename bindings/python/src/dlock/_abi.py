@@ -155,6 +155,7 @@ FUNCTIONS = {
     "dlock_remaining_ms": (c_int64, LockPointer),
     "dlock_fence": (c_uint64, LockPointer),
     "dlock_token": (c_int, LockPointer, _Text, c_size_t, _Err),
+    "dlock_name": (c_char_p, LockPointer),
     "dlock_acquire_all": (c_int, _Locks, c_size_t, c_int64, _Err),
     "dlock_release_all": (c_int, _Locks, c_size_t, _Err),
     "dlock_export": (c_int, LockPointer, _Text, c_size_t, _Err),

@@ -180,19 +180,19 @@ class NativeClient:
 
     def new(self, name: str, terms: Terms, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
         """Makes a handle (DLOCK_OWNER_HANDLE)."""
-        return self._handle(lib.dlock_new, _values.text(name, "the name"), name, terms, on_lost)
+        return self._handle(lib.dlock_new, _values.text(name, "the name"), terms, on_lost)
 
     def imported(self, ticket: str, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
         """Makes a handle that holds the grant of a ticket."""
-        handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), "of a ticket", Terms(), on_lost)
+        handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), Terms(), on_lost)
         handle.count = 1
         return handle
 
-    def _handle(self, make: Any, text: bytes, name: str, terms: Terms, on_lost: Any) -> Handle:
+    def _handle(self, make: Any, text: bytes, terms: Terms, on_lost: Any) -> Handle:
         options = _abi.Options(sizeof(_abi.Options), terms.mode, _abi.OWNER_HANDLE, *terms[1:])
         number = 0
         if on_lost is not None:
-            number = _callbacks.register(_lost_handler(name, on_lost))
+            number = _callbacks.register(_lost_handler(on_lost))
             options.on_lost, options.on_lost_arg = _callbacks.ended, number
         pointer = _abi.LockPointer()
         try:
@@ -201,7 +201,7 @@ class NativeClient:
         except BaseException:
             _callbacks.forget(number)
             raise
-        handle = Handle(self, name, terms.mode, pointer, number)
+        handle = Handle(self, _name(pointer), terms.mode, pointer, number)
         with self._mutex:
             self._handles.add(handle)
         return handle
@@ -211,9 +211,13 @@ def _log_handler(log: logging.Logger) -> Callable[..., None]:
     return lambda level, line: log.log(_LEVELS[min(level, 3)], "%s", line)
 
 
-def _lost_handler(name: str, on_lost: Callable[[errors.Lost], Any]) -> Callable[..., None]:
+def _name(lock: Any) -> str:
+    return _values.plain(lib.dlock_name(lock))
+
+
+def _lost_handler(on_lost: Callable[[errors.Lost], Any]) -> Callable[..., None]:
     def handler(err: Any, lock: int) -> None:
-        on_lost(errors.lost(_values.plain(err.message), name, lib.dlock_fence(lock)))
+        on_lost(errors.lost(_values.plain(err.message), _name(lock), lib.dlock_fence(lock)))
 
     return handler
 
