@@ -161,24 +161,39 @@ static int check_link(const struct file_conn *conn, struct dlock_error *err) {
                       conn->path, (unsigned)st.st_uid);
 }
 
+/* Opens the directory, and creates it before if necessary. `above` is the mode of directories that are created above
+ * it. */
+static int open_directory(struct file_conn *conn, mode_t above, struct dlock_error *err) {
+    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+    conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
+    if (conn->dir < 0 && errno == ENOENT) {
+        int rc = make_directory(conn, conn->path, above, err);
+        if (rc != 0) return rc;
+        conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
+    }
+    if (conn->dir < 0) return file_fail(err, errno, "cannot open the lock directory", conn->path, NULL);
+    int rc = check_link(conn, err);
+    return rc == 0 ? check_filesystem(conn, err) : rc;
+}
+
+/* Opens the default directory. On failure the error also tells a user who has named no directory how to name one. */
+static int open_default(struct file_conn *conn, struct dlock_error *err) {
+    struct dlock_error why = {0, ""};
+    /* The XDG specification wants the directories above the default one to be private, too. */
+    int rc = open_directory(conn, 0700, &why);
+    const char *advice = rc == DLOCK_ENOMEM ? "" : "; name another directory, as in file:/var/lib/app/locks";
+    return rc == 0 ? 0 : dlock_fail(err, rc, "%s%s", why.message, advice);
+}
+
 int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                  struct dlock_error *err) {
-    const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct file_conn *conn = c;
+    bool named = uri->path && uri->path[0];
     (void)timeout_ms;
     conn->peer = peer;
     int rc = file_rights_read(conn, uri, err);
     if (rc == 0) rc = find_path(uri, &conn->path, err);
     if (rc != 0) return rc;
-    file_path_note(conn, uri->path && uri->path[0] && uri->path[0] != '/');
-    conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
-    if (conn->dir < 0 && errno == ENOENT) {
-        /* The XDG specification wants the directories above the default one to be private, too. */
-        rc = make_directory(conn, conn->path, uri->path && uri->path[0] ? 0755 : 0700, err);
-        if (rc != 0) return rc;
-        conn->dir = file_fd_keep(&conn->fds, open(conn->path, flags));
-    }
-    if (conn->dir < 0) return file_fail(err, errno, "cannot open the lock directory", conn->path, NULL);
-    rc = check_link(conn, err);
-    return rc == 0 ? check_filesystem(conn, err) : rc;
+    file_path_note(conn, named && uri->path[0] != '/');
+    return named ? open_directory(conn, 0755, err) : open_default(conn, err);
 }

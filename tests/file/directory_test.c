@@ -300,6 +300,29 @@ static void by_default_in_the_state_home(void **state) {
     assert_int_equal(child_end(child_start(in_state_home, world, NULL)), 0);
 }
 
+static int no_room_for_it(const struct world *world, void *arg) {
+    const char *another = "name another directory, as in file:/";
+    (void)arg;
+    unsetenv("XDG_STATE_HOME");
+    setenv("HOME", path_of(world, "home"), 1);
+    refused("", DLOCK_EUNAVAILABLE, path_of(world, "home/.local: "), another); /* cannot be created */
+    setenv("XDG_STATE_HOME", path_of(world, "state"), 1);
+    refused("", DLOCK_EINVAL, path_of(world, "state/dlock: "), another); /* cannot be opened */
+    return 0;
+}
+
+static void default_that_cannot_be_used(void **state) {
+    struct world *world = *state;
+    struct dlock_error err = {0, ""};
+    void *conn = NULL;
+    assert_int_equal(symlink("nowhere", path_of(world, "home")), 0);
+    assert_int_equal(mkdir(path_of(world, "state"), 0700), 0);
+    file_put(path_of(world, "state/dlock"), "", 0);
+    assert_int_equal(child_end(child_start(no_room_for_it, world, NULL)), 0);
+    assert_int_equal(conn_try(path_of(world, "state/dlock"), &conn, &err), DLOCK_EINVAL); /* the caller has named it */
+    assert_null(strstr(err.message, "another"));
+}
+
 static char home[PATH_MAX]; /* "": as it is */
 
 int __real_getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struct passwd **found);
@@ -351,6 +374,7 @@ int directory_tests(void) {
         WORLD_TEST(hidden_path),
         WORLD_TEST(relative_after_chdir),
         WORLD_TEST(by_default_in_the_state_home),
+        WORLD_TEST(default_that_cannot_be_used),
         WORLD_TEST(home_from_passwd),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
