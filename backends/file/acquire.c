@@ -86,6 +86,17 @@ static int check_file(struct attempt *a, const struct file_stat *st) {
         conn->path, a->file, (unsigned)st->uid);
 }
 
+/* Explains why the lock file could not be opened. ENOENT can only come from its creation. Unless the directory is gone,
+ * the file system then creates no files, as procfs, and would not at a later try either. */
+static int cannot_open(struct attempt *a, int errnum) {
+    const struct file_conn *conn = a->conn;
+    if (errnum != ENOENT || file_replaced(conn))
+        return file_fail(a->err, errnum, "cannot open the lock file", conn->path, a->file);
+    return dlock_fail(a->err, DLOCK_EINVAL,
+                      "cannot create lock files in %s: its file system creates no files there; name another directory",
+                      conn->path);
+}
+
 static int open_lock_file(struct attempt *a) {
     struct file_conn *conn = a->conn;
     struct file_stat st;
@@ -94,7 +105,7 @@ static int open_lock_file(struct attempt *a) {
     int rc = check_directory(a);
     if (rc != 0) return rc;
     a->fd = open_or_create(a);
-    if (a->fd < 0) return file_fail(a->err, errno, "cannot open the lock file", conn->path, a->file);
+    if (a->fd < 0) return cannot_open(a, errno);
     if (file_stat(a->fd, "", &st) != 0 || !st.regular)
         return dlock_fail(a->err, DLOCK_EINVAL, "%s/%s is not a regular file, so it cannot be a lock", conn->path,
                           a->file);

@@ -166,7 +166,8 @@ bool file_trusts_link(const struct file_conn *conn, uid_t uid);
 /* Returns why strangers can take away locks in the directory `fd`, and what to do about that; NULL: they cannot. */
 const char *file_unsafe(const struct file_conn *conn, int fd, const struct stat *dir);
 
-/* Makes the lock file, which must not exist yet. Returns its descriptor, taken, or -1 and errno. */
+/* Makes the lock file, which must not exist yet. Returns its descriptor, taken, or -1 and errno: ENOENT only if the
+ * directory is gone or its file system creates no files. */
 int file_create(struct file_conn *conn, const char *file);
 
 /* Makes the directory. Returns 0, or -1 and errno. */

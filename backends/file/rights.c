@@ -199,7 +199,7 @@ int file_create(struct file_conn *conn, const char *file) {
     int fd = file_make_fresh(conn, fresh);
     if (fd < 0) return -1;
     if (give_rights(conn, fd, conn->mode) == 0 && rename_unless_taken(conn, fresh, file) == 0) return fd;
-    int errnum = errno;
+    int errnum = errno == ENOENT ? EAGAIN : errno; /* somebody has deleted the new file: a later try may succeed */
     unlinkat(conn->dir, fresh, 0);
     file_fd_close(&conn->fds, fd);
     errno = errnum;

@@ -59,6 +59,10 @@ if has zookeeper; then
     says 64 'URI: "curator" must be mutex or readwrite; did you mean "readwrite"?' inspect -b "zookeeper://h?curator=readwriet" a
 fi
 
+describe "a directory in which no file can be created"
+run timeout 60 "$DLOCK" run -v -b file:/proc job true
+contains "it is said at once" "$status $err" " dlock: cannot create lock files in /proc: "
+
 describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit

@@ -107,6 +107,26 @@ static void permissions(void **state) {
     assert_int_equal(child_end(child_start(not_permitted, world, NULL)), 0);
 }
 
+/* On /proc opening a new file fails with ENOENT, as in a deleted directory, but a later try would not help. */
+static void files_cannot_be_created(void **state) {
+    static const char *const modes[] = {NULL, "0666"};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct dlock_claim claim = claim_of("job"), *one = &claim;
+        struct dlock_error err = {0, ""};
+        void *conn = NULL;
+        int rc = conn_try_keys("/proc", modes[i], NULL, &conn, &err);
+        if (rc == 0) { /* root is told by the first acquire */
+            assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
+            assert_int_equal(claim.result, DLOCK_EINVAL);
+            conn_close(conn);
+        } else {
+            assert_int_equal(rc, DLOCK_EAUTH);
+        }
+        if (!strstr(err.message, "cannot create lock files in /proc: ")) fail_msg("%s", err.message);
+    }
+}
+
 static void wrong_uris(void **state) {
     struct world *world = *state;
     struct dlock_error err = {0, ""};
@@ -364,6 +384,7 @@ int directory_tests(void) {
         WORLD_TEST(relative_survives_chdir),
         WORLD_TEST(is_a_file),
         WORLD_TEST(permissions),
+        WORLD_TEST(files_cannot_be_created),
         WORLD_TEST(wrong_uris),
         WORLD_TEST(deleted_directory),
         WORLD_TEST(renewal_after_a_switch),
