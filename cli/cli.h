@@ -46,6 +46,13 @@ extern const struct command command_bench;
 /* Writes "dlock: …" and a newline to stderr in one write(), so that lines of several processes do not mix. */
 DLOCK_PRINTF(1, 2) void note(const char *format, ...);
 
+/* Returns the advice that follows the text of `errnum` in a message, with a "; " before it: which limit of this process
+ * to raise; "" if none has been reached. */
+const char *limit_advice(int errnum);
+
+/* Prints that no descriptor could be opened, and why. Returns STATUS_OS. */
+int no_descriptor(int errnum);
+
 /* Prints why the arguments of `command` are wrong and where the help is. Returns STATUS_USAGE. */
 DLOCK_PRINTF(2, 3) int usage_error(const struct command *command, const char *format, ...);
 

@@ -33,6 +33,16 @@ void note(const char *format, ...) {
     va_end(args);
 }
 
+const char *limit_advice(int errnum) {
+    if (errnum == EMFILE) return "; raise the limit (ulimit -n)";
+    return errnum == EAGAIN ? "; raise the limit (ulimit -u)" : "";
+}
+
+int no_descriptor(int errnum) {
+    note("cannot open a descriptor: %s%s", strerror(errnum), limit_advice(errnum));
+    return STATUS_OS;
+}
+
 int usage_error(const struct command *command, const char *format, ...) {
     va_list args;
     va_start(args, format);

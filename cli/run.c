@@ -131,8 +131,7 @@ static int parse(int argc, char **argv, struct request *request) {
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static void cannot_run(const char *command, int why) {
-    bool limit = why == EMFILE || why == ENFILE || why == EAGAIN;
-    note("cannot run \"%s\": %s%s", command, strerror(why), limit ? "; raise the limit (ulimit -n, ulimit -u)" : "");
+    note("cannot run \"%s\": %s%s", command, strerror(why), limit_advice(why));
 }
 
 static int cannot_exec(const char *command, int why) {
@@ -255,10 +254,7 @@ static int use_server(struct run *run) {
     const struct request *request = run->request;
     int status = environment_uri(&run->env, request->pass_uri ? uri_or_default(request->wanted.uri) : NULL);
     if (status != STATUS_OK) return status;
-    if (signals_open(&run->signals) != 0 || loss_open(&run->loss) != 0) {
-        note("cannot open a descriptor: %s", strerror(errno));
-        return STATUS_OS;
-    }
+    if (signals_open(&run->signals) != 0 || loss_open(&run->loss) != 0) return no_descriptor(errno);
     status = run_locked(run);
     loss_close(&run->loss);
     return status;

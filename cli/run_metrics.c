@@ -132,12 +132,18 @@ static int write_file(struct run_metrics *metrics, const struct totals *run) {
 /* Writes the file. Prints a message for the first of successive failures only. */
 static void write_or_warn(struct run_metrics *metrics, const struct totals *run) {
     int why = write_file(metrics, run);
-    if (why != 0 && !metrics->failed) note("cannot write the metrics to \"%s\": %s", metrics->path, strerror(why));
+    if (why != 0 && !metrics->failed)
+        note("cannot write the metrics to \"%s\": %s%s", metrics->path, strerror(why), limit_advice(why));
     metrics->failed = why != 0;
 }
 
-static int cannot(const char *what, const char *path, const char *why) {
-    note("--metrics: cannot %s \"%s\": %s", what, path, why);
+static int cannot(const char *what, const char *path, int errnum) {
+    note("--metrics: cannot %s \"%s\": %s%s", what, path, strerror(errnum), limit_advice(errnum));
+    return STATUS_IO;
+}
+
+static int cannot_replace(const char *path, const char *why) {
+    note("--metrics: cannot replace \"%s\": %s", path, why);
     return STATUS_IO;
 }
 
@@ -145,14 +151,13 @@ static int cannot(const char *what, const char *path, const char *why) {
  * mistyped path destroys nothing; and a symbolic link, since rename() would replace the link, not its target. */
 static int read_old(struct run_metrics *metrics) {
     struct stat found;
-    if (lstat(metrics->path, &found) != 0)
-        return errno == ENOENT ? STATUS_OK : cannot("read", metrics->path, strerror(errno));
-    if (!S_ISREG(found.st_mode)) return cannot("replace", metrics->path, "it is not a regular file");
+    if (lstat(metrics->path, &found) != 0) return errno == ENOENT ? STATUS_OK : cannot("read", metrics->path, errno);
+    if (!S_ISREG(found.st_mode)) return cannot_replace(metrics->path, "it is not a regular file");
     int fd = open_file(metrics->path);
     int why = fd >= 0 ? read_file(metrics, fd) : errno;
     if (fd >= 0) close(fd);
-    if (why > 0) return cannot("read", metrics->path, strerror(why));
-    if (why < 0) return cannot("replace", metrics->path, "it was not written by dlock run --metrics; remove it");
+    if (why > 0) return cannot("read", metrics->path, why);
+    if (why < 0) return cannot_replace(metrics->path, "it was not written by dlock run --metrics; remove it");
     return STATUS_OK;
 }
 
@@ -175,7 +180,7 @@ int run_metrics_open(struct run_metrics *metrics, const char *path, const char *
     if (status != STATUS_OK) return status;
     const struct totals now = {.waiting = true};
     int why = write_file(metrics, &now);
-    return why == 0 ? STATUS_OK : cannot("write", path, strerror(why));
+    return why == 0 ? STATUS_OK : cannot("write", path, why);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -206,15 +211,16 @@ static void *attend(void *arg) {
     return NULL;
 }
 
-/* Starts the thread with all signals blocked: they are for the main thread. */
-static void start(struct run_metrics *metrics) {
+/* Starts the thread with all signals blocked: they are for the main thread. Returns 0 or an errno. */
+static int start(struct run_metrics *metrics) {
     sigset_t all, before;
     metrics->end_fd = eventfd(0, EFD_CLOEXEC);
-    if (metrics->end_fd < 0) return;
+    if (metrics->end_fd < 0) return errno;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    metrics->attended = pthread_create(&metrics->thread, NULL, attend, metrics) == 0;
+    int why = pthread_create(&metrics->thread, NULL, attend, metrics);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return why;
 }
 
 void run_metrics_granted(struct run_metrics *metrics, dlock_client *client, dlock_lock *lock) {
@@ -223,8 +229,9 @@ void run_metrics_granted(struct run_metrics *metrics, dlock_client *client, dloc
     metrics->lock = lock;
     metrics->granted_ms = now_ms();
     metrics->began_us = wall_clock_us();
-    start(metrics);
-    if (!metrics->attended) note("cannot start a thread for the metrics: they are written at the end");
+    int why = start(metrics);
+    metrics->attended = why == 0;
+    if (why != 0) note("the metrics are written only at the end: %s%s", strerror(why), limit_advice(why));
 }
 
 static void finish(struct run_metrics *metrics) {

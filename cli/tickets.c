@@ -116,12 +116,7 @@ static int acquire_main(int argc, char **argv) {
     signals_begin(&signals);
     status = open_client(what.wanted.uri, &client);
     if (status != STATUS_OK) return status;
-    if (signals_open(&signals) == 0) {
-        status = acquire(&what, client, &signals, &sig);
-    } else {
-        note("cannot open a descriptor: %s", strerror(errno));
-        status = STATUS_OS;
-    }
+    status = signals_open(&signals) == 0 ? acquire(&what, client, &signals, &sig) : no_descriptor(errno);
     dlock_close(client);
     if (sig) signals_die(sig);
     return status;

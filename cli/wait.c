@@ -3,6 +3,8 @@
 #include "cli.h"
 #include "holders.h"
 
+#include <dlock/backend.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
@@ -103,18 +105,23 @@ static bool try_here(const struct wait_plan *plan) {
     return dlock_client_backend(plan->client)->caps & DLOCK_CAP_LOCAL && dlock_acquire(plan->lock, 0, NULL) == 0;
 }
 
+/* Starts the thread. Returns 0, or DLOCK_ENOMEM with a message. */
+static int start(struct attempt *attempt, pthread_t *thread, struct dlock_error *err) {
+    attempt->done_fd = eventfd(0, EFD_CLOEXEC);
+    int why = attempt->done_fd < 0 ? errno : pthread_create(thread, NULL, attempt_run, attempt);
+    if (why == 0) return 0;
+    const char *what = attempt->done_fd < 0 ? "open a descriptor" : "start a thread";
+    if (attempt->done_fd >= 0) close(attempt->done_fd);
+    return dlock_fail(err, DLOCK_ENOMEM, "cannot %s to wait for the lock: %s%s", what, strerror(why),
+                      limit_advice(why));
+}
+
 int wait_for_lock(const struct wait_plan *plan, int *sig, struct dlock_error *err) {
     struct attempt attempt = {.plan = plan, .done_fd = -1};
     pthread_t thread;
     *sig = 0;
     if (try_here(plan)) return 0;
-    attempt.done_fd = eventfd(0, EFD_CLOEXEC);
-    if (attempt.done_fd < 0 || pthread_create(&thread, NULL, attempt_run, &attempt) != 0) {
-        if (attempt.done_fd >= 0) close(attempt.done_fd);
-        err->code = DLOCK_ENOMEM;
-        snprintf(err->message, sizeof err->message, "cannot start a thread to wait for the lock");
-        return DLOCK_ENOMEM;
-    }
+    if (start(&attempt, &thread, err) != 0) return DLOCK_ENOMEM;
     int caught = attend(&attempt);
     pthread_join(thread, NULL);
     close(attempt.done_fd);

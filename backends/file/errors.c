@@ -32,5 +32,7 @@ static int code_of(int errnum) {
 
 int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file) {
     const char *why = file && errnum == ELOOP ? "it is a symbolic link" : strerror(errnum);
-    return dlock_fail(err, code_of(errnum), "%s %s%s%s: %s", what, path, file ? "/" : "", file ? file : "", why);
+    const char *advice = errnum == EMFILE ? "; raise the limit (ulimit -n)" : "";
+    return dlock_fail(err, code_of(errnum), "%s %s%s%s: %s%s", what, path, file ? "/" : "", file ? file : "", why,
+                      advice);
 }

@@ -6,6 +6,7 @@
 #include "top/lines.h"
 #include "top/screen.h"
 
+#include <errno.h>
 #include <getopt.h>
 #include <string.h>
 
@@ -32,10 +33,7 @@ static int take_count(struct request *request) {
 static int look_on(const struct request *request) {
     struct watch watch;
     bool draws = !request->lines.json && screen_usable();
-    if (draws && screen_signals() != 0) {
-        note("cannot open a descriptor");
-        return STATUS_OS;
-    }
+    if (draws && screen_signals() != 0) return no_descriptor(errno);
     int status = watch_open(&watch, &request->watch);
     if (status != STATUS_OK) return status;
     return draws ? screen_run(&watch, request->lines.count) : lines_run(&watch, &request->lines);

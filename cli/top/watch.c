@@ -106,11 +106,16 @@ int watch_open(struct watch *watch, const struct watch_plan *plan) {
     if (status != STATUS_OK) return status;
     watch->ask_fd = eventfd(0, EFD_CLOEXEC);
     watch->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (watch->ask_fd >= 0 && watch->done_fd >= 0 && pthread_create(&watch->thread, NULL, look_on, watch) == 0)
-        return STATUS_OK;
-    note("cannot start a thread: %s", strerror(errno));
+    if (watch->ask_fd < 0 || watch->done_fd < 0) {
+        status = no_descriptor(errno);
+    } else {
+        int why = pthread_create(&watch->thread, NULL, look_on, watch);
+        if (why == 0) return STATUS_OK;
+        note("cannot start a thread: %s%s", strerror(why), limit_advice(why));
+        status = STATUS_OS;
+    }
     dlock_close(watch->client);
-    return STATUS_OS;
+    return status;
 }
 
 int watch_step(struct watch *watch) {

@@ -63,6 +63,23 @@ describe "a directory in which no file can be created"
 run timeout 60 "$DLOCK" run -v -b file:/proc job true
 contains "it is said at once" "$status $err" " dlock: cannot create lock files in /proc: "
 
+describe "too few descriptors: the limit is named, and no thread is blamed"
+limited() { # ARGUMENT…: under limits of which the least ones do not suffice
+    local limit named=0
+    for limit in {4..20}; do
+        run prlimit --nofile="$limit" "$DLOCK" "$@"
+        equal "$limit descriptors: dlock $*" "$(grep "Too many open files" <<<"$out$err" | grep -v "; raise the limit (ulimit -n)")" ""
+        lacks "$limit descriptors: dlock $*" "$out$err" thread
+        if [ "$status" = 71 ]; then contains "$limit descriptors: dlock $*" "$out$err" "(ulimit -n)"; fi
+        case "$out$err" in *"(ulimit -n)"*) named=$((named + 1)) ;; esac
+    done
+    if [ "$named" = 0 ]; then fail "dlock $* had enough descriptors each time"; fi
+}
+limited run -b "$DLOCK_URI?guardian=off" job -- true
+limited run --metrics "$work/metrics" -b "$DLOCK_URI?guardian=off" job -- true
+limited acquire job # which fails on files, but later
+limited top -n 1 job
+
 describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
