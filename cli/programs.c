@@ -20,14 +20,21 @@ static void become_in(const char *folder, const char *program, char **argv) {
     if (snprintf(name, room, "%s%s", folder, program) < (int)room) execv(path, argv);
 }
 
+/* Returns why a program was not executed: `errnum` is the error of the last try. */
+static const char *reason(int errnum) {
+    char path[2];
+    if (readlink("/proc/self/exe", path, sizeof path) > 0) return strerror(errnum);
+    return "/proc is not mounted, and without it the folder of the program dlock is not known";
+}
+
 static int bench_main(int argc, char **argv) {
     (void)argc;
     become_in("", "dlock-bench", argv);
     if (errno == ENOENT) execvp("dlock-bench", argv);
-    if (errno == ENOENT)
+    if (errno == ENOENT && access("/proc/self/exe", F_OK) == 0)
         note("'dlock bench' is the program dlock-bench, which is not installed: install the package dlock-bench");
     else
-        note("cannot run dlock-bench: %s", strerror(errno));
+        note("cannot run dlock-bench: %s", reason(errno));
     return STATUS_UNAVAILABLE;
 }
 
@@ -38,7 +45,7 @@ static int top_main(int argc, char **argv) {
     (void)argc;
     become_in("", "dlock-top", argv);
     if (errno == ENOENT) become_in(DLOCK_LIBEXEC "/", "dlock-top", argv);
-    note("cannot run dlock-top, the program of 'dlock top': %s", strerror(errno));
+    note("cannot run dlock-top, the program of 'dlock top': %s", reason(errno));
     return STATUS_UNAVAILABLE;
 }
 

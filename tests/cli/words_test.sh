@@ -80,6 +80,17 @@ limited run --metrics "$work/metrics" -b "$DLOCK_URI?guardian=off" job -- true
 limited acquire job # which fails on files, but later
 limited top -n 1 job
 
+if unshare --mount mount -t tmpfs none /proc 2>/dev/null; then # as root
+    describe "without /proc the programs of two commands are not found"
+    # shellcheck disable=SC2016
+    hidden='mount -t tmpfs none /proc && PATH=/nonexistent exec "$0" "$@"'
+    missing="/proc is not mounted, and without it the folder of the program dlock is not known"
+    run unshare --mount sh -c "$hidden" "$DLOCK" top -n 1 job
+    equal "top" "$status $out$err" "69 dlock: cannot run dlock-top, the program of 'dlock top': $missing"
+    run unshare --mount sh -c "$hidden" "$DLOCK" bench
+    equal "bench" "$status $out$err" "69 dlock: cannot run dlock-bench: $missing"
+fi
+
 describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
