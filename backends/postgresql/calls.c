@@ -20,8 +20,11 @@
 #define WAIT_MS(wait, until) \
     "(" wait "::integer / abs(" wait ") * greatest(0, least(abs(" wait "), " LEFT_MS(until) ")))::integer"
 
-/* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. */
-#define TAKE(got) "SELECT CASE WHEN " got " THEN nextval('{}.fences') END, clock_timestamp()"
+/* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. $2 is true for
+ * the first fence of a connection, which is drawn by a function of the schema: session.sql says why. */
+#define TAKE(got)                                                                                             \
+    "SELECT CASE WHEN " got " THEN CASE WHEN $2 THEN {}.first_fence_v2() ELSE nextval('{}.fences') END END, " \
+    "clock_timestamp()"
 #define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
 #define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
 #define LEASE(name, value) ", set_config(" name ", " value ", false)"
@@ -53,10 +56,10 @@ static const struct {
     [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, CREATES},
     [PG_WAIT] = {"dlock_wait", WAIT(""), 2, CREATES},
     [PG_WAIT_SHARED] = {"dlock_wait_shared", WAIT("_shared"), 2, CREATES},
-    [PG_TRY_LEASE] = {"dlock_try_lease", TRY("") LEASE("$2", "$3"), 3, CREATES},
-    [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$2", "$3"), 3, CREATES},
-    [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$2", "$3"), 3, CREATES},
-    [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$2", "$3"), 3, CREATES},
+    [PG_TRY_LEASE] = {"dlock_try_lease", TRY("") LEASE("$3", "$4"), 3, CREATES},
+    [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$3", "$4"), 3, CREATES},
+    [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$3", "$4"), 3, CREATES},
+    [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$3", "$4"), 3, CREATES},
     [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), 2, 0},
     [PG_DOWNGRADE] =
         {NULL,

@@ -54,7 +54,7 @@ static const char question[] =
     "has_schema_privilege(n.oid, 'USAGE'), "
     "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
     "p.proname IN ('acquire_v4', 'renew_v4', 'release_v4', 'break_v4', 'listen_v4', 'tell_v4', 'send', 'holders', "
-    "'end_sessions')) AND coalesce((SELECT "
+    "'end_sessions', 'first_fence_v2')) AND coalesce((SELECT "
     "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
     "true) AND coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, "
     "'UPDATE')) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('take_v5', 'give_v5')), true), "
@@ -160,11 +160,15 @@ static void check_room(struct dlock_report *report, const struct pg *pg, const P
 }
 
 static void check_rights(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
-    bool older = *fact(facts, OBJECTS) && number(facts, OBJECTS) < PG_SCHEMA_VERSION && !pg->sessions;
-    if (older && number(facts, OBJECTS) >= PG_SCHEMA_OLDEST)
-        dlock_find(report,
-                   "run what `dlock schema postgresql` prints, which brings them up to date while they are in use",
-                   "schema %s has the objects of an older dlock", pg->schema);
+    int version = pg->sessions ? PG_SESSION_VERSION : PG_SCHEMA_VERSION;
+    bool older = *fact(facts, OBJECTS) && number(facts, OBJECTS) < version;
+    if (older && (pg->sessions || number(facts, OBJECTS) >= PG_SCHEMA_OLDEST))
+        dlock_find(
+            report,
+            pg->sessions
+                ? "run dlock's postgresql-session.sql, which brings them up to date while they are in use"
+                : "run what `dlock schema postgresql` prints, which brings them up to date while they are in use",
+            "schema %s has the objects of an older dlock", pg->schema);
     else if (older)
         dlock_find(report,
                    "its DBA has to DROP it while nobody locks, and then run what `dlock schema postgresql` prints",

@@ -88,6 +88,7 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
     int code = code_of(state, &advice);
     if (pg->sessions && strstr(advice, "dlock schema"))
         advice = "; its DBA has to run dlock's postgresql-session.sql, and the GRANTs at its end";
+    if (pg->sessions && pg_state_is(state, "55P03")) advice = "; another session has locked the sequence of fences";
     one_line(reason, text ? text : PQresultErrorMessage(result));
     /* EINVAL as an operation's return value is not allowed: the contract leaves EUNAVAILABLE, EPROTO and EAUTH. */
     if (code == DLOCK_EINVAL) code = DLOCK_EPROTO;

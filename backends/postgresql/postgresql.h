@@ -33,8 +33,9 @@
 /* Hex digits of the secret that proves that a wake-up comes from the server's functions. */
 #define PG_SECRET 32
 
-#define PG_SCHEMA_OLDEST 3  /* oldest version that the script upgrades */
-#define PG_SCHEMA_VERSION 5 /* the version that schema/acquire.sql defines */
+#define PG_SCHEMA_OLDEST 3   /* oldest version that the script upgrades */
+#define PG_SCHEMA_VERSION 5  /* the version that schema/acquire.sql defines */
+#define PG_SESSION_VERSION 2 /* the version that schema/session.sql defines; it upgrades version 1 */
 
 /* The prepared statements; calls.c has their SQL. */
 enum pg_call {
@@ -95,6 +96,7 @@ struct pg {
     struct {
         uint64_t fence; /* of the lock that this session holds; 0: none */
         int64_t granted_us;
+        bool drawn;        /* this connection has drawn a fence: the sequence is ahead of all fences from before it */
         bool shared;       /* the lock is held as SHARED */
         bool ended;        /* the server has announced the end of the session */
         bool waits;        /* PG_WAIT or a variant is unanswered */

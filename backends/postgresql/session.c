@@ -86,6 +86,7 @@ static enum pg_call ask_for(struct pg *pg, const struct dlock_claim *claim, enum
     if (claim->mode == DLOCK_SHARED) call += PG_WAIT_SHARED - PG_WAIT;
     pg_begin(&pg->arguments);
     add_key(pg, claim->name);
+    pg_add_bytes(&pg->arguments, pg->session.drawn ? "\0" : "\1", 1);
     if (pg->session.lease_ms == ms) return call;
     add_lease(pg, ms);
     return call + (PG_WAIT_LEASE - PG_WAIT);
@@ -102,6 +103,7 @@ static int read_take(struct pg *pg, const PGresult *rows, int64_t *fence, int64_
 
 static void granted(struct pg *pg, int64_t fence, bool shared) {
     pg->session.fence = (uint64_t)fence;
+    pg->session.drawn = true;
     pg->session.shared = shared;
     pg->session.granted_us = dlock_now_us();
 }

@@ -3,6 +3,7 @@
 #include "support/clock.h"
 #include "support/test.h"
 
+#include <libpq-fe.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,9 +132,44 @@ static void an_outage(void **state) {
     waiter_end(&waiter);
 }
 
+static void run(PGconn *plain, const char *statement) {
+    PGresult *result = PQexec(plain, statement);
+    if (PQresultStatus(result) != PGRES_COMMAND_OK && PQresultStatus(result) != PGRES_TUPLES_OK)
+        fail_msg("%s: %s", statement, PQerrorMessage(plain));
+    PQclear(result);
+}
+
+/* mode=session: the fence comes from what another session has written ahead, and which is not on disk. */
+static void a_crash_repeats_no_fence(void **state) {
+    dlock_client *client = api_client("%s?mode=session&schema=crashing&timeout=10s", getenv("DLOCK_TEST_SERVER"));
+    dlock_lock *lock = lock_new(client, "fences", DLOCK_EXCLUSIVE, NULL, NULL);
+    PGconn *plain = PQconnectdb(getenv("DLOCK_TEST_SERVER"));
+    (void)state;
+    if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    run(plain, "ALTER SYSTEM SET wal_writer_delay = '10s'");
+    run(plain, "SELECT pg_reload_conf()");
+    run(plain, "CHECKPOINT"); /* after it the next draw writes */
+    run(plain, "BEGIN");
+    run(plain, "SELECT nextval('crashing.fences')");
+    if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
+    uint64_t fence = dlock_fence(lock);
+    control("restart -m immediate");
+    PQfinish(plain);
+    (void)dlock_release(lock, NULL); /* it is lost */
+    if (dlock_acquire(lock, 20000, &err) != 0) fail_msg("%s", err.message);
+    assert_true(dlock_fence(lock) > fence);
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_restart), cmocka_unit_test(a_crash),
-                                       cmocka_unit_test(a_crash_with_a_reader), cmocka_unit_test(a_crash_with_a_permit),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_restart),
+                                       cmocka_unit_test(a_crash),
+                                       cmocka_unit_test(a_crash_with_a_reader),
+                                       cmocka_unit_test(a_crash_with_a_permit),
+                                       cmocka_unit_test(a_crash_repeats_no_fence),
                                        cmocka_unit_test(an_outage)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,61 @@
 
+-- Version 1 is upgraded in place, while locks are held and waited for: its clients call nothing that changes.
 DO $$
+DECLARE
+    present integer;
 BEGIN
     IF to_regprocedure('"dlock".schema_version()') IS NOT NULL THEN
         RAISE EXCEPTION 'the locks of schema "dlock" are rows, not sessions' USING ERRCODE = 'DL004';
+    END IF;
+    SELECT substring(p.prosrc FROM '[0-9]+')::integer INTO present FROM pg_proc p
+        WHERE p.oid = to_regprocedure('"dlock".session_version()');
+    IF present > 2 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 2', present
+            USING ERRCODE = 'DL001';
     END IF;
     IF to_regclass('"dlock".fences') IS NULL THEN
         EXECUTE format('CREATE SEQUENCE "dlock".fences START %s',
             (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
     END IF;
+END $$;
+
+-- Draws the first fence of a connection, which is greater than all that were drawn before the call. Only one nextval()
+-- in 32 writes to the log, and only its commit waits for the flush, so a crash may forget numbers that were told; a
+-- restored backup brings an older sequence. No connection outlives a crash, so each calls this before it calls
+-- nextval(). The sequence is moved to the clock, in microseconds, which is ahead of every number drawn before, unless
+-- more than a million were drawn per second or the clock was set back.
+--
+-- The sequence never moves back. setval() overwrites what it finds, so nobody else may draw or set between the reading
+-- of the last number and setval(), however long this backend is stopped there. nextval() and setval() hold ROW
+-- EXCLUSIVE on the sequence until their transaction ends. ALTER SEQUENCE takes SHARE ROW EXCLUSIVE, which excludes
+-- those and another ALTER, but not pg_dump, which reads for long. The subtransaction is then undone: that gives up this
+-- lock at once, not after the flush, and leaves the catalogue as it was, while setval() stays: it is never undone.
+-- (OWNED BY is the one clause that gives the sequence no new file, which would be undone with all that is in it.)
+-- setval() always writes to the log and gives the transaction an id, so the commit waits for the flush.
+--
+-- Of callers that come together only the first moves the sequence. Those behind it wait for the advisory lock, and then
+-- find that the sequence has passed the time at which they came.
+CREATE OR REPLACE FUNCTION "dlock".first_fence_v2() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
+DECLARE
+    came_us bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
+BEGIN
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM pg_advisory_xact_lock(x'646c6f636b02'::bigint);
+    IF (SELECT f.last_value FROM "dlock".fences f) < came_us THEN
+        BEGIN
+            ALTER SEQUENCE "dlock".fences OWNED BY NONE;
+            -- A clock that is far off must not use up the numbers, which end at 2^55.
+            PERFORM setval('"dlock".fences', greatest(f.last_value, least(1::bigint << 54,
+                (date_part('epoch', clock_timestamp()) * 1000000)::bigint))) FROM "dlock".fences f;
+            RAISE EXCEPTION USING ERRCODE = 'DL006';
+        EXCEPTION WHEN SQLSTATE 'DL006' THEN
+            NULL;
+        END;
+    END IF;
+    RETURN nextval('"dlock".fences');
 END $$;
 
 -- Ends the sessions that hold the lock with this key, with the rights of the caller. Returns how many there were; NULL:
@@ -31,6 +79,19 @@ BEGIN
 END $$;
 
 -- Marks the schema as one whose locks are sessions, and tells the version.
-CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
+CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
+
+-- Roles that may draw fences may draw the first one, too: those that could lock with version 1 keep that right.
+DO $$
+DECLARE
+    app text;
+BEGIN
+    FOR app IN SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC') FROM pg_class c
+            CROSS JOIN aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
+            WHERE c.oid = '"dlock".fences'::regclass AND a.privilege_type IN ('USAGE', 'UPDATE')
+                AND a.grantee <> c.relowner LOOP
+        EXECUTE 'GRANT EXECUTE ON FUNCTION "dlock".first_fence_v2() TO ' || app;
+    END LOOP;
+END $$;

@@ -1,4 +1,4 @@
--- dlock's objects in PostgreSQL for mode=session, version 1.
+-- dlock's objects in PostgreSQL for mode=session, version 2.
 --
 -- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
 -- database of the locks and runs the GRANTs at its end for each role of an application. Running it again is harmless.
@@ -9,8 +9,10 @@
 -- A lock is a session-level advisory lock, held by the one connection that acquired it; waiters wait in the server's
 -- own queue. Its key is the beginning of a hash of the quoted schema, a space and the name, which clients compute:
 -- ('x' || encode(substr(sha256('"dlock" name'), 1, 8), 'hex'))::bit(64)::bigint. Names that collide exclude each other.
--- Fences are numbers of one sequence, which is read only after the lock is granted. PostgreSQL logs a sequence ahead of
--- the numbers that it gives out, and this one begins at the clock in microseconds, so that fences keep growing after a
--- crash, and when the sequence is created anew. While a session holds a lock, its idle_session_timeout is the lease
--- (PostgreSQL 14 and later), and a renewal is a statement that shows that the client is alive. The statements are in
--- calls.c.
+-- Fences are numbers of one sequence, which is read only after the lock is granted. It begins at the clock in
+-- microseconds, and the first grant of each connection moves it to the clock again, so that fences keep growing after a
+-- crash, in a restored backup, and when the sequence is created anew. (Event triggers see an ALTER SEQUENCE then, which
+-- is undone.) While a session holds a lock, its idle_session_timeout is the lease (PostgreSQL 14 and later), and a
+-- renewal is a statement that shows that the client is alive. The statements are in calls.c.
+--
+-- Clients of version 1 may share the schema, but do not move the sequence themselves.

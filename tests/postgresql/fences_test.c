@@ -1,0 +1,359 @@
+/* mode=session: the first fence of a connection is greater than all before it, whatever has happened to the sequence;
+ * and the objects of version 1, which do not see to that, are upgraded. */
+#include "site.h"
+
+#include <pthread.h>
+
+static struct dlock_error err;
+
+static int session_as(struct link *link, const char *user) {
+    const struct params params = {.user = user, .more = {{"mode", "session"}}};
+    return link_with(link, &params, 'a', TIMEOUT_MS, &err);
+}
+
+static void session_new(struct link *link) {
+    if (session_as(link, NULL) != 0) fail_msg("%s", err.message);
+}
+
+/* Asks to wait if `flags` say so. On a busy machine the answer is late, and comes as a wake-up. */
+static int64_t grant(struct link *link, struct held *held, enum dlock_mode mode, uint32_t flags) {
+    struct dlock_wake wake;
+    held_new(held, link, "fence");
+    held->claim.mode = mode;
+    if (held_run(backend->acquire, link, held, flags, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (held->claim.result == 0) return (int64_t)held->claim.fence;
+    assert_int_equal(held->claim.result, DLOCK_EBUSY);
+    assert_true(flags & DLOCK_CLAIM_QUEUE);
+    link->fd = PQsocket(pg_of(link)->link);
+    wake_get(link, &wake);
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    return (int64_t)wake.fence;
+}
+
+/* A lock's fence, given back at once. */
+static int64_t draw(struct link *link) {
+    struct held held;
+    int64_t fence = grant(link, &held, DLOCK_EXCLUSIVE, 0);
+    assert_int_equal(release(link, &held), 0);
+    return fence;
+}
+
+static void make(void) {
+    struct link link;
+    session_new(&link);
+    draw(&link);
+    link_end(&link);
+}
+
+/* Version 1 is this one without the function. */
+static void make_version_1(void) {
+    make();
+    sql("DROP FUNCTION {}.first_fence_v2()");
+    sql("CREATE OR REPLACE FUNCTION {}.session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1'");
+}
+
+static int nothing_there(void **state) {
+    (void)state;
+    sql("DROP SCHEMA IF EXISTS {} CASCADE");
+    return 0;
+}
+
+/* ---- after a loss ------------------------------------------------------------------------------------------------ */
+
+/* As a restored backup would set it, whichever way a new connection asks first. Then it is moved no more. */
+static void a_sequence_set_back_gives_no_old_fences(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    session_new(&link);
+    int64_t last = draw(&link);
+    link_end(&link);
+    for (int way = 0; way < 4; way++) {
+        sql("SELECT setval('{}.fences', 1000)");
+        session_new(&link);
+        int64_t fence = grant(&link, &held, way & 1 ? DLOCK_SHARED : DLOCK_EXCLUSIVE, way & 2 ? DLOCK_CLAIM_QUEUE : 0);
+        assert_true(fence > last && fence < PG_FENCE_END);
+        assert_int_equal(release(&link, &held), 0);
+        for (int i = 1; i <= 3; i++) assert_true(draw(&link) == fence + i);
+        last = fence + 3;
+        link_end(&link);
+    }
+}
+
+/* One who is refused has drawn nothing yet. */
+static void the_first_grant_counts(void **state) {
+    struct link link, other;
+    struct held held, refused;
+    (void)state;
+    session_new(&link);
+    session_new(&other);
+    int64_t last = grant(&link, &held, DLOCK_EXCLUSIVE, 0);
+    held_new(&refused, &other, "fence");
+    assert_int_equal(acquire(&other, &refused), DLOCK_EBUSY);
+    assert_int_equal(release(&link, &held), 0);
+    sql("SELECT setval('{}.fences', 1000)");
+    assert_true(draw(&other) > last);
+    link_end(&link);
+    link_end(&other);
+}
+
+/* Fences that are ahead of the clock go on from where they are, and a clock that is far off takes no more than half. */
+static void it_never_moves_back(void **state) {
+    struct link link;
+    (void)state;
+    make();
+    sql("SELECT setval('{}.fences', (1::bigint << 54) + 5)");
+    for (int i = 0; i < 3; i++) {
+        session_new(&link);
+        assert_true(draw(&link) == (INT64_C(1) << 54) + 6 + i);
+        link_end(&link);
+    }
+}
+
+/* ---- at the same time as others ---------------------------------------------------------------------------------- */
+
+static int64_t answer_of(PGconn *plain) {
+    PGresult *result = PQgetResult(plain);
+    if (PQresultStatus(result) != PGRES_TUPLES_OK) fail_msg("%s", PQerrorMessage(plain));
+    int64_t value = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+    PQclear(result);
+    assert_null(PQgetResult(plain));
+    return value;
+}
+
+enum what { NEXT, FIRST };
+
+static const char *text_of(enum what what, char text[128]) {
+    if (what == FIRST)
+        snprintf(text, 128, "SELECT \"%s\".first_fence_v2()", site.schema);
+    else
+        snprintf(text, 128, "SELECT nextval('\"%s\".fences')", site.schema);
+    return text;
+}
+
+static void ask(PGconn *plain, enum what what) {
+    char text[128];
+    assert_int_equal(PQsendQuery(plain, text_of(what, text)), 1);
+}
+
+/* Nobody draws while the sequence is moved: who does so waits for those who do, and goes on from what they leave, were
+ * it ahead of the clock. Once it is moved nobody waits for the flush, and the catalogue is as it was. */
+static void nobody_draws_meanwhile(void **state) {
+    PGconn *drawer = plain_open(), *first = plain_open();
+    (void)state;
+    make();
+    int64_t row = sql_number("SELECT xmin::text::bigint FROM pg_sequence WHERE seqrelid = '{}.fences'::regclass");
+    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '60s'");
+    plain_run(drawer, "SET statement_timeout = '30s'");
+    plain_run(drawer, "BEGIN");
+    ask(drawer, NEXT);
+    int64_t last = answer_of(drawer) + 1000000000;
+    plain_run(first, "BEGIN");
+    ask(first, FIRST);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE relation = '{}.fences'::regclass AND NOT granted AND pid = %d AND "
+             "mode = 'ShareRowExclusiveLock'",
+             PQbackendPID(first));
+    plain_run(drawer, "SELECT setval('{}.fences', last_value + 1000000000) FROM {}.fences");
+    plain_run(drawer, "COMMIT");
+    assert_true(answer_of(first) == last + 1);
+    ask(drawer, NEXT);
+    assert_true(answer_of(drawer) == last + 2);
+    plain_run(first, "ROLLBACK");
+    ask(drawer, NEXT);
+    assert_true(answer_of(drawer) == last + 3);
+    assert_true(sql_number("SELECT xmin::text::bigint FROM pg_sequence WHERE seqrelid = '{}.fences'::regclass") == row);
+    PQfinish(drawer);
+    PQfinish(first);
+}
+
+/* A transaction that draws and stays open keeps nobody waiting for long. */
+static void an_open_transaction_is_reported(void **state) {
+    struct link link;
+    struct held held;
+    PGconn *drawer = plain_open();
+    (void)state;
+    make();
+    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '50ms'");
+    plain_run(drawer, "BEGIN");
+    ask(drawer, NEXT);
+    answer_of(drawer);
+    session_new(&link);
+    held_new(&held, &link, "fence");
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "another session has locked the sequence of fences"));
+    link_end(&link);
+    PQfinish(drawer);
+}
+
+enum { THREADS = 4, EACH = 300 };
+
+struct drawer {
+    PGconn *plain;
+    enum what what;
+    int64_t fences[EACH];
+    char *failure;
+};
+
+static void *draw_in_thread(void *arg) {
+    struct drawer *drawer = arg;
+    char text[128];
+    text_of(drawer->what, text);
+    for (int i = 0; i < EACH && !drawer->failure; i++) {
+        PGresult *result = PQexec(drawer->plain, text);
+        if (PQresultStatus(result) != PGRES_TUPLES_OK)
+            drawer->failure = strdup(PQresultErrorMessage(result));
+        else
+            drawer->fences[i] = strtoll(PQgetvalue(result, 0, 0), NULL, 10);
+        PQclear(result);
+    }
+    return NULL;
+}
+
+static int compare(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* First fences and later ones of many connections: each number once, and each connection's grow. */
+static void no_number_comes_twice(void **state) {
+    static struct drawer drawers[THREADS];
+    static int64_t all[THREADS * EACH];
+    pthread_t threads[THREADS];
+    (void)state;
+    make();
+    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '60s'");
+    for (int i = 0; i < THREADS; i++) {
+        drawers[i].plain = plain_open();
+        drawers[i].what = i % 2 ? FIRST : NEXT;
+        assert_int_equal(pthread_create(&threads[i], NULL, draw_in_thread, &drawers[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        if (drawers[i].failure) fail_msg("%s", drawers[i].failure);
+        for (int k = 1; k < EACH; k++) assert_true(drawers[i].fences[k] > drawers[i].fences[k - 1]);
+        memcpy(all + (size_t)i * EACH, drawers[i].fences, sizeof drawers[i].fences);
+        PQfinish(drawers[i].plain);
+    }
+    qsort(all, THREADS * EACH, sizeof *all, compare);
+    for (int i = 1; i < THREADS * EACH; i++) assert_true(all[i] > all[i - 1]);
+}
+
+/* Even where somebody has turned that off. */
+static void a_move_is_flushed(void **state) {
+    char end[32];
+    PGconn *plain = plain_open();
+    (void)state;
+    make();
+    plain_run(plain, "SET synchronous_commit = off");
+    plain_run(plain, "BEGIN");
+    ask(plain, FIRST);
+    answer_of(plain);
+    PGresult *result = PQexec(plain, "SELECT pg_current_wal_insert_lsn()");
+    snprintf(end, sizeof end, "%s", PQgetvalue(result, 0, 0));
+    PQclear(result);
+    plain_run(plain, "COMMIT");
+    assert_int_equal(sql_number("SELECT (pg_current_wal_flush_lsn() >= '%s')::integer", end), 1);
+    PQfinish(plain);
+}
+
+/* ---- version 1 --------------------------------------------------------------------------------------------------- */
+
+/* In place, by the first new client: its fences go on from those that there are, and an old client draws on. */
+static void version_1_is_upgraded(void **state) {
+    struct link link;
+    (void)state;
+    make_version_1();
+    sql("SELECT setval('{}.fences', last_value + 1000000000) FROM {}.fences");
+    int64_t old = sql_number("SELECT nextval('{}.fences')");
+    session_new(&link);
+    assert_true(draw(&link) == old + 1);
+    assert_int_equal(sql_number("SELECT {}.session_version()"), PG_SESSION_VERSION);
+    assert_true(sql_number("SELECT nextval('{}.fences')") == old + 2);
+    assert_true(draw(&link) == old + 3);
+    link_end(&link);
+}
+
+static int count_old(const struct dlock_finding *finding, void *arg) {
+    if (strstr(finding->what, "the objects of an older dlock")) {
+        assert_non_null(strstr(finding->advice, "postgresql-session.sql"));
+        ++*(int *)arg;
+    }
+    return 0;
+}
+
+/* One that may not upgrade says who has to, and `dlock doctor` says so before. After the upgrade, roles that could lock
+ * can; others cannot. */
+static void rights_stay(void **state) {
+    char app[80];
+    struct link link;
+    struct held held;
+    int old = 0;
+    (void)state;
+    make_version_1();
+    snprintf(app, sizeof app, "fences_app_%s", site.schema);
+    sql("CREATE ROLE %s LOGIN", app);
+    sql("CREATE ROLE %s_not", app);
+    sql("GRANT USAGE ON SCHEMA {} TO %s, %s_not", app, app);
+    sql("GRANT USAGE ON SEQUENCE {}.fences TO %s", app);
+    if (session_as(&link, app) != 0) fail_msg("%s", err.message);
+    held_new(&held, &link, "fence");
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "its DBA has to run dlock's postgresql-session.sql"));
+    assert_int_equal(sql_number("SELECT {}.session_version()"), 1);
+    link_end(&link);
+    session_new(&link);
+    assert_int_equal(backend->check(link.conn, count_old, &old, TIMEOUT_MS, &err), 0);
+    assert_int_equal(old, 1);
+    draw(&link);
+    assert_int_equal(backend->check(link.conn, count_old, &old, TIMEOUT_MS, &err), 0);
+    assert_int_equal(old, 1);
+    link_end(&link);
+    if (session_as(&link, app) != 0) fail_msg("%s", err.message);
+    draw(&link);
+    link_end(&link);
+    assert_int_equal(
+        sql_number("SELECT has_function_privilege('%s_not', '{}.first_fence_v2()', 'EXECUTE')::integer", app), 0);
+    sql("DROP OWNED BY %s, %s_not", app, app);
+    sql("DROP ROLE %s, %s_not", app, app);
+}
+
+/* It stays, also if it does not have what is called here. */
+static void a_newer_version_stays(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    make_version_1();
+    sql("CREATE OR REPLACE FUNCTION {}.session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT %d'",
+        PG_SESSION_VERSION + 1);
+    session_new(&link);
+    held_new(&held, &link, "fence");
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(sql_number("SELECT {}.session_version()"), PG_SESSION_VERSION + 1);
+    link_end(&link);
+}
+
+static int sessions_begin(void **state) {
+    const struct dlock_param mode = {"mode", "session"};
+    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
+    if (site_begin(state) != 0) return 1;
+    backend = backend->variant(&uri);
+    return backend == NULL;
+}
+
+#define FENCE_TEST(f) cmocka_unit_test_setup(f, nothing_there)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        FENCE_TEST(a_sequence_set_back_gives_no_old_fences),
+        FENCE_TEST(the_first_grant_counts),
+        FENCE_TEST(it_never_moves_back),
+        FENCE_TEST(nobody_draws_meanwhile),
+        FENCE_TEST(an_open_transaction_is_reported),
+        FENCE_TEST(no_number_comes_twice),
+        FENCE_TEST(a_move_is_flushed),
+        FENCE_TEST(version_1_is_upgraded),
+        FENCE_TEST(rights_stay),
+        FENCE_TEST(a_newer_version_stays),
+    };
+    return cmocka_run_group_tests(tests, sessions_begin, site_end);
+}
