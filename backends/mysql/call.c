@@ -96,9 +96,9 @@ int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dloc
     maria_say(maria, "SELECT GET_LOCK('dlock_fence_sequence', 1), " MARIA_NOW_US);
     int rc = maria_ask(maria, deadline_us, err);
     if (rc != 0) return rc;
-    MYSQL_ROW row = maria_row(maria, 0, 2);
-    if (!row || !maria_number(maria->answers[0].rows, row, 0, &is_mine) ||
-        !maria_number(maria->answers[0].rows, row, 1, &clock_us) || clock_us <= 0 || clock_us >= MARIA_FENCE_END)
+    const struct maria_value *row = maria_row(maria, 0, 2);
+    if (!row || !maria_number(&row[0], &is_mine) || !maria_number(&row[1], &clock_us) || clock_us <= 0 ||
+        clock_us >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the time of its clock", err);
     if (!is_mine) return 0; /* another session is replacing it */
     rc = replace_unless_mended(maria, clock_us, deadline_us, err);

@@ -12,10 +12,8 @@ struct fact {
 
 static void learn(struct maria *maria, size_t answer, struct fact *facts) {
     char name[128], value[64];
-    for (MYSQL_ROW row; (row = maria_row(maria, answer, 2));) {
-        MYSQL_RES *rows = maria->answers[answer].rows;
-        if (!maria_bytes(rows, row, 0, 1, name, sizeof name) || !maria_bytes(rows, row, 1, 0, value, sizeof value))
-            continue;
+    for (const struct maria_value *row; (row = maria_row(maria, answer, 2));) {
+        if (!maria_bytes(&row[0], 1, name, sizeof name) || !maria_bytes(&row[1], 0, value, sizeof value)) continue;
         for (size_t i = 0; i < FACTS; i++)
             if (strcasecmp(name, facts[i].name) == 0) memcpy(facts[i].value, value, sizeof value);
     }
@@ -60,8 +58,8 @@ static void check_connections(struct dlock_report *report, const struct maria *m
 /* Reports the storage engine of existing objects; without objects the answer has no row. */
 static void check_objects(struct maria *maria, struct dlock_report *report, size_t answer) {
     char engine[64] = "";
-    MYSQL_ROW row = maria_row(maria, answer, 1);
-    if (!row || !maria_bytes(maria->answers[answer].rows, row, 0, 1, engine, sizeof engine))
+    const struct maria_value *row = maria_row(maria, answer, 1);
+    if (!row || !maria_bytes(&row[0], 1, engine, sizeof engine))
         dlock_find(report, NULL, "dlock's objects are not there yet: the first lock makes them");
     else
         dlock_find(report,

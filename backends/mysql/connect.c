@@ -16,7 +16,7 @@ static int set_options(struct maria *maria) {
     return mysql_options(link, MYSQL_OPT_NONBLOCK, NULL) || mysql_options(link, MYSQL_OPT_RECONNECT, &no) ||
            mysql_options(link, MYSQL_OPT_LOCAL_INFILE, &files) ||
            mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS) ||
-           mysql_options(link, MYSQL_SET_CHARSET_NAME, "utf8mb4");
+           mysql_options(link, MYSQL_SET_CHARSET_NAME, "utf8mb4") || maria_set_limits(maria);
 }
 
 static void name_server(struct maria *maria, const struct dlock_host *host) {
@@ -39,6 +39,7 @@ static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const s
     unsigned port = local ? 0 : (unsigned)(host->port ? host->port : DEFAULT_PORT);
     maria->step = MARIA_CONNECT;
     maria->connected = NULL;
+    maria->deadline_us = deadline_us;
     snprintf(maria->handshake.host, sizeof maria->handshake.host, "%s", local ? "" : host->address);
     maria_tls_begin(maria, deadline_us);
     maria->waits = mysql_real_connect_start(&maria->connected, maria->link, local ? NULL : maria->handshake.host,
@@ -88,9 +89,8 @@ static int judge(struct maria *maria, const char *name, const char *value, struc
 
 static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err) {
     char name[128], value[512];
-    for (MYSQL_ROW row; (row = maria_row(maria, answer, 2));) {
-        MYSQL_RES *rows = maria->answers[answer].rows;
-        if (!maria_bytes(rows, row, 0, 1, name, sizeof name) || !maria_bytes(rows, row, 1, 0, value, sizeof value))
+    for (const struct maria_value *row; (row = maria_row(maria, answer, 2));) {
+        if (!maria_bytes(&row[0], 1, name, sizeof name) || !maria_bytes(&row[1], 0, value, sizeof value))
             return maria_nonsense(maria, "the value of a variable", err);
         int rc = judge(maria, name, value, err);
         if (rc != 0) return rc;
@@ -118,9 +118,9 @@ static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_er
     int rc = maria_ask(maria, deadline_us, err);
     if (rc == 0) rc = judge_all(maria, VARIABLES, err);
     if (rc != 0) return rc;
-    MYSQL_ROW row = maria_row(maria, CLOCK, 1);
-    if (!row || !maria_number(maria->answers[CLOCK].rows, row, 0, &maria->session.clock_us) ||
-        maria->session.clock_us <= 0 || maria->session.clock_us >= MARIA_FENCE_END)
+    const struct maria_value *row = maria_row(maria, CLOCK, 1);
+    if (!row || !maria_number(&row[0], &maria->session.clock_us) || maria->session.clock_us <= 0 ||
+        maria->session.clock_us >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the time of its clock", err);
     maria->session.idle_s = MARIA_IDLE_S;
     return 0;

@@ -25,13 +25,13 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
     int64_t fence, left_us;
     int n = 0;
     *ended = false;
-    if (maria->n_answers != 1 || !maria->answers[0].rows) return maria_nonsense(maria, "no result with holders", err);
+    if (maria->n_answers != 1 || !maria->answers[0].columns)
+        return maria_nonsense(maria, "no result with holders", err);
     /* `each` may use other clients, which is safe: all rows have been read. */
-    for (MYSQL_ROW row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
-        MYSQL_RES *rows = maria->answers[0].rows;
-        if (!maria_bytes(rows, row, NAME, 1, name, MARIA_NAME_MAX + 1) ||
-            !maria_bytes(rows, row, TOKEN, 1, token, sizeof token) || !maria_number(rows, row, FENCE, &fence) ||
-            !maria_number(rows, row, LEFT_US, &left_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
+    for (const struct maria_value *row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
+        if (!maria_bytes(&row[NAME], 1, name, MARIA_NAME_MAX + 1) ||
+            !maria_bytes(&row[TOKEN], 1, token, sizeof token) || !maria_number(&row[FENCE], &fence) ||
+            !maria_number(&row[LEFT_US], &left_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
             strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
             return maria_nonsense(maria, "a row about a holder", err);
         if (has_controls(name)) continue; /* not a valid name of a lock */

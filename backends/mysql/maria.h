@@ -4,6 +4,9 @@
  * ready, until the deadline. The library never reconnects by itself (MYSQL_OPT_RECONNECT), reads no configuration, and
  * sends no file to a server that asks for one. Its process-wide state it initializes once, under pthread_once().
  *
+ * A call that does not block still reads as long as something arrives, so rows are read one by one. An answer without
+ * end ends the connection.
+ *
  * The files; each calls those below it only:
  *   mysql     the tables of operations
  *   rows      acquire, renew, release             session   the same for mode=session
@@ -11,7 +14,8 @@
  *   connect   connecting, and the settings of a session
  *   tls       TLS settings, and a handshake within the deadline
  *   call      requests that are repeated after a deadlock, and the objects, created on first use
- *   wire      requests and answers within a deadline
+ *   wire      requests and answers within a deadline, and a limit of their length
+ *   kept      values of rows, copied from libmariadb
  *   errors    the server's errors as dlock's codes and messages
  *   text      statements and values               address   the URI */
 #ifndef DLOCK_MARIA_H
@@ -29,6 +33,12 @@
 #define MARIA_BATCH 128
 #define MARIA_ANSWERS (MARIA_BATCH + 8)
 
+/* Most columns of a result, and most bytes of the answer to a packet of statements: a page of a list has a third of
+ * that at most. No packet of the server's that dlock asks for has more than a kilobyte. */
+#define MARIA_COLUMNS 8
+#define MARIA_ANSWER_MAX ((size_t)1 << 20)
+#define MARIA_PACKET_MAX ((size_t)1 << 16)
+
 /* Hex digits of a SHA-256. */
 #define MARIA_KEY 64
 
@@ -41,11 +51,18 @@
 
 /* One result of a packet. */
 struct maria_answer {
-    MYSQL_RES *rows; /* NULL: the statement returns no rows */
+    uint32_t columns; /* 0: the statement returns no rows */
+    uint32_t at, end; /* its unread rows, as offsets in the kept bytes */
     uint64_t affected;
 };
 
-enum maria_step { MARIA_IDLE, MARIA_CONNECT, MARIA_QUERY, MARIA_STORE, MARIA_NEXT };
+/* A value of a row; it ends without a NUL. */
+struct maria_value {
+    const char *bytes; /* NULL: it is NULL */
+    size_t length;
+};
+
+enum maria_step { MARIA_IDLE, MARIA_CONNECT, MARIA_QUERY, MARIA_ROW, MARIA_NEXT };
 
 struct maria {
     const struct dlock_peer *peer;
@@ -59,13 +76,15 @@ struct maria {
     char *text;         /* the statements to send; the buffer is reused */
     size_t used, size;
     bool no_memory;
-    enum maria_step step; /* libmariadb's unfinished call */
+    enum maria_step step; /* libmariadb's unfinished call, or that the answer was given up */
     int waits;            /* MYSQL_WAIT_…: what the call waits for; 0: nothing */
     int failed;           /* the call's result */
-    my_bool closed;
     MYSQL *connected;
-    MYSQL_RES *stored;
-    unsigned error; /* the server's error number; 0: none, or the connection broke */
+    MYSQL_RES *unread;   /* the result whose rows are being read */
+    MYSQL_ROW row;       /* the last one */
+    size_t heard;        /* bytes of the answer so far */
+    int64_t deadline_us; /* of the present call */
+    unsigned error;      /* the server's error number; 0: none, or the connection broke */
     struct {
         int64_t deadline_us;
         bool is_late, has_ended;
@@ -73,6 +92,11 @@ struct maria {
     } handshake;
     size_t n_answers;
     struct maria_answer answers[MARIA_ANSWERS];
+    struct {
+        char *bytes;
+        size_t used, size;
+    } kept;                                  /* the rows of all results */
+    struct maria_value value[MARIA_COLUMNS]; /* of the row that maria_row() has returned */
     struct {
         uint64_t fence; /* of the lock that this session holds; 0: none */
         int64_t granted_us;
@@ -101,12 +125,10 @@ void maria_say(struct maria *maria, const char *format, ...);
 /* Adds bytes as a hexadecimal literal, which no setting of the server changes. */
 void maria_say_bytes(struct maria *maria, const char *bytes, size_t length);
 
-/* Reads a value of a row whose number of columns has been checked. False: it is NULL, or no such number. */
-bool maria_number(MYSQL_RES *rows, MYSQL_ROW row, unsigned column, int64_t *value);
+/* Reads a value as a number. False: it is NULL, or no such number. */
+bool maria_number(const struct maria_value *value, int64_t *number);
 /* The same for `least` to size - 1 bytes without NUL. */
-bool maria_bytes(MYSQL_RES *rows, MYSQL_ROW row, unsigned column, size_t least, char *out, size_t size);
-/* Returns the next row of a result that has at least so many columns; NULL: there is none. */
-MYSQL_ROW maria_row(struct maria *maria, size_t answer, unsigned columns);
+bool maria_bytes(const struct maria_value *value, size_t least, char *out, size_t size);
 
 /* ---- errors.c ---------------------------------------------------------------------------------------------------- */
 
@@ -121,8 +143,18 @@ int maria_dead(struct maria *maria, const char *why, struct dlock_error *err);
 /* True if the same statements may succeed when they are sent once more. */
 bool maria_passes(unsigned error);
 
+/* ---- kept.c ------------------------------------------------------------------------------------------------------ */
+
+/* Copies a row, as libmariadb has read it, to the end of the last answer. False: out of memory. */
+bool maria_keep_row(struct maria *maria, const char *const *row, const unsigned long *lengths);
+void maria_forget_answers(struct maria *maria);
+/* Returns the values of a result's next row, until the next call; NULL: there is none, or it has fewer columns. */
+const struct maria_value *maria_row(struct maria *maria, size_t answer, unsigned columns);
+
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
 
+/* Sets a new link's limits on what the server may send. Returns 0, or another number: out of memory. */
+int maria_set_limits(struct maria *maria);
 /* Continues libmariadb's unfinished call. 1: it is done, and maria->failed is set; 0: the time is over. */
 int maria_go_on(struct maria *maria, int64_t deadline_us);
 /* Sends the text and reads the results into maria->answers, where they stay until the next request. Returns 0 or a code
@@ -131,8 +163,7 @@ int maria_ask(struct maria *maria, int64_t deadline_us, struct dlock_error *err)
 /* The first is true if the last request is unanswered; the second reads that answer, as maria_ask(). */
 bool maria_is_late(const struct maria *maria);
 int maria_catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error *err);
-void maria_forget_answers(struct maria *maria);
-/* Closes the connection, by reset when a request is unanswered. */
+/* Closes the connection, by reset when an answer has not been read to its end. */
 void maria_hang_up(struct maria *maria);
 
 /* ---- call.c ------------------------------------------------------------------------------------------------------ */

@@ -24,7 +24,8 @@ static void maria_disconnect(void *conn) {
     struct maria *maria = conn;
     maria_hang_up(maria);
     free(maria->text);
-    maria->text = NULL;
+    free(maria->kept.bytes);
+    maria->text = maria->kept.bytes = NULL;
 }
 
 static void maria_abandon(void *conn) {

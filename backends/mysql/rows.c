@@ -53,14 +53,12 @@ static int read_acquire(struct maria *maria, struct dlock_claim *const *claims, 
     char name[MARIA_NAME_MAX + 1], token[256];
     int64_t fence;
     size_t at = 0;
-    if (maria->n_answers != ANSWERS || !maria->answers[SELECTED].rows)
+    if (maria->n_answers != ANSWERS || !maria->answers[SELECTED].columns)
         return maria_nonsense(maria, "the results of an acquire", err);
     for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_EBUSY;
-    for (MYSQL_ROW row; (row = maria_row(maria, SELECTED, COLUMNS)); at++) {
-        MYSQL_RES *rows = maria->answers[SELECTED].rows;
-        if (!maria_bytes(rows, row, NAME, 1, name, sizeof name) ||
-            !maria_bytes(rows, row, TOKEN, 0, token, sizeof token) || !maria_number(rows, row, FENCE, &fence) ||
-            fence <= 0 || fence >= MARIA_FENCE_END)
+    for (const struct maria_value *row; (row = maria_row(maria, SELECTED, COLUMNS)); at++) {
+        if (!maria_bytes(&row[NAME], 1, name, sizeof name) || !maria_bytes(&row[TOKEN], 0, token, sizeof token) ||
+            !maria_number(&row[FENCE], &fence) || fence <= 0 || fence >= MARIA_FENCE_END)
             return maria_nonsense(maria, "a row about a lock", err);
         while (at < n && strcmp(claims[at]->name, name) < 0) at++;
         if (at == n || strcmp(claims[at]->name, name) != 0)

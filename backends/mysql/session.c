@@ -38,10 +38,9 @@ static void say_key(struct maria *maria, const char *name) {
 }
 
 /* Stores the key in the second column. It becomes part of statements, so it has to be hex digits only. */
-static int learn_key(struct maria *maria, MYSQL_RES *rows, MYSQL_ROW row, const char *name, struct dlock_error *err) {
+static int learn_key(struct maria *maria, const struct maria_value *value, const char *name, struct dlock_error *err) {
     char key[MARIA_KEY + 1];
-    if (mysql_num_fields(rows) < 2) return 0;
-    if (!maria_bytes(rows, row, 1, MARIA_KEY, key, sizeof key) || strspn(key, "0123456789abcdef") != MARIA_KEY)
+    if (!maria_bytes(value, MARIA_KEY, key, sizeof key) || strspn(key, "0123456789abcdef") != MARIA_KEY)
         return maria_nonsense(maria, "the key of a lock", err);
     memcpy(maria->session.key, key, sizeof key);
     snprintf(maria->session.key_name, sizeof maria->session.key_name, "%s", name);
@@ -107,11 +106,10 @@ static int take(struct maria *maria, struct dlock_claim *claim, int64_t deadline
     at += maria->has_sequence ? say_sequence(maria, claim->name) : say_table(maria, claim->name);
     int rc = maria_ask(maria, deadline_us, err);
     if (rc != 0) return rc;
-    MYSQL_ROW row = maria_row(maria, at, 1);
-    if (!row || maria->n_answers != at + 1 || !maria_number(maria->answers[at].rows, row, 0, &fence) ||
-        fence >= MARIA_FENCE_END)
+    const struct maria_value *row = maria_row(maria, at, 1);
+    if (!row || maria->n_answers != at + 1 || !maria_number(&row[0], &fence) || fence >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the answer to GET_LOCK", err);
-    rc = learn_key(maria, maria->answers[at].rows, row, claim->name, err);
+    if (maria->answers[at].columns > 1) rc = learn_key(maria, &row[1], claim->name, err);
     if (rc != 0) return rc;
     maria->session.clock_us = 0;
     maria->session.fence = (uint64_t)fence;
@@ -149,9 +147,8 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
         return 0;
     }
     if (rc != 0) return rc;
-    MYSQL_ROW row = maria_row(maria, at, 1);
-    if (!row || !maria_number(maria->answers[at].rows, row, 0, &has))
-        return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+    const struct maria_value *row = maria_row(maria, at, 1);
+    if (!row || !maria_number(&row[0], &has)) return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
     claim->result = has ? 0 : DLOCK_ELOST;
     if (!has) maria->session.fence = 0;
     return 0;
@@ -265,10 +262,8 @@ static int holder(struct maria *maria, const char *name, int64_t *id, int64_t de
     maria_say(maria, "), 0)");
     int rc = maria_ask(maria, deadline_us, err);
     if (rc != 0) return rc;
-    MYSQL_ROW row = maria_row(maria, 0, 1);
-    return row && maria_number(maria->answers[0].rows, row, 0, id)
-               ? 0
-               : maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+    const struct maria_value *row = maria_row(maria, 0, 1);
+    return row && maria_number(&row[0], id) ? 0 : maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
 }
 
 int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {

@@ -50,30 +50,22 @@ void maria_say_bytes(struct maria *maria, const char *bytes, size_t length) {
     maria->used = (size_t)(out - maria->text);
 }
 
-MYSQL_ROW maria_row(struct maria *maria, size_t answer, unsigned columns) {
-    if (answer >= maria->n_answers || !maria->answers[answer].rows) return NULL;
-    if (mysql_num_fields(maria->answers[answer].rows) < columns) return NULL;
-    return mysql_fetch_row(maria->answers[answer].rows);
-}
-
-bool maria_number(MYSQL_RES *rows, MYSQL_ROW row, unsigned column, int64_t *value) {
-    const unsigned long *lengths = mysql_fetch_lengths(rows);
-    if (!lengths || !row[column] || lengths[column] == 0 || lengths[column] > 18) return false;
-    int64_t number = 0;
-    for (unsigned long i = 0; i < lengths[column]; i++) {
-        char digit = row[column][i];
+bool maria_number(const struct maria_value *value, int64_t *number) {
+    int64_t sum = 0;
+    if (!value->bytes || value->length == 0 || value->length > 18) return false;
+    for (size_t i = 0; i < value->length; i++) {
+        char digit = value->bytes[i];
         if (digit < '0' || digit > '9') return false;
-        number = number * 10 + (digit - '0');
+        sum = sum * 10 + (digit - '0');
     }
-    *value = number;
+    *number = sum;
     return true;
 }
 
-bool maria_bytes(MYSQL_RES *rows, MYSQL_ROW row, unsigned column, size_t least, char *out, size_t size) {
-    const unsigned long *lengths = mysql_fetch_lengths(rows);
-    if (!lengths || !row[column] || lengths[column] < least || lengths[column] >= size) return false;
-    if (memchr(row[column], '\0', lengths[column])) return false;
-    memcpy(out, row[column], lengths[column]);
-    out[lengths[column]] = '\0';
+bool maria_bytes(const struct maria_value *value, size_t least, char *out, size_t size) {
+    if (!value->bytes || value->length < least || value->length >= size) return false;
+    if (memchr(value->bytes, '\0', value->length)) return false;
+    memcpy(out, value->bytes, value->length);
+    out[value->length] = '\0';
     return true;
 }

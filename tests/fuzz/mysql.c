@@ -46,7 +46,7 @@ static struct {
     unsigned long version; /* of the server */
     bool is_mysql, naked;
     struct rows *rows; /* of the result that is being read */
-    bool breaks;       /* the connection breaks in the middle of the result */
+    bool breaks;       /* the connection breaks at the end of the rows */
     uint64_t affected;
     unsigned error;
     char text[200];  /* of the last error */
@@ -173,6 +173,7 @@ static int take_result(void) {
     server.rows = NULL;
     server.waits = false;
     server.affected = 0;
+    server.error = 0;
     server.breaks = false;
     if (over()) return break_off();
     if (next() == '\n') return 0; /* an empty answer */
@@ -184,20 +185,6 @@ static int take_result(void) {
     server.breaks = kind == 'S';
     end_line();
     return kind == 'X' ? -1 : 0;
-}
-
-static MYSQL_RES *store_result(void) {
-    struct rows *rows = server.rows;
-    server.waits = false;
-    if (server.breaks) {
-        break_off();
-        return NULL;
-    }
-    server.rows = NULL;
-    server.n_rows += rows != NULL;
-    if (rows) server.affected = 0;
-    server.error = 0;
-    return (MYSQL_RES *)(void *)rows;
 }
 
 /* Begins a step. True if it is done at once. */
@@ -237,17 +224,30 @@ int mysql_next_result_cont(int *failed, MYSQL *link, int ready) {
     return mysql_real_query_cont(failed, link, ready);
 }
 
-int mysql_store_result_start(MYSQL_RES **rows, MYSQL *link) {
+MYSQL_RES *mysql_use_result(MYSQL *link) {
+    struct rows *rows = server.rows;
     (void)link;
-    if (server.rows && !at_once()) return MYSQL_WAIT_READ;
-    *rows = store_result();
+    server.rows = NULL;
+    server.n_rows += rows != NULL;
+    return (MYSQL_RES *)(void *)rows;
+}
+
+int mysql_fetch_row_cont(MYSQL_ROW *fetched, MYSQL_RES *result, int ready) {
+    struct rows *rows = (struct rows *)(void *)result;
+    struct row *row = rows->at;
+    (void)ready;
+    server.waits = false;
+    if (row) rows->at = row->next;
+    if (!row && server.breaks) break_off();
+    *fetched = row ? row->field : NULL;
     return 0;
 }
 
-int mysql_store_result_cont(MYSQL_RES **rows, MYSQL *link, int ready) {
-    (void)link, (void)ready;
-    *rows = store_result();
-    return 0;
+/* A result may be late, but not in the middle. */
+int mysql_fetch_row_start(MYSQL_ROW *fetched, MYSQL_RES *result) {
+    const struct rows *rows = (const struct rows *)(const void *)result;
+    if (rows->at == rows->first && !at_once()) return MYSQL_WAIT_READ;
+    return mysql_fetch_row_cont(fetched, result, 0);
 }
 
 int mysql_real_connect_cont(MYSQL **connected, MYSQL *link, int ready) {
@@ -289,6 +289,11 @@ int mysql_options(MYSQL *link, enum mysql_option option, const void *value) {
     return 0;
 }
 
+int mysql_optionsv(MYSQL *link, enum mysql_option option, ...) {
+    (void)link, (void)option;
+    return 0;
+}
+
 unsigned long mysql_get_client_version(void) {
     return 30300;
 }
@@ -315,7 +320,7 @@ const char *mysql_error(MYSQL *link) {
 
 unsigned int mysql_field_count(MYSQL *link) {
     (void)link;
-    return server.breaks || server.rows ? 1 : 0;
+    return server.rows ? 1 : 0;
 }
 
 my_ulonglong mysql_affected_rows(MYSQL *link) {
@@ -330,13 +335,6 @@ my_bool mysql_more_results(MYSQL *link) {
 
 unsigned int mysql_num_fields(MYSQL_RES *rows) {
     return ((const struct rows *)(const void *)rows)->columns;
-}
-
-MYSQL_ROW mysql_fetch_row(MYSQL_RES *result) {
-    struct rows *rows = (struct rows *)(void *)result;
-    struct row *row = rows->at;
-    if (row) rows->at = row->next;
-    return row ? row->field : NULL;
 }
 
 /* Returns the lengths of the row that was fetched last. */
