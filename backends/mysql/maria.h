@@ -4,8 +4,8 @@
  * ready, until the deadline. The library never reconnects by itself (MYSQL_OPT_RECONNECT), reads no configuration, and
  * sends no file to a server that asks for one. Its process-wide state it initializes once, under pthread_once().
  *
- * A call that does not block still reads as long as something arrives, so rows are read one by one. An answer without
- * end ends the connection.
+ * A call that does not block still reads as long as something arrives, so each may read little only: one row, and the
+ * descriptions of a result's few columns. An answer without end ends the connection.
  *
  * The files; each calls those below it only:
  *   mysql     the tables of operations
@@ -15,7 +15,7 @@
  *   tls       TLS settings, and a handshake within the deadline
  *   call      requests that are repeated after a deadlock, and the objects, created on first use
  *   wire      requests and answers within a deadline, and a limit of their length
- *   kept      values of rows, copied from libmariadb
+ *   columns   the descriptions of columns          kept      values of rows, copied from libmariadb
  *   errors    the server's errors as dlock's codes and messages
  *   text      statements and values               address   the URI */
 #ifndef DLOCK_MARIA_H
@@ -84,7 +84,9 @@ struct maria {
     MYSQL_ROW row;       /* the last one */
     size_t heard;        /* bytes of the answer so far */
     int64_t deadline_us; /* of the present call */
-    unsigned error;      /* the server's error number; 0: none, or the connection broke */
+    const char *flaw;    /* what is wrong with the columns of a result; NULL: nothing */
+    struct st_mariadb_methods methods;
+    unsigned error; /* the server's error number; 0: none, or the connection broke */
     struct {
         int64_t deadline_us;
         bool is_late, has_ended;
@@ -150,6 +152,11 @@ bool maria_keep_row(struct maria *maria, const char *const *row, const unsigned 
 void maria_forget_answers(struct maria *maria);
 /* Returns the values of a result's next row, until the next call; NULL: there is none, or it has fewer columns. */
 const struct maria_value *maria_row(struct maria *maria, size_t answer, unsigned columns);
+
+/* ---- columns.c --------------------------------------------------------------------------------------------------- */
+
+/* Limits the number of columns on a new link, if the version of libmariadb is one whose table of functions is known. */
+void maria_limit_columns(struct maria *maria);
 
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
 

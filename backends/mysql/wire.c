@@ -29,6 +29,7 @@ static void hear_progress(const MYSQL *link, unsigned stage, unsigned stages, do
 int maria_set_limits(struct maria *maria) {
     const size_t most = MARIA_PACKET_MAX;
     MYSQL *link = maria->link;
+    maria_limit_columns(maria);
     return mysql_options(link, MYSQL_OPT_MAX_ALLOWED_PACKET, &most) ||
            mysql_optionsv(link, MARIADB_OPT_USERDATA, (void *)USERDATA, (void *)maria) ||
            mysql_options(link, MYSQL_PROGRESS_CALLBACK, (const void *)(uintptr_t)hear_progress);
@@ -165,7 +166,7 @@ bool maria_is_late(const struct maria *maria) {
 int maria_catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     for (;;) {
         if (!maria_go_on(maria, deadline_us)) return maria_dead(maria, "no answer in time", err);
-        int rc = next_step(maria, err);
+        int rc = maria->flaw ? give_up(maria, maria->flaw, err) : next_step(maria, err);
         if (rc != 0) return rc < 0 ? rc : 0;
         if (maria->waits && dlock_now_us() >= deadline_us) return maria_dead(maria, "no answer in time", err);
     }
@@ -175,6 +176,7 @@ int maria_ask(struct maria *maria, int64_t deadline_us, struct dlock_error *err)
     maria_forget_answers(maria);
     maria->error = 0;
     maria->heard = 0;
+    maria->flaw = NULL;
     maria->deadline_us = deadline_us;
     if (maria->step != MARIA_IDLE) return maria_dead(maria, "its last answer was not read to the end", err);
     if (maria->no_memory) return maria_dead(maria, "out of memory for a request", err);

@@ -276,8 +276,10 @@ int mysql_real_connect_start(MYSQL **connected, MYSQL *link, const char *host, c
 /* ---- libmariadb's part: the rest --------------------------------------------------------------------------------- */
 
 MYSQL *mysql_init(MYSQL *link) {
-    (void)link;
-    return malloc(sizeof *link);
+    static const struct st_mariadb_methods none;
+    link = calloc(1, sizeof *link);
+    if (link) link->methods = &none;
+    return link;
 }
 
 void mysql_close(MYSQL *link) {

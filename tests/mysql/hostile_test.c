@@ -186,6 +186,13 @@ static void rows_without_end(void **state) {
     assert_too_long((struct flood){.after = ROWS, ENDLESS("\xfb")}, "too long"); /* NULL */
 }
 
+static void columns_without_end(void **state) {
+    (void)state;
+    assert_too_long((struct flood){.after = COLUMNS, ENDLESS(COLUMN)}, "too many columns");
+    assert_too_long((struct flood){.after = COLUMNS, ENDLESS("\3def\xfa")}, "description of a column");
+    assert_too_long((struct flood){.after = COLUMNS, ENDLESS("\3def\xfd\0\0\0")}, "description of a column");
+}
+
 static void results_without_end(void **state) {
     (void)state;
     assert_too_long((struct flood){.after = ANSWER, ENDLESS(OK_AND_MORE)}, "more results");
@@ -224,7 +231,7 @@ static void a_socket_that_is_always_ready(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_without_end),
-
+        cmocka_unit_test(columns_without_end),
         cmocka_unit_test(results_without_end),
         cmocka_unit_test(a_packet_without_end),
         cmocka_unit_test(reports_of_progress_without_end),
