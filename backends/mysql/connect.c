@@ -16,7 +16,8 @@ static int set_options(struct maria *maria) {
     return mysql_options(link, MYSQL_OPT_NONBLOCK, NULL) || mysql_options(link, MYSQL_OPT_RECONNECT, &no) ||
            mysql_options(link, MYSQL_OPT_LOCAL_INFILE, &files) ||
            mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS) ||
-           mysql_options(link, MYSQL_SET_CHARSET_NAME, "utf8mb4") || maria_set_limits(maria);
+           mysql_options(link, MYSQL_SET_CHARSET_NAME, "utf8mb4") || !maria_set_version(maria) ||
+           maria_set_limits(maria);
 }
 
 static void name_server(struct maria *maria, const struct dlock_host *host) {
@@ -57,6 +58,7 @@ static int shake_hands(struct maria *maria, const struct dlock_uri *uri, const s
         return rc;
     }
     maria->step = MARIA_IDLE;
+    maria_forget_version(maria);
     if (!maria->connected && maria->tls && maria_tls_failed(maria)) return maria_tls_rejected(maria, uri, host, err);
     if (!maria->connected) return maria_rejected(maria, err);
     if (!local) dlock_tune_tcp((int)mysql_get_socket(maria->link));

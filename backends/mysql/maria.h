@@ -80,6 +80,7 @@ struct maria {
     int waits;            /* MYSQL_WAIT_…: what the call waits for; 0: nothing */
     int failed;           /* the call's result */
     MYSQL *connected;
+    char *no_version;    /* see maria_set_version(); NULL: there is none any more */
     MYSQL_RES *unread;   /* the result whose rows are being read */
     MYSQL_ROW row;       /* the last one */
     size_t heard;        /* bytes of the answer so far */
@@ -160,6 +161,11 @@ void maria_limit_columns(struct maria *maria);
 
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
 
+/* Sets the server's version on a new link, until it is known. libmariadb looks it up in a report of progress, even in one
+ * that comes in place of the greeting, and would crash. False: out of memory. */
+bool maria_set_version(struct maria *maria);
+/* Called when an attempt to connect has ended. */
+void maria_forget_version(struct maria *maria);
 /* Sets a new link's limits on what the server may send. Returns 0, or another number: out of memory. */
 int maria_set_limits(struct maria *maria);
 /* Continues libmariadb's unfinished call. 1: it is done, and maria->failed is set; 0: the time is over. */

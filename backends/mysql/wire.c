@@ -26,6 +26,21 @@ static void hear_progress(const MYSQL *link, unsigned stage, unsigned stages, do
     if (maria && dlock_now_us() >= maria->deadline_us) dlock_hang_up((int)mysql_get_socket((MYSQL *)link), true);
 }
 
+bool maria_set_version(struct maria *maria) {
+    maria->no_version = strdup("");
+    maria->link->server_version = maria->no_version;
+    return maria->no_version != NULL;
+}
+
+/* libmariadb frees the version when it cannot connect, and forgets the old one when it sets a new one. That it has set
+ * one is seen by the server's capabilities, which it reads next. */
+void maria_forget_version(struct maria *maria) {
+    const MYSQL *link = maria->link;
+    if (link->server_version == maria->no_version) return; /* mysql_close() will free it */
+    if (link->server_version || link->server_capabilities) free(maria->no_version);
+    maria->no_version = NULL;
+}
+
 int maria_set_limits(struct maria *maria) {
     const size_t most = MARIA_PACKET_MAX;
     MYSQL *link = maria->link;
@@ -190,6 +205,7 @@ static void abort_step(struct maria *maria) {
     int fd = (int)mysql_get_socket(maria->link);
     if (fd >= 0) dlock_hang_up(fd, true);
     for (int i = 0; i < LAST_STEPS && maria->waits; i++) run(maria, maria->waits);
+    if (maria->step == MARIA_CONNECT) maria_forget_version(maria);
     mysql_free_result(maria->unread);
     maria->unread = NULL;
     maria->step = MARIA_IDLE;

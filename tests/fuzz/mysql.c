@@ -283,6 +283,7 @@ MYSQL *mysql_init(MYSQL *link) {
 }
 
 void mysql_close(MYSQL *link) {
+    free(link->server_version);
     free(link);
 }
 

@@ -213,6 +213,7 @@ static void a_packet_without_end(void **state) {
 /* They are read as long as they come, but not beyond the deadline. */
 static void reports_of_progress_without_end(void **state) {
     (void)state;
+    meet((struct flood){.after = FIRST, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
     meet((struct flood){.after = LOGIN, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
     meet((struct flood){.after = ANSWER, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
     meet((struct flood){.after = ROWS, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
