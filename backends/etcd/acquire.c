@@ -100,12 +100,10 @@ static void add_transaction(struct etcd_text *text, const struct round *r, const
 /* Prepares the claim for this request. */
 static void prepare(const struct round *r, struct attempt *a) {
     uint64_t *state = a->claim->state;
-    if (!etcd_slot(a->claim)) {
-        etcd_take_slot(r->z, a->claim);
-        state[ETCD_LEASE] = (uint64_t)r->lease.id;
-    }
+    if (!etcd_slot(a->claim)) etcd_take_slot(r->z, a->claim);
     if (a->stage == ALONE && atomic_load(crowded(r->z, a->claim->name))) a->stage = FRESH;
     if (state[ETCD_REVISION]) a->stage = KNOWN;
+    if (a->stage != KNOWN) state[ETCD_LEASE] = (uint64_t)r->lease.id; /* of an earlier request: it has put no key */
     a->moves = a->stage == KNOWN && state[ETCD_LEASE] != (uint64_t)r->lease.id;
     if (a->stage != KNOWN && a->claim->mode == DLOCK_EXCLUSIVE) state[ETCD_FLAGS] |= ETCD_WRITER;
     etcd_key(&r->z->address, a->claim, a->key);

@@ -250,7 +250,7 @@ void etcd_add_move(struct etcd_text *text, const struct etcd *z, const struct dl
 enum etcd_moved {
     ETCD_MOVED,
     ETCD_GONE,     /* there is no such key any more */
-    ETCD_ELSEWHERE /* the key is in another lease than was known: move it from that one */
+    ETCD_ELSEWHERE /* the key is in another lease than was known, and perhaps has an older value: move it from there */
 };
 enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, int64_t lease);
 /* Adds a transaction that deletes the key of a claim, but not a later claim's key of the same name. */

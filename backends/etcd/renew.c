@@ -12,7 +12,7 @@ struct renewal {
     size_t n;
     int64_t begun_us, deadline_us;
     struct etcd_lease lease;
-    bool elsewhere; /* a key is in a lease that is neither the current one nor the one that was known */
+    bool elsewhere; /* a key is in another lease than the one that was known (ETCD_ELSEWHERE) */
     struct dlock_error *err;
 };
 

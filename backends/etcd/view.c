@@ -71,14 +71,15 @@ void etcd_add_move(struct etcd_text *text, const struct etcd *z, const struct dl
 }
 
 /* If the comparison has failed, the key may still have been moved: by an earlier copy of the request, which was not
- * answered. */
+ * answered, or by an earlier request, which has not put the value of a downgrade. */
 enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, int64_t lease) {
     if (!json_is_true(json_object_get(nested, "succeeded"))) {
         const json_t *range = etcd_response(nested, 0, "response_range");
         const json_t *kv = json_array_get(json_object_get(range, "kvs"), 0);
         if (!kv || etcd_int(kv, "create_revision") != (int64_t)claim->state[ETCD_REVISION]) return ETCD_GONE;
         claim->state[ETCD_LEASE] = (uint64_t)etcd_int(kv, "lease");
-        if (etcd_int(kv, "lease") != lease) return ETCD_ELSEWHERE;
+        bool value = claim->mode == DLOCK_SHARED && claim->state[ETCD_FLAGS] & ETCD_WRITER;
+        if (etcd_int(kv, "lease") != lease || value) return ETCD_ELSEWHERE;
     }
     claim->state[ETCD_LEASE] = (uint64_t)lease;
     return ETCD_MOVED;

@@ -229,6 +229,49 @@ static void acquire_without_an_answer_begins_anew(void **state) {
     relay_end(relay);
 }
 
+/* A renewal has moved the key with its value, unanswered; the answer of a downgrade has to be about the value, too. */
+static void downgrade_follows_a_move_without_an_answer(void **state) {
+    struct held mine, other, probe;
+    char words[200], out[256];
+    (void)state;
+    claim_init(&mine, "moved", 'a', 1);
+    claim_init(&probe, "probe", 'a', 2);
+    claim_init(&other, "moved", 'b', 1);
+    other.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire(&one, &mine), 0);
+    struct key key = first_key("moved");
+    change_leader();
+    assert_int_equal(acquire(&one, &probe), 0);
+    snprintf(words, sizeof words, "put --lease=%" PRIx64 " %s/moved/%" PRIx64 " %s", first_key("probe").lease, BASE,
+             key.named, mine.token);
+    ctl(out, sizeof out, words);
+    mine.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&one, &mine), 0);
+    assert_int_equal(acquire(&two, &other), 0);
+    assert_int_equal(release(&one, &mine), 0);
+    assert_int_equal(release(&one, &probe), 0);
+    assert_int_equal(release(&two, &other), 0);
+}
+
+/* The lease ends between two requests of the acquire. */
+static void downgrade_follows_an_acquire_in_two_leases(void **state) {
+    struct held first, mine, other;
+    (void)state;
+    claim_init(&first, "ended", 'a', 1);
+    claim_init(&mine, "ended", 'a', 2);
+    claim_init(&other, "ended", 'b', 1);
+    other.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire(&one, &first), 0);
+    revoke_lease(first_key("ended").lease);
+    assert_int_equal(acquire(&one, &mine), 0);
+    mine.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&one, &mine), 0);
+    assert_int_equal(acquire(&two, &other), 0);
+    assert_int_equal(release(&one, &mine), 0);
+    assert_int_equal(release(&two, &other), 0);
+    assert_int_equal(release(&one, &first), DLOCK_ELOST);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(renewal_moves_the_key, pair_begin, pair_end),
@@ -237,6 +280,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(waiter_moves_its_key_and_keeps_its_place, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(acquire_moves_its_key, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(acquire_without_an_answer_begins_anew, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(downgrade_follows_a_move_without_an_answer, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(downgrade_follows_an_acquire_in_two_leases, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
 }
