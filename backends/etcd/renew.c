@@ -67,7 +67,8 @@ static bool read_all(struct renewal *r, const struct etcd_reply *reply, int64_t 
 
 enum { AGAIN = 1 };
 
-/* Proves that the grants still exist. Returns 0, AGAIN (the leader has changed, or a key is elsewhere) or a code. */
+/* Proves that the grants still exist. Returns 0, AGAIN (the leader has changed, a key is elsewhere, or the lease has
+ * ended, so that no key can be put in it) or a code. */
 static int prove(struct renewal *r) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
@@ -92,7 +93,11 @@ static int prove(struct renewal *r) {
         return 0;
     }
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
-    if (rc != 0) return etcd_code(rc, r->err);
+    if (rc == ETCD_LEASE_GONE) {
+        etcd_lease_gone(r->z, r->lease.id);
+        return AGAIN;
+    }
+    if (rc != 0) return rc;
     int64_t kept_ms = etcd_kept_ms(&r->lease, reply.term, r->begun_us);
     bool sensible = read_all(r, &reply, kept_ms);
     etcd_reply_end(&reply);

@@ -272,6 +272,42 @@ static void downgrade_follows_an_acquire_in_two_leases(void **state) {
     assert_int_equal(release(&one, &first), DLOCK_ELOST);
 }
 
+/* Revokes all leases but *arg, which the claim's key is in, before the first transaction passes. */
+static int revoke_others(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    static const char path[] = "/v3/kv/txn";
+    uint64_t *kept = arg;
+    char out[4096], *at = out;
+    (void)pair;
+    (void)first;
+    if (!*kept || !memmem(bytes, size, path, sizeof path - 1)) return RELAY_PASS;
+    ctl(out, sizeof out, "lease list");
+    while ((at = strchr(at, '\n'))) {
+        uint64_t lease = strtoull(++at, NULL, 16);
+        if (lease && lease != *kept) revoke_lease(lease);
+    }
+    *kept = 0;
+    return RELAY_PASS;
+}
+
+static void renewal_takes_another_lease_if_one_ends_meanwhile(void **state) {
+    struct relay *relay = relay_new(port);
+    struct link far;
+    struct held mine;
+    (void)state;
+    link_new(&far, relay_port(relay), 'c');
+    claim_init(&mine, "twice", 'c', 1);
+    assert_int_equal(acquire(&far, &mine), 0);
+    uint64_t kept = first_key("twice").lease;
+    change_leader();
+    relay_watch(relay, revoke_others, &kept);
+    assert_int_equal(renew(&far, &mine), 0);
+    assert_int_equal(kept, 0);
+    assert_int_equal(renew(&far, &mine), 0);
+    assert_int_equal(release(&far, &mine), 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(renewal_moves_the_key, pair_begin, pair_end),
@@ -282,6 +318,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(acquire_without_an_answer_begins_anew, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(downgrade_follows_a_move_without_an_answer, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(downgrade_follows_an_acquire_in_two_leases, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(renewal_takes_another_lease_if_one_ends_meanwhile, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
 }
