@@ -274,19 +274,26 @@ static int call_off_unsure(struct round *r) {
     return rc;
 }
 
+/* A request was not answered. A claim for which there was no slot has not been in it. */
+static void note_unsure(struct round *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        const struct attempt *a = &r->attempts[i];
+        if (!a->over && a->stage != KNOWN && etcd_slot(a->claim)) a->claim->state[ETCD_FLAGS] |= ETCD_UNSURE;
+    }
+}
+
 /* Sends one request for all unfinished claims. Returns 0, AGAIN or a code. */
 static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
     int rc = etcd_lease(r->z, r->deadline_us, &r->lease, r->err);
-    if (rc == 0 && (rc = call_off_unsure(r)) != 0) return rc;
-    if (rc == 0) rc = send_round(r, pending, &reply);
+    if (rc == 0) rc = call_off_unsure(r);
+    if (rc != 0) return rc;
+    rc = send_round(r, pending, &reply);
     if (rc == ETCD_LEASE_GONE) {
         etcd_lease_gone(r->z, r->lease.id);
         return dlock_now_us() < r->deadline_us ? AGAIN : DLOCK_EUNAVAILABLE;
     }
-    for (size_t i = 0; rc < 0 && i < r->n; i++)
-        if (!r->attempts[i].over && r->attempts[i].stage != KNOWN)
-            r->attempts[i].claim->state[ETCD_FLAGS] |= ETCD_UNSURE;
+    if (rc < 0) note_unsure(r);
     if (rc != 0) return rc;
     for (size_t i = 0, at = 0; i < r->n; i++) {
         struct attempt *a = &r->attempts[i];

@@ -126,9 +126,11 @@ void etcd_take_slot(struct etcd *z, struct dlock_claim *claim) {
     pthread_mutex_lock(&z->mutex);
     while (slot < ETCD_SLOTS && z->slots[slot / 8] & 1 << slot % 8) slot++;
     if (slot < ETCD_SLOTS) z->slots[slot / 8] |= (unsigned char)(1 << slot % 8);
-    claim->state[ETCD_NAMED] = (uint64_t)z->slots_lease;
+    int64_t named = z->slots_lease;
     pthread_mutex_unlock(&z->mutex);
-    if (slot < ETCD_SLOTS) claim->state[ETCD_FLAGS] |= (slot + 1) << ETCD_SLOT_SHIFT;
+    if (slot == ETCD_SLOTS) return;
+    claim->state[ETCD_NAMED] = (uint64_t)named;
+    claim->state[ETCD_FLAGS] |= (slot + 1) << ETCD_SLOT_SHIFT;
 }
 
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim) {

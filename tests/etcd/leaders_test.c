@@ -308,6 +308,53 @@ static void renewal_takes_another_lease_if_one_ends_meanwhile(void **state) {
     relay_end(relay);
 }
 
+static int hang_up_on_grants(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    static const char path[] = "/v3/lease/grant";
+    (void)arg;
+    (void)pair;
+    (void)first;
+    return memmem(bytes, size, path, sizeof path - 1) ? RELAY_END_IT : RELAY_PASS;
+}
+
+static int pass(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    (void)arg;
+    (void)pair;
+    (void)first;
+    (void)bytes;
+    (void)size;
+    return RELAY_PASS;
+}
+
+/* Two claims without a lease, and so without keys, are released together with one that has a key. */
+static void release_together_with_claims_that_were_not_sent(void **state) {
+    struct relay *relay = relay_new(port);
+    struct link far;
+    struct held sent, ended, unsent[2];
+    struct dlock_claim *all[3] = {&sent.claim, &unsent[0].claim, &unsent[1].claim};
+    struct dlock_error err = {0};
+    (void)state;
+    link_new(&far, relay_port(relay), 'c');
+    claim_init(&ended, "together", 'c', 1);
+    claim_init(&sent, "together", 'c', 2);
+    claim_init(&unsent[0], "together", 'c', 3);
+    claim_init(&unsent[1], "together", 'c', 4);
+    assert_int_equal(acquire(&far, &ended), 0);
+    revoke_lease(first_key("together").lease);
+    relay_watch(relay, hang_up_on_grants, NULL);
+    held_run(backend->acquire, &far, &sent, 0, TIMEOUT_MS, &err);
+    for (int i = 0; i < 2; i++) {
+        held_run(backend->acquire, &far, &unsent[i], 0, TIMEOUT_MS, &err);
+        assert_int_equal(unsent[i].claim.result, DLOCK_EUNAVAILABLE);
+    }
+    relay_watch(relay, pass, NULL);
+    assert_int_equal(acquire(&far, &sent), 0);
+    if (backend->release(far.conn, all, 3, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (sent.claim.result != 0) fail_msg("%d: %s", sent.claim.result, err.message);
+    assert_int_equal(first_key("together").revision, 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(renewal_moves_the_key, pair_begin, pair_end),
@@ -319,6 +366,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(downgrade_follows_a_move_without_an_answer, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(downgrade_follows_an_acquire_in_two_leases, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(renewal_takes_another_lease_if_one_ends_meanwhile, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(release_together_with_claims_that_were_not_sent, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
 }
