@@ -224,10 +224,12 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
     bool put = a->stage != KNOWN && json_is_true(json_object_get(transaction, "succeeded"));
     size_t at = a->moves || (a->stage == FRESH && may_stay(a->claim)) ? 1 : 0;
     struct etcd_view view;
+    enum etcd_moved moved = ETCD_MOVED;
     if (a->moves) {
         const json_t *nested = etcd_response(transaction, 0, "response_txn");
         if (!nested) return etcd_nonsense(r->z, "answer", r->err);
-        if (etcd_read_move(nested, a->claim, r->lease.id) == ETCD_ELSEWHERE) return AGAIN;
+        moved = etcd_read_move(nested, a->claim, r->lease.id);
+        if (moved == ETCD_ELSEWHERE) return AGAIN;
     }
     if (a->stage != KNOWN) atomic_store(crowded(r->z, a->claim->name), !put);
     if (!put && a->stage == ALONE) {
@@ -241,6 +243,7 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
     }
     if (!etcd_read_view(transaction, at, a->claim, a->key, &view)) return etcd_nonsense(r->z, "list of keys", r->err);
     if (view.own) a->claim->state[ETCD_REVISION] = (uint64_t)view.own;
+    if (view.own && moved == ETCD_GONE) return AGAIN; /* deleted, and put by a late request: it is not moved yet */
     if (view.misused) return refuse_use(r, a, &view);
     if (!view.own) return not_there(r, a, &view, reply->revision);
     if (view.cut) {

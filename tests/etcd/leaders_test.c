@@ -308,6 +308,29 @@ static void renewal_takes_another_lease_if_one_ends_meanwhile(void **state) {
     relay_end(relay);
 }
 
+/* An admin has deleted the waiter's key, and a late copy of its request has put it again, in the former lease. */
+static void key_that_is_there_anew_is_moved_too(void **state) {
+    struct held mine, probe;
+    char words[200], out[256];
+    (void)state;
+    claim_init(&mine, "anew", 'a', 1);
+    claim_init(&probe, "probe", 'a', 2);
+    assert_int_equal(queue_up(&one, &mine), 0);
+    struct key key = first_key("anew");
+    snprintf(words, sizeof words, "del %s/anew/%" PRIx64, BASE, key.named);
+    ctl(out, sizeof out, words);
+    snprintf(words, sizeof words, "put --lease=%" PRIx64 " %s/anew/%" PRIx64 " %s", key.lease, BASE, key.named,
+             mine.token);
+    ctl(out, sizeof out, words);
+    change_leader();
+    assert_int_equal(acquire(&one, &probe), 0); /* the connection has another lease */
+    assert_int_equal(queue_up(&one, &mine), 0);
+    assert_int_not_equal(first_key("anew").lease, key.lease);
+    assert_int_equal(mine.claim.fence, first_key("anew").revision);
+    assert_int_equal(release(&one, &probe), 0);
+    assert_int_equal(release(&one, &mine), 0);
+}
+
 static int hang_up_on_grants(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
     static const char path[] = "/v3/lease/grant";
     (void)arg;
@@ -366,6 +389,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(downgrade_follows_a_move_without_an_answer, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(downgrade_follows_an_acquire_in_two_leases, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(renewal_takes_another_lease_if_one_ends_meanwhile, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(key_that_is_there_anew_is_moved_too, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(release_together_with_claims_that_were_not_sent, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
