@@ -87,7 +87,7 @@ static int find_key(struct releasing *r, struct dlock_claim *claim) {
     etcd_add_range(&body, r->z, claim->name);
     etcd_add(&body, "}");
     int rc = etcd_post(r->z, "/v3/kv/range", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
-    if (rc != 0) return rc;
+    if (rc != 0) return etcd_code(rc, r->err);
     json_array_foreach(json_object_get(reply.body, "kvs"), i, kv) {
         char key[ETCD_KEY_SIZE], value[ETCD_VALUE_SIZE], token[DLOCK_TOKEN_MAX + 1];
         const char *key64 = etcd_string(kv, "key"), *value64 = etcd_string(kv, "value");
@@ -121,7 +121,7 @@ static int release_one(struct releasing *r, struct dlock_claim *claim) {
     etcd_key(&r->z->address, claim, key);
     etcd_add_delete(&body, claim, key);
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
-    if (rc != 0) return rc;
+    if (rc != 0) return etcd_code(rc, r->err);
     claim->result = judge(r->z, claim, etcd_deleted(reply.body), true, r->err);
     etcd_reply_end(&reply);
     return 0;
