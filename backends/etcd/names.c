@@ -94,10 +94,11 @@ static bool token_like(const char *text) {
 void etcd_read_key(const struct etcd_address *address, const char *key, struct dlock_claim *claim) {
     const char *slash;
     char *end;
-    uint64_t slot = 0;
+    uint64_t slot = 1;
     if (!split(address, key, &slash)) return;
     claim->state[ETCD_NAMED] = strtoull(slash + 1, &end, 16);
     if (*end == '/') slot = strtoull(end + 1, NULL, 10);
+    claim->state[ETCD_FLAGS] &= (1 << ETCD_SLOT_SHIFT) - 1; /* another key may have been read before */
     claim->state[ETCD_FLAGS] |= slot << ETCD_SLOT_SHIFT;
 }
 

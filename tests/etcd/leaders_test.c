@@ -378,6 +378,26 @@ static void release_together_with_claims_that_were_not_sent(void **state) {
     relay_end(relay);
 }
 
+/* A client whose connection broke has asked anew with the same token, twice, and died: each release finds another key. */
+static void release_of_a_dead_client_with_several_keys(void **state) {
+    static const char *const keys[] = {"1a/2", "1b/4", "1c"};
+    struct dlock_error err = {0};
+    struct held dead;
+    char words[200], out[256];
+    (void)state;
+    claim_init(&dead, "probe", 'c', 1);
+    assert_int_equal(acquire(&one, &dead), 0);
+    uint64_t lease = first_key("probe").lease;
+    claim_init(&dead, "dead", 'c', 2);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(words, sizeof words, "put --lease=%" PRIx64 " %s/dead/%s %s", lease, BASE, keys[i], dead.token);
+        ctl(out, sizeof out, words);
+    }
+    for (size_t i = 0; i < 3; i++) held_run(backend->release, &two, &dead, DLOCK_CLAIM_DEAD, TIMEOUT_MS, &err);
+    assert_int_equal(first_key("dead").revision, 0);
+    revoke_lease(lease);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(renewal_moves_the_key, pair_begin, pair_end),
@@ -391,6 +411,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(renewal_takes_another_lease_if_one_ends_meanwhile, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(key_that_is_there_anew_is_moved_too, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(release_together_with_claims_that_were_not_sent, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(release_of_a_dead_client_with_several_keys, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
 }
