@@ -38,6 +38,7 @@ struct round {
     size_t n;
     int64_t begun_us, deadline_us;
     struct etcd_lease lease; /* as known before the request was sent */
+    bool kept_alive;         /* after the answer to it */
     struct dlock_error *err;
 };
 
@@ -178,11 +179,10 @@ static int refuse_use(const struct round *r, struct attempt *a, const struct etc
 static int look_again(struct round *r, struct attempt *a) {
     struct etcd_lease anew;
     a->stage = KNOWN;
-    int rc = etcd_keep_alive(r->z, r->deadline_us, &anew, r->err);
+    int rc = r->kept_alive ? 0 : etcd_keep_alive(r->z, r->deadline_us, &anew, r->err);
     if (rc < 0) return rc;
-    return dlock_now_us() < r->deadline_us
-               ? AGAIN
-               : dlock_fail(r->err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", r->z->address.where);
+    r->kept_alive = true;
+    return dlock_now_us() < r->deadline_us ? AGAIN : etcd_unsettled(r->z, r->err);
 }
 
 static int granted(struct round *r, struct attempt *a, uint64_t term) {
@@ -288,13 +288,14 @@ static void note_unsure(struct round *r) {
 /* Sends one request for all unfinished claims. Returns 0, AGAIN or a code. */
 static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
+    r->kept_alive = false;
     int rc = etcd_lease(r->z, r->deadline_us, &r->lease, r->err);
     if (rc == 0) rc = call_off_unsure(r);
     if (rc != 0) return rc;
     rc = send_round(r, pending, &reply);
     if (rc == ETCD_LEASE_GONE) {
         etcd_lease_gone(r->z, r->lease.id);
-        return dlock_now_us() < r->deadline_us ? AGAIN : DLOCK_EUNAVAILABLE;
+        return AGAIN;
     }
     if (rc < 0) note_unsure(r);
     if (rc != 0) return rc;
@@ -311,11 +312,12 @@ static int run_once(struct round *r, size_t pending) {
 }
 
 static int run(struct round *r) {
-    for (;;) {
+    for (bool late = false;; late = dlock_now_us() >= r->deadline_us) {
         size_t pending = 0;
         for (size_t i = 0; i < r->n; i++) pending += !r->attempts[i].over;
         if (pending == 0) return 0;
-        int rc = run_once(r, pending);
+        int rc = late ? dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", r->z->address.where)
+                      : run_once(r, pending);
         if (rc >= 0) continue;
         end_all(r, rc);
         return etcd_verdict(r->z, rc);

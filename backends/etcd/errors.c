@@ -21,6 +21,10 @@ int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *er
     return DLOCK_EPROTO;
 }
 
+int etcd_unsettled(const struct etcd *z, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", z->address.where);
+}
+
 int etcd_code(int rc, struct dlock_error *err) {
     if (rc <= 0) return rc;
     if (err) err->code = DLOCK_EPROTO;

@@ -144,6 +144,7 @@ json_t *etcd_response(const json_t *transaction, size_t i, const char *kind);
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
+int etcd_unsettled(const struct etcd *z, struct dlock_error *err); /* the leader changes until the deadline */
 /* Returns the code of a request for which LEASE_GONE and TOKEN_OLD make no sense: they become EPROTO, in err, too. */
 int etcd_code(int rc, struct dlock_error *err);
 /* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never

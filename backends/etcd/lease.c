@@ -15,8 +15,7 @@
  * 3.4.23 and 3.5.16 both do). So a lease is used in the term that it was granted in. In another term the connection is
  * granted a new lease, which no earlier leader knows of, and moves its keys there one by one when they are renewed or
  * looked at. That is before the old leader finds the old lease too old: the lease was set anew by it less than a TTL
- * ago, or the claims are lost by our clock, too. The old lease is left to end. (That a leader is replaced between the
- * execution of a grant and its answer, which then names a later term, is not considered.) */
+ * ago, or the claims are lost by our clock, too. The old lease is left to end. */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -75,8 +74,19 @@ static void note(struct etcd *z, int64_t replaces, struct etcd_lease *lease) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct etcd_lease *lease,
-                 struct dlock_error *err) {
+/* Stores the term that the member in use knows of. */
+static int ask_term(struct etcd *z, int64_t deadline_us, uint64_t *term, struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    etcd_add(&body, "{}");
+    int rc = etcd_post(z, "/v3/maintenance/status", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc != 0) return etcd_code(rc, err);
+    *term = reply.term;
+    etcd_reply_end(&reply);
+    return 0;
+}
+
+static int grant_once(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
     struct etcd_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     int64_t sent_us = dlock_now_us();
@@ -85,9 +95,24 @@ static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct e
     if (rc != 0) return etcd_code(rc, err);
     bool sensible = read_lease(&reply, sent_us, lease) && lease->ttl_ms > 0;
     etcd_reply_end(&reply);
-    if (!sensible) return etcd_nonsense(z, "lease", err);
-    note(z, replaces, lease);
-    return 0;
+    return sensible ? 0 : etcd_nonsense(z, "lease", err);
+}
+
+/* The answer to a grant may name a later term than that of the leader that was asked. If the term before it was the
+ * same, the lease is of that term; else it is left to end. */
+static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct etcd_lease *lease,
+                 struct dlock_error *err) {
+    uint64_t term = 0;
+    do {
+        int rc = ask_term(z, deadline_us, &term, err);
+        if (rc == 0) rc = grant_once(z, deadline_us, lease, err);
+        if (rc != 0) return rc;
+        if (lease->term == term) {
+            note(z, replaces, lease);
+            return 0;
+        }
+    } while (dlock_now_us() < deadline_us);
+    return etcd_unsettled(z, err);
 }
 
 /* Sets the lease anew. Returns 0, LEASE_GONE (it has ended, or is from another term) or a code. */

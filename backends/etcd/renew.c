@@ -111,8 +111,7 @@ static int renew_some(struct renewal *r) {
         rc = etcd_keep_alive(r->z, r->deadline_us, &r->lease, r->err);
         if (rc == 0) rc = prove(r);
     } while (rc == AGAIN && dlock_now_us() < r->deadline_us);
-    return rc == AGAIN ? dlock_fail(r->err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", r->z->address.where)
-                       : rc;
+    return rc == AGAIN ? etcd_unsettled(r->z, r->err) : rc;
 }
 
 int etcd_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {

@@ -1,15 +1,18 @@
-/* A server whose answers make no sense. */
+/* A server whose answers make no sense, or come from one leader after another. */
 #include "support/fake.h"
 #include "support/held.h"
 #include "support/test.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
 static struct fake fake;
-static atomic_int asked;
+static atomic_int asked, leases, changes; /* changes: how many grants are still answered in a later term */
 static struct link link;
+
+enum { FIRST_LEASE = 70 };
 
 /* Returns the answer to a transaction; "": it is refused, since the lease has ended. */
 typedef const char *answer_fn(const char *body);
@@ -30,16 +33,20 @@ const struct fake_protocol fake_protocol = {.greeting = no_greeting, .request = 
 
 static bool converse(struct fake *me, int fd, int i, const char *request, size_t size) {
     static const char gone[] = "{\"error\":\"etcdserver: requested lease not found\",\"code\":5}";
-    char body[4096], text[8192];
-    const char *at = memmem(request, size, "\r\n\r\n", 4), *says;
+    static int term = 2;
+    char body[4096], text[8192], lease[128];
+    const char *at = memmem(request, size, "\r\n\r\n", 4), *says = lease;
     (void)me;
     (void)i;
     atomic_fetch_add(&asked, 1);
     snprintf(body, sizeof body, "%.*s", (int)(request + size - at - 4), at + 4);
-    if (memmem(request, size, "/v3/kv/txn", 10))
-        says = answer(body);
-    else
-        says = "{\"header\":{\"raft_term\":\"2\"},\"ID\":\"77\",\"TTL\":\"60\"}";
+    if (memmem(request, size, "/v3/kv/txn", 10)) says = answer(body);
+    if (memmem(request, size, "/v3/lease/grant", 15)) {
+        atomic_fetch_add(&leases, 1);
+        if (atomic_load(&changes) > 0 && atomic_fetch_sub(&changes, 1)) term++;
+    }
+    snprintf(lease, sizeof lease, "{\"header\":{\"raft_term\":\"%d\"},\"ID\":\"%d\",\"TTL\":\"60\"}", term,
+             FIRST_LEASE + atomic_load(&leases));
     snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", *says ? "200 OK" : "404 Not Found",
              strlen(*says ? says : gone), *says ? says : gone);
     send(fd, text, strlen(text), MSG_NOSIGNAL);
@@ -82,9 +89,45 @@ static void release_is_told_that_the_lease_has_ended(void **state) {
     assert_in_range(atomic_load(&asked) - before, 1, 2);
 }
 
+static const char *grants(const char *body) {
+    char lease[32];
+    snprintf(lease, sizeof lease, "\"lease\":\"%d\"", FIRST_LEASE + atomic_load(&leases));
+    return strstr(body, lease) ? "{\"header\":{\"raft_term\":\"3\",\"revision\":\"5\"},\"succeeded\":true}" : "";
+}
+
+/* The lease may be of the leader before, who may end it. */
+static void a_lease_that_was_granted_while_the_leader_changed_is_not_used(void **state) {
+    struct held mine;
+    (void)state;
+    answer = grants;
+    link_end(&link);
+    atomic_store(&changes, 1);
+    int before = atomic_load(&leases);
+    link_to(&link, fake.port, 'a');
+    assert_int_equal(atomic_load(&leases) - before, 2);
+    claim_init(&mine, "changed", 'a', 1);
+    assert_int_equal(acquire(&link, &mine), 0);
+}
+
+static void a_leader_that_always_changes(void **state) {
+    struct dlock_error err = {0};
+    struct uri uri;
+    (void)state;
+    link_end(&link);
+    atomic_store(&changes, INT_MAX);
+    int before = atomic_load(&leases);
+    uri_init(&uri, fake.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, 1000, &err), DLOCK_EUNAVAILABLE);
+    assert_true(atomic_load(&leases) - before > 1);
+    atomic_store(&changes, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_lease_that_was_granted_while_the_leader_changed_is_not_used, server_begin,
+                                        server_end),
+        cmocka_unit_test_setup_teardown(a_leader_that_always_changes, server_begin, server_end),
     };
     return cmocka_run_group_tests_name("etcd hostile", tests, backend_load, NULL);
 }

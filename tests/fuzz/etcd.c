@@ -36,7 +36,9 @@ struct handle {
     bool told; /* its end has been reported */
 };
 
-static const char lease[] = "{\"header\":{\"revision\":\"5\",\"raft_term\":\"2\"},\"ID\":\"4711\",\"TTL\":\"60\"}\n";
+/* Of the member's state, which tells the term, and of the lease. */
+static const char lease[] = "{\"header\":{\"revision\":\"5\",\"raft_term\":\"2\"}}\n"
+                            "{\"header\":{\"revision\":\"5\",\"raft_term\":\"2\"},\"ID\":\"4711\",\"TTL\":\"60\"}\n";
 
 static struct {
     const char *greeting; /* its unread rest */
