@@ -111,8 +111,9 @@ static enum decision explain(struct shared *shared, int result, const char *form
     return answer(shared, result);
 }
 
+/* The id of a reservation is none of the counter's, so it counts as no item (memcached_read_holders() would refuse it). */
 static void set_lease(struct shared *shared, struct memcached_holder *holder, int64_t lease_ms) {
-    holder->set = shared->item.cas;
+    holder->set = memcached_is_reserved(&shared->item) ? 0 : shared->item.cas;
     holder->lease_ms = lease_ms;
     holder->expiry_s = (uint64_t)memcached_expiry_s(&shared->memcached->clock, shared->sent_us, lease_ms);
 }

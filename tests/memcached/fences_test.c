@@ -131,6 +131,32 @@ static void readers_reserve_too(void **state) {
     assert_true(held.claim.fence == FAKE_STARTED_US + 5);
 }
 
+/* After the lock was found held an acquire begins with a look, and so finds the reservation that its last try has left.
+ * Ids of reservations are greater than all others, so the list must not contain one: nobody could read it. */
+static void a_reader_that_looks_first_completes_its_reservation(void **state) {
+#define LISTED "VALUE clock 0 70 8\r\n" LIST " 0 0 10000 1700100014\n\r\nEND\r\n"
+#define LEFT "VALUE clock 0 0 " ID "\r\n\r\nEND\r\n"
+    static const struct line lines[] = {{RESERVE "cas clock 0 # 70 " ID "\r\n" LIST " 0 0 10000 #\n\r\ngets clock\r\n",
+                                         "HD\r\nEXISTS\r\nVALUE clock 0 4 7\r\nthem\r\nEND\r\n"},
+                                        {TIME, FAKE_CLOCK(1700100001)},
+                                        {"gets clock\r\n", LEFT},
+                                        {"gets clock\r\n", LEFT},
+                                        {"cas clock 0 # 70 " ID "\r\n" LIST " 0 0 10000 #\n\r\ngets clock\r\n",
+                                         "STORED\r\n" LISTED},
+                                        {NULL, NULL}};
+    struct fake fake = {0};
+    struct held held;
+    struct link link;
+    (void)state;
+    script_link(&fake, &link, RESERVES("on"), lines);
+    claim_init(&held, "clock", 'a', 1);
+    held.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire(&link, &held), DLOCK_EBUSY);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(held.claim.fence == FAKE_STARTED_US + 8);
+    script_unlink(&fake, &link);
+}
+
 /* It does not say whether it is for a lock or for permits: they may come a moment later. */
 static void permits_wait_for_a_reservation(void **state) {
     static const struct line lines[] = {{RESERVE "cas clock 0 # 70 " ID "\r\ndlock permit 3\n" TOKEN
@@ -292,6 +318,7 @@ int main(void) {
         cmocka_unit_test(an_acquire_reserves_and_fills_in_one_packet),
         cmocka_unit_test(a_reservation_that_meets_an_item_is_none),
         cmocka_unit_test(readers_reserve_too),
+        cmocka_unit_test(a_reader_that_looks_first_completes_its_reservation),
         cmocka_unit_test(permits_wait_for_a_reservation),
         cmocka_unit_test(what_a_reservation_says),
         cmocka_unit_test(a_reservation_keeps_others_out),
