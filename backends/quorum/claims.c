@@ -15,6 +15,37 @@ static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
     return true;
 }
 
+static void renewal_begins(struct quorum_request *request) {
+    memset(request->released, 0, sizeof request->released);
+    request->next = request->quorum->renewals;
+    request->quorum->renewals = request;
+}
+
+static void renewal_ends(struct quorum_request *request) {
+    struct quorum_request **at = &request->quorum->renewals;
+    while (*at != request) at = &(*at)->next;
+    *at = request->next;
+}
+
+/* Sets the result of the i-th claim. True: members that have lost it, stored in *missing, are to grant it again. */
+static bool settle(struct quorum_request *request, const struct quorum_round *round, size_t i, uint32_t *missing) {
+    const unsigned n = (unsigned)request->quorum->n, majority = (unsigned)request->quorum->majority;
+    const struct quorum_votes votes = quorum_count(round, i, dlock_now_us());
+    struct dlock_claim *claim = request->claims[i];
+    if (votes.yes >= majority) {
+        claim->result = 0;
+        claim->kept_ms = quorum_kept_ms(round, i, majority);
+    } else if (votes.lost > n - majority) {
+        claim->result = DLOCK_ELOST;
+        return false;
+    } else {
+        quorum_fail(request, round, &votes, claim, DLOCK_EUNAVAILABLE);
+    }
+    if (!votes.said_lost || request->released[i]) return false;
+    *missing |= votes.said_lost;
+    return true;
+}
+
 int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct quorum_request request;
     struct quorum_round *round;
@@ -23,26 +54,16 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
     int rc = quorum_begin(&request, memory, DLOCK_RENEW, claims, n, timeout_ms, &round, err);
     for (size_t i = 0; i < n; i++) claims[i]->floor = 0;
     if (rc != 0) return rc;
-    const unsigned majority = (unsigned)request.quorum->majority;
     uint32_t missing = 0;
+    renewal_begins(&request);
     quorum_ask(round, quorum_everybody(request.quorum), renew_decided);
-    for (size_t i = 0; i < n; i++) {
-        const struct quorum_votes votes = quorum_count(round, i, dlock_now_us());
-        if (votes.yes >= majority) {
-            claims[i]->result = 0;
-            claims[i]->kept_ms = quorum_kept_ms(round, i, majority);
-        } else if (votes.lost > request.quorum->n - majority) {
-            claims[i]->result = DLOCK_ELOST;
-            continue;
-        } else {
-            quorum_fail(&request, round, &votes, claims[i], DLOCK_EUNAVAILABLE);
-        }
-        if (votes.said_lost) request.chosen[request.n_chosen++] = claims[i];
-        missing |= votes.said_lost;
-    }
+    renewal_ends(&request);
+    for (size_t i = 0; i < n; i++)
+        if (settle(&request, round, i, &missing)) request.chosen[request.n_chosen++] = claims[i];
     /* Members that have lost a claim are asked to grant it again: they were restarted and their quarantine is over, or
      * another client had the lock there for a moment when this one asked. The next renewal tells them the fence. Such a
-     * member may be the one that a majority lacks when the next member fails. */
+     * member may be the one that a majority lacks when the next member fails. A claim that is being released would stay
+     * there for a whole lease: its release was sent before this. */
     quorum_leave_word(request.quorum, DLOCK_ACQUIRE, request.chosen, request.n_chosen, missing,
                       (int64_t)timeout_ms * 1000);
     quorum_end(&request, memory, round);
@@ -59,6 +80,14 @@ static bool release_decided(const struct quorum_round *round, int64_t now_us) {
     return true;
 }
 
+/* Tells the renewals under way which of their claims are being released. */
+static void tell_renewals(struct quorum *quorum, struct dlock_claim *const *claims, size_t n) {
+    for (struct quorum_request *renewal = quorum->renewals; renewal; renewal = renewal->next)
+        for (size_t i = 0; i < renewal->n; i++)
+            for (size_t j = 0; j < n && !renewal->released[i]; j++)
+                renewal->released[i] = strcmp(renewal->claims[i]->token, claims[j]->token) == 0;
+}
+
 static int release(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct quorum_request request;
     struct quorum_round *round;
@@ -67,6 +96,7 @@ static int release(void *memory, struct dlock_claim *const *claims, size_t n, in
     if (rc != 0) return rc;
     const unsigned majority = (unsigned)request.quorum->majority;
     round->until_us = dlock_now_us() + quorum_longest_lease_us(claims, n);
+    tell_renewals(request.quorum, claims, n);
     quorum_ask(round, quorum_everybody(request.quorum), release_decided);
     for (size_t i = 0; i < n; i++) {
         const struct quorum_votes votes = quorum_count(round, i, dlock_now_us());

@@ -135,7 +135,8 @@ struct quorum {
     bool closing;
     size_t n, majority;
     uint64_t random;
-    int64_t contended_until_us; /* until then waiters ask the gate first */
+    int64_t contended_until_us;      /* until then waiters ask the gate first */
+    struct quorum_request *renewals; /* those under way */
 
     bool listening;      /* the core listens for wake-ups */
     int event, epoll;    /* descriptors: event signals `look`; epoll polls event and the ears; -1: none */
@@ -259,6 +260,8 @@ struct quorum_request {
     bool explained;                           /* `err` already describes a claim */
     struct dlock_claim *chosen[QUORUM_BATCH]; /* the claims that a second request is about */
     size_t n_chosen;
+    struct quorum_request *next; /* in quorum.renewals */
+    bool released[QUORUM_BATCH]; /* a renewal: the claim's release has begun meanwhile */
 };
 
 static inline uint32_t quorum_everybody(const struct quorum *quorum) {

@@ -152,6 +152,35 @@ static void a_break_at_a_minority_is_no_loss(void **state) {
     dlock_close(client);
 }
 
+static void *renew_it(void *lock) {
+    dlock_extend(lock, 0, NULL);
+    return NULL;
+}
+
+/* A renewal asks members that have lost the grant for it anew. It does not when the owner has released the lock
+ * meanwhile, while the answer of a slow member was awaited. */
+static void a_renewal_takes_nothing_that_was_released_meanwhile(void **state) {
+    const struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
+    pthread_t thread;
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
+    dlock_lock *lock = api_lock(client, "over", &options);
+    assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+    for (int i = 0; i < 3; i++) await_held(i, "over");
+    member_stop(0);
+    ask_text(&member[2], "DEL over");
+    assert_int_equal(pthread_create(&thread, NULL, renew_it, lock), 0);
+    sleep_ms(40); /* less than a member has before it counts as silent */
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    pthread_join(thread, NULL);
+    for (int64_t until = now_ms() + 300; now_ms() < until; sleep_ms(20))
+        for (int i = 1; i < 3; i++) await_free(i, "over");
+    member_continue(0);
+    await_free(0, "over");
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 static void *wait_for_it(void *lock) {
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
     return NULL;
@@ -195,10 +224,15 @@ static void each_try_has_its_own_token(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(fences_grow_when_majorities_change), TEST(every_member_stores_the_fence),
-        TEST(most_cycles_are_two_round_trips),    TEST(a_lost_vote_is_given_back),
-        TEST(a_minority_of_another_is_outvoted),  TEST(a_break_at_a_minority_is_no_loss),
-        TEST(each_try_has_its_own_token),         TEST(most_cycles_need_no_other_thread),
+        TEST(fences_grow_when_majorities_change),
+        TEST(every_member_stores_the_fence),
+        TEST(most_cycles_are_two_round_trips),
+        TEST(a_lost_vote_is_given_back),
+        TEST(a_minority_of_another_is_outvoted),
+        TEST(a_break_at_a_minority_is_no_loss),
+        TEST(each_try_has_its_own_token),
+        TEST(most_cycles_need_no_other_thread),
+        TEST(a_renewal_takes_nothing_that_was_released_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
