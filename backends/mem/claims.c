@@ -165,6 +165,7 @@ static void ask(struct mem_space *space, struct mem_name *name, struct dlock_cla
         grant(space, name, mine, claim->lease_ms);
     if (mine) {
         granted(claim, mine);
+        mine->lingers = claim->flags & DLOCK_CLAIM_LINGER; /* not said by an earlier request whose answer was lost */
         return;
     }
     if (!waits && claim->flags & DLOCK_CLAIM_QUEUE && (mine = entry_new(claim))) put_last(&name->queue, mine);

@@ -194,6 +194,24 @@ static void a_batch_is_one_request(void **state) {
     }
 }
 
+/* The holder's first request, whose answer was lost, did not say that the grant may linger. */
+static void asking_again_can_begin_to_linger(void **state) {
+    struct held held, other;
+    struct dlock_wake wake;
+    (void)state;
+    open_link(&faulty, 'a', NULL, NULL);
+    claim_init(&held, "lingers", 'a', 1);
+    claim_init(&other, "lingers", 'b', 1);
+    assert_int_equal(held_run(backend->acquire, &faulty, &held, 0, TIMEOUT_MS, NULL), 0);
+    link_listen(&faulty);
+    assert_int_equal(held_run(backend->acquire, &faulty, &held, DLOCK_CLAIM_LINGER, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(held_run(backend->acquire, &plain, &other, 0, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(other.claim.result, DLOCK_EBUSY);
+    assert_true(wake_within(&faulty, &wake, 1000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_WANTED);
+    assert_int_equal(held_run(backend->release, &faulty, &held, 0, TIMEOUT_MS, NULL), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(requests_fail_in_either_way, setup, teardown),
@@ -202,6 +220,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(renewals_lose_locks, setup, teardown),
         cmocka_unit_test_setup_teardown(slow_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(a_batch_is_one_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(asking_again_can_begin_to_linger, setup, teardown),
     };
     return cmocka_run_group_tests_name("mem/faults", tests, backend_load, NULL);
 }
