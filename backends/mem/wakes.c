@@ -84,7 +84,7 @@ int mem_wake(void *memory, struct dlock_wake *out, struct dlock_error *err) {
     eventfd_t drained;
     mem_lock();
     bool overrun = conn->overrun;
-    struct mem_wake *wake = conn->first;
+    struct mem_wake *wake = overrun ? NULL : conn->first;
     if (wake)
         conn->first = wake->next;
     else
