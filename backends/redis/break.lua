@@ -6,7 +6,11 @@
 --          application's data
 local call, key = redis.call, KEYS[1]
 local _, _, _, _, _, _, joint, may_grant = dofile('library.lua')
-if not call('GET', key) then return 0 end
+if not call('GET', key) then
+    -- A server that has become a replica answers READONLY (renew.lua).
+    call('DEL', '{' .. key .. '}:dlock:never')
+    return 0
+end
 if call('PTTL', key) == -1 and call('EXISTS', '{' .. key .. '}:dlock:fence') == 0 then return 2 end
 local lock = joint(false)
 lock.look_at_keys()

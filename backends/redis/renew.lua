@@ -11,7 +11,12 @@ local held = call('GET', key)
 
 -- The most frequent case: an exclusive holder.
 if #kind < 2 then
-    if held ~= token then return 0 end
+    if held ~= token then
+        -- A server that has become a replica may know nothing of the grant: it answers READONLY to this. The key never
+        -- exists.
+        call('DEL', '{' .. key .. '}:dlock:never')
+        return 0
+    end
     if ARGV[4] == '0' and call('PTTL', key) <= math.min(500, lease / 2) then return 0 end -- library.lua: late()
     local fence_key, floor = '{' .. key .. '}:dlock:fence', ARGV[5] or ''
     call('PEXPIRE', key, ARGV[2])
@@ -29,8 +34,11 @@ end
 
 local now, _, _, _, _, _, joint, may_grant = dofile('library.lua')
 local lock, may = joint(held), may_grant(ARGV[4])
-if lock.is_held() then return lock.keep(token, lease, may) and now or 0 end
-if held ~= token or kind ~= 'dlock:shared' then return 0 end
+if lock.is_held() and lock.keep(token, lease, may) then return now end
+if held ~= token or kind ~= 'dlock:shared' then
+    call('DEL', '{' .. key .. '}:dlock:never')
+    return 0
+end
 -- Waiting readers at the head of the queue join the new reader. If a writer is at the head, it waits for all readers,
 -- and no reader passes it.
 lock.downgrade(token, lease, kind)

@@ -209,11 +209,39 @@ static void failover_keeps_the_line(void **state) {
     dlock_close(holder);
 }
 
+/* ---- a connection that the change of roles did not end ------------------------------------------------------------ */
+
+/* The old master does not know what the new one has granted since, and says nothing about it. */
+static void a_former_master_ends_no_grant(void **state) {
+    static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
+    struct link former = {0}, present = {0};
+    struct dlock_error err;
+    (void)state;
+    link_to(&former, server.port, 'a');
+    assert_string_equal(ask_text(&second, "REPLICAOF NO ONE"), "OK");
+    assert_string_equal(ask_text(&server, "REPLICAOF 127.0.0.1 1"), "OK");
+    link_to(&present, second.port, 'a');
+    for (int i = 0; i < 2; i++) {
+        struct held held;
+        held_new(&held, &present, i ? "shared" : "exclusive");
+        held.claim.mode = modes[i];
+        assert_int_equal(acquire(&present, &held), 0);
+        assert_int_equal(held_run(backend->renew, &former, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+        assert_int_equal(backend->break_lock(former.conn, held.claim.name, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+        assert_int_equal(renew(&present, &held), 0);
+        assert_int_equal(release(&present, &held), 0);
+        assert_int_equal(renew(&present, &held), DLOCK_ELOST);
+    }
+    link_end(&former);
+    link_end(&present);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(after_replicaof_nobody_starves, setup, teardown),
         cmocka_unit_test_setup_teardown(after_failover_nobody_starves, setup, teardown),
         cmocka_unit_test_setup_teardown(failover_keeps_the_line, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_former_master_ends_no_grant, setup, teardown),
     };
     return cmocka_run_group_tests_name("roles", tests, group_begin, group_end);
 }
