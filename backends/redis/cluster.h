@@ -23,6 +23,7 @@ struct cluster_node {
     bool serves;              /* it has hash slots */
     bool failed;              /* its last request failed: other nodes go first */
     bool leaving[REDIS_TAGS]; /* hash tags whose slots are being moved to another node */
+    int64_t probed_us;        /* a listener's: when its last probe was sent */
 };
 
 struct cluster {
@@ -47,7 +48,6 @@ struct cluster {
 
     int epoll;                     /* a listener's epoll descriptor, plus 1; 0: none */
     struct cluster_node *readable; /* the node whose messages are being read */
-    int64_t probed_us;
 };
 
 /* ---- map.c: which node has a slot -------------------------------------------------------------------------------- */

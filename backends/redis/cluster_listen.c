@@ -57,19 +57,18 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
 int cluster_probe(void *conn, struct dlock_error *err) {
     struct cluster *cluster = conn;
     const int64_t now_us = dlock_now_us();
-    bool asked = false;
     for (size_t i = 0; i < cluster->n_nodes; i++) {
-        struct redis *redis = &cluster->nodes[i]->redis;
+        struct cluster_node *node = cluster->nodes[i];
+        struct redis *redis = &node->redis;
         if (!redis->reader) continue;
         if (redis->unanswered) {
-            if (now_us - cluster->probed_us < ANSWER_US) continue;
+            if (now_us - node->probed_us < ANSWER_US) continue;
             return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s does not answer probes", redis->where);
         }
         int rc = redis_probe(redis, err);
         if (rc) return rc;
-        asked = true;
+        node->probed_us = now_us;
     }
-    if (asked) cluster->probed_us = now_us;
     return 0;
 }
 

@@ -17,6 +17,7 @@ struct node {
     const char *const *says;        /* to the calls of scripts, NULL-terminated; the last one is repeated */
     void (*lie)(struct node *node); /* changes `map` before it is said; may be NULL */
     char room[MAP];
+    bool mute;              /* it answers no PING */
     int calls, maps, asked; /* so far */
 };
 
@@ -45,9 +46,19 @@ static const char *call_answer(struct node *node) {
     return text;
 }
 
+/* Confirms the subscription; the channel is the last word of the request. */
+static const char *subscribed(char out[160], const char *request, size_t size) {
+    size_t from = size - 2;
+    while (request[from - 1] != '\n') from--;
+    const int length = (int)(size - 2 - from);
+    snprintf(out, 160, "*3\r\n$10\r\nssubscribe\r\n$%d\r\n%.*s\r\n:1\r\n", length, length, request + from);
+    return out;
+}
+
 static bool converse(struct fake *fake, int fd, int i, const char *request, size_t size) {
     struct node *node = (struct node *)fake;
     const char *text = "+OK\r\n"; /* to CLIENT SETNAME and ASKING */
+    char room[160];
     (void)i;
     if (has(request, size, "\r\nEVALSHA\r\n")) {
         text = call_answer(node);
@@ -55,6 +66,10 @@ static bool converse(struct fake *fake, int fd, int i, const char *request, size
         if (node->lie) node->lie(node);
         node->maps++;
         text = node->map ? node->map : "";
+    } else if (has(request, size, "SUBSCRIBE\r\n")) {
+        text = subscribed(room, request, size);
+    } else if (has(request, size, "\r\nPING\r\n")) {
+        text = node->mute ? "" : "*2\r\n$4\r\npong\r\n$0\r\n\r\n";
     } else if (has(request, size, "\r\nPUBLISH\r\n")) {
         text = ":0\r\n";
     } else if (has(request, size, "\r\nserver\r\n")) {
@@ -391,6 +406,31 @@ static void operators_get_an_error_in_time(void **state) {
     }
 }
 
+/* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
+
+/* However often the nodes are asked, and however well the others answer. */
+static void a_silent_node_is_noticed_beside_another(void **state) {
+    struct node nodes[2];
+    struct link link;
+    struct dlock_wake wake;
+    struct dlock_error err;
+    int rc = 0;
+    (void)state;
+    memset(nodes, 0, sizeof nodes);
+    for (int i = 0; i < 2; i++) node_start(&nodes[i]);
+    halve(nodes);
+    nodes[1].mute = true;
+    link_to(&link, nodes[0].fake.port, 'a');
+    link_listen(&link);
+    for (const int64_t until = now_ms() + SLACK_MS; rc == 0 && now_ms() < until;) {
+        rc = backend->probe(link.conn, &err);
+        if (rc == 0) assert_false(wake_within(&link, &wake, 100)); /* not all have answered */
+    }
+    assert_int_equal(rc, DLOCK_EUNAVAILABLE);
+    link_end(&link);
+    for (int i = 0; i < 2; i++) fake_stop(&nodes[i].fake);
+}
+
 static int begin(void **state) {
     static const struct dlock_uri uri = {.scheme = "redis+cluster"};
     const int rc = backend_load(state);
@@ -403,7 +443,7 @@ int main(void) {
         cmocka_unit_test(maps_that_make_no_sense),        cmocka_unit_test(maps_of_other_kinds),
         cmocka_unit_test(a_bad_map_leaves_the_old_one),   cmocka_unit_test(nodes_are_forgotten),
         cmocka_unit_test(answers_that_lead_nowhere),      cmocka_unit_test(an_address_without_a_host),
-        cmocka_unit_test(operators_get_an_error_in_time),
+        cmocka_unit_test(operators_get_an_error_in_time), cmocka_unit_test(a_silent_node_is_noticed_beside_another),
     };
     return cmocka_run_group_tests_name("cluster_hostile", tests, begin, NULL);
 }
