@@ -40,11 +40,12 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and waiting == 0 then
         time = call('TIME')
         if not since or time[1] * 1000 + time[2] / 1000 - since < tonumber(age_ms) then return 0 end
     end
-    local taken = (not last or string.find(last, '^%d+ ?$')) and redis.pcall('SET', key, token, 'NX', 'PX', ARGV[2])
+    local taken = (not last or string.find(last, '^%d+ ?$') and tonumber(last) < 2^53)
+        and redis.pcall('SET', key, token, 'NX', 'PX', ARGV[2])
     if taken and taken.ok then
         if counts then
             local fence = redis.pcall('INCR', fence_key)
-            if type(fence) == 'number' and fence > 1e15 then return -fence end
+            if type(fence) == 'number' and fence > 1e15 and fence < 2^53 then return -fence end
             -- The key held no fence, or was deleted by another client.
             call('DEL', key)
             if fence == 1 then

@@ -4,7 +4,7 @@
 --   reply  { kind, waiters, and for each holder: its token (its first 127 bytes), fence, remaining },
 --          or nil: there is no such holder. At most 20,000 joint holders, those whose leases end last.
 --          token      empty: the key never expires and dlock never locked it, so it may be an application's data
---          fence      0: unknown, since the holder is not a client of dlock
+--          fence      0: unknown, since the holder is not a client of dlock, or the fence's key holds none
 --          remaining  of the lease, in ms; -1: it never ends
 local call, key = redis.call, KEYS[1]
 local _, clock, is_ours, _, _, _, joint = dofile('library.lua')
@@ -15,7 +15,8 @@ if not lock.is_held() then
     local remaining = call('PTTL', key)
     if remaining == -1 and not fence then held = '' end
     table.insert(reply, string.sub(held, 1, 127))
-    table.insert(reply, is_ours(held) and tonumber(fence or 0) or 0)
+    local number = is_ours(held) and tonumber(fence) or 0
+    table.insert(reply, number >= 0 and number < 2^53 and number or 0)
     table.insert(reply, remaining)
     return reply
 end

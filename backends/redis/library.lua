@@ -76,9 +76,12 @@ local function is_ours(token)
     return dot == 25
 end
 
--- Returns the value of the fence's key. If that is not a fence, raises an error instead of overwriting it.
+-- Returns the value of the fence's key. If that is not a fence, raises an error instead of overwriting it. From 2^53 on
+-- Lua does not count exactly: the next fence might not be greater.
 local function checked(last)
-    if last and not string.find(last, '^%d+ ?$') then error('WRONGTYPE ' .. fence_key .. ' holds no fence', 0) end
+    if last and not (string.find(last, '^%d+ ?$') and tonumber(last) < 2^53) then
+        error('WRONGTYPE ' .. fence_key .. ' holds no fence', 0)
+    end
     return last
 end
 

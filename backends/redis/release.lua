@@ -26,7 +26,8 @@ if held == token then
     if kind == '' and not ARGV[2] and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(first, 1, 24))[2] > 0 then
         local both, time = call('MGET', fence_key, prefix .. 'turn'), call('TIME')
         local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
-        if string.find(both[1] or '', '^%d+ ?$') and (tonumber(both[2]) or 0) * 1000 > now then
+        if string.find(both[1] or '', '^%d+ ?$') and tonumber(both[1]) < 2^53
+            and (tonumber(both[2]) or 0) * 1000 > now then
             if #lease > 4 or #lease == 4 and lease > '3000' then lease = '3000' end
             call('ZREM', queue, first)
             call('SET', key, first, 'PX', lease)

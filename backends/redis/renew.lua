@@ -22,7 +22,7 @@ if #kind < 2 then
     call('PEXPIRE', key, ARGV[2])
     if floor ~= '' then
         local last = call('GET', fence_key) or ''
-        if last ~= '' and not string.find(last, '^%d+ ?$') then
+        if last ~= '' and not (string.find(last, '^%d+ ?$') and tonumber(last) < 2^53) then
             return redis.error_reply('WRONGTYPE ' .. fence_key .. ' holds no fence')
         end
         if (tonumber(last) or 0) < tonumber(floor) then call('SET', fence_key, floor .. string.match(last, ' ?$')) end

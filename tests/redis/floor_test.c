@@ -19,6 +19,13 @@ static int setup(void **state) {
     return 0;
 }
 
+/* A fence that is no fence is shown as unknown. */
+static int see(const struct dlock_info *info, void *arg) {
+    assert_string_equal(info->token, ((const struct held *)arg)->token);
+    assert_int_equal(info->fence, 0);
+    return 0;
+}
+
 static uint64_t stored(const char *name) {
     return strtoull(ask_text(&server, "GET {%s}:dlock:fence", name), NULL, 10);
 }
@@ -121,6 +128,54 @@ static void what_stands_there_is_kept(void **state) {
     assert_string_equal(ask_text(&server, "GET {foreign}:dlock:fence"), "mine");
 }
 
+/* Redis' scripts count exactly up to 2^53. What is greater was written by somebody else, and is left as it is: a fence after
+ * it would not be greater. */
+static void what_cannot_be_counted_from_is_no_fence(void **state) {
+    static const char *const values[] = {"9007199254740992", "9007199254740993", "99999999999999999999"};
+    struct held held;
+    struct dlock_error err;
+    char name[16];
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        const char *value = values[i / 2];
+        snprintf(name, sizeof name, "far-%d", i);
+        held_new(&held, &one, name);
+        held.claim.mode = i % 2 ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+        ask_text(&server, "SET {%s}:dlock:fence %s", name, value);
+        assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);
+        assert_int_equal(ask_number(&server, "EXISTS %s", name), 0);
+        assert_string_equal(ask_text(&server, "GET {%s}:dlock:fence", name), value);
+
+        held.claim.mode = DLOCK_EXCLUSIVE;
+        ask_number(&server, "DEL {%s}:dlock:fence", name);
+        assert_int_equal(acquire(&one, &held), 0);
+        ask_text(&server, "SET {%s}:dlock:fence %s", name, value);
+        assert_int_equal(backend->inspect(one.conn, name, see, &held, TIMEOUT_MS, &err), 0);
+        assert_int_equal(raise_to(&one, &held, held.claim.fence), DLOCK_ELOST);
+        assert_string_equal(ask_text(&server, "GET {%s}:dlock:fence", name), value);
+        assert_int_equal(release(&one, &held), 0);
+    }
+}
+
+static void no_fence_comes_twice_at_the_end(void **state) {
+    const uint64_t last = (UINT64_C(1) << 53) - 1;
+    struct held held;
+    (void)state;
+    held_new(&held, &one, "end");
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(raise_to(&one, &held, last), 0);
+    assert_int_equal(release(&one, &held), 0);
+    uint64_t fence = last;
+    for (int i = 0; i < 3; i++) {
+        held_new(&held, &one, "end");
+        if (acquire(&one, &held) != 0) break;
+        assert_true(held.claim.fence > fence);
+        fence = held.claim.fence;
+        assert_int_equal(release(&one, &held), 0);
+    }
+    assert_int_equal(held.claim.result, DLOCK_EINVAL);
+}
+
 static void each_of_a_batch_has_its_own(void **state) {
     enum { N = 3 };
     static char names[N][16];
@@ -154,6 +209,8 @@ int main(void) {
         TEST(nobody_else_raises_it),
         TEST(a_floor_that_cannot_be_counted_from_is_refused),
         TEST(what_stands_there_is_kept),
+        TEST(what_cannot_be_counted_from_is_no_fence),
+        TEST(no_fence_comes_twice_at_the_end),
         TEST(each_of_a_batch_has_its_own),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
