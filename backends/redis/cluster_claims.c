@@ -23,6 +23,7 @@ struct part {
     unsigned slots[PART];
     struct cluster_node *nodes[PART]; /* each claim's node in this round; NULL: none */
     bool asks[PART];                  /* its slot is being moved to that node */
+    bool sent[PART];                  /* an earlier round sent it, and lost the answer with the connection */
 };
 
 static void explain(struct part *part, const struct dlock_error *why) {
@@ -36,6 +37,12 @@ static void end_all(struct part *part, const struct cluster_node *node, bool ask
         if (part->nodes[i] == node && part->asks[i] == asks && part->claims[i]->result == PENDING)
             part->claims[i]->result = why->code;
     explain(part, why);
+}
+
+/* Notes that the next round sends the claims of this one for this node again. */
+static void note_sent(struct part *part, const struct cluster_node *node, bool asks) {
+    for (size_t i = 0; i < part->n; i++)
+        if (part->nodes[i] == node && part->asks[i] == asks && part->claims[i]->result == PENDING) part->sent[i] = true;
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
@@ -80,7 +87,10 @@ static int run_group(struct part *part, struct cluster_node *node, bool asks, in
     part->cluster->stale = node->failed = true;
     /* An existing connection may have died long ago: the next round makes a new one. */
     part->lost = why;
-    if (rc == DLOCK_EPROTO || !reused || dlock_now_us() >= deadline_us) end_all(part, node, asks, &why);
+    if (rc == DLOCK_EPROTO || !reused || dlock_now_us() >= deadline_us)
+        end_all(part, node, asks, &why);
+    else
+        note_sent(part, node, asks);
     return 0;
 }
 
@@ -154,6 +164,7 @@ static int run_part(struct part *part) {
     for (size_t i = 0; i < part->n; i++) {
         part->slots[i] = cluster_slot_of(part->claims[i]->name);
         part->claims[i]->result = PENDING;
+        part->sent[i] = false;
     }
     while (before = pending, (pending = route_all(part)) > 0) {
         fruitless = pending < before ? 0 : fruitless + 1;
@@ -168,6 +179,9 @@ static int run_part(struct part *part) {
         /* a failure here is reported for the claims by the next round */
         if (cluster->stale) cluster_refresh(cluster, part->deadline_us, NULL);
     }
+    /* The release whose answer was lost may have ended the grant. */
+    for (size_t i = 0; i < part->n && part->call == redis_release; i++)
+        if (part->sent[i] && part->claims[i]->result == DLOCK_ELOST) part->claims[i]->result = 0;
     /* The clocks of nodes differ, so server_us is this host's clock (cluster.lua), as of before the nodes worked on the
      * claims. */
     for (size_t i = 0; i < part->n; i++)

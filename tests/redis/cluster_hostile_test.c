@@ -7,6 +7,7 @@
 
 enum { SHORT_MS = 600, LONG_MS = 5000, SLACK_MS = 3000, MAP = 1024, NAME_SLOT = 14018 };
 #define NAME "hostile"
+#define LOST "lost" /* the call is executed, and its answer lost with the connection */
 #define GRANTED "*5\r\n:1790000000000000\r\n:1790000000000000\r\n:0\r\n:10000\r\n:1\r\n"
 
 /* ---- a node ------------------------------------------------------------------------------------------------------ */
@@ -78,6 +79,7 @@ static bool converse(struct fake *fake, int fd, int i, const char *request, size
         text = "$11\r\nrole:master\r\n";
     }
     if (has(request, size, "\r\nASKING\r\n")) node->asked++;
+    if (strcmp(text, LOST) == 0) return false;
     return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
 }
 
@@ -406,6 +408,28 @@ static void operators_get_an_error_in_time(void **state) {
     }
 }
 
+/* The first release was executed; the second one, over another connection, finds nothing. A client that sends it twice does
+ * not know better than one that has lost nothing. */
+static void a_release_whose_answer_is_lost_lost_nothing(void **state) {
+    static const char *const says[] = {GRANTED, LOST, ":0\r\n", NULL};
+    struct node node = {.says = says};
+    struct dlock_error err;
+    struct link link;
+    struct held held;
+    (void)state;
+    node_start(&node);
+    honest_map(&node);
+    link_to(&link, node.fake.port, 'a');
+    held_new(&held, &link, NAME);
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(held_run(backend->release, &link, &held, 0, LONG_MS, &err), 0);
+    assert_int_equal(held.claim.result, 0);
+    assert_int_equal(node.calls, 3);
+    assert_int_equal(held_run(backend->release, &link, &held, 0, LONG_MS, &err), 0);
+    assert_int_equal(held.claim.result, DLOCK_ELOST);
+    fake_unlink(&node.fake, &link);
+}
+
 /* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
 
 /* However often the nodes are asked, and however well the others answer. */
@@ -440,10 +464,15 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps_that_make_no_sense),        cmocka_unit_test(maps_of_other_kinds),
-        cmocka_unit_test(a_bad_map_leaves_the_old_one),   cmocka_unit_test(nodes_are_forgotten),
-        cmocka_unit_test(answers_that_lead_nowhere),      cmocka_unit_test(an_address_without_a_host),
-        cmocka_unit_test(operators_get_an_error_in_time), cmocka_unit_test(a_silent_node_is_noticed_beside_another),
+        cmocka_unit_test(maps_that_make_no_sense),
+        cmocka_unit_test(maps_of_other_kinds),
+        cmocka_unit_test(a_bad_map_leaves_the_old_one),
+        cmocka_unit_test(nodes_are_forgotten),
+        cmocka_unit_test(answers_that_lead_nowhere),
+        cmocka_unit_test(an_address_without_a_host),
+        cmocka_unit_test(operators_get_an_error_in_time),
+        cmocka_unit_test(a_silent_node_is_noticed_beside_another),
+        cmocka_unit_test(a_release_whose_answer_is_lost_lost_nothing),
     };
     return cmocka_run_group_tests_name("cluster_hostile", tests, begin, NULL);
 }
