@@ -15,5 +15,7 @@ if call('PTTL', key) == -1 and call('EXISTS', '{' .. key .. '}:dlock:fence') == 
 local lock = joint(false)
 lock.look_at_keys()
 call('DEL', key, lock.holders, lock.grants)
-if may_grant(ARGV[1]) then lock.admit() end
+-- Without a fence the data may have been deleted, as for a release.
+local asked = ARGV[1] and #ARGV[1] > 1
+if may_grant(ARGV[1]) and (asked or call('EXISTS', '{' .. key .. '}:dlock:fence') == 1) then lock.admit() end
 return 1

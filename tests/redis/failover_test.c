@@ -271,7 +271,7 @@ static void a_flush_is_noticed_by_the_next_grant(void **state) {
     for (int i = 0; i < 2; i++) link_end(&links[i]);
 }
 
-/* Nor does a waiter that leaves hand over what it finds free: its connection has asked less than a second ago, and the
+/* Nor does a waiter that leaves, or a break, hand over what it finds free: its connection has asked less than a second ago, and the
  * one behind it has asked since the flush. */
 static void a_flush_is_noticed_by_who_leaves(void **state) {
     struct link links[3], ears[3];
@@ -291,6 +291,9 @@ static void a_flush_is_noticed_by_who_leaves(void **state) {
     ask_text(&master, "FLUSHALL");
     assert_int_equal(queue_up(&links[2], &waiter), DLOCK_ENOTREADY);
     release(&links[1], &leaving);
+    assert_int_equal(ask_number(&master, "EXISTS flushed"), 0);
+    ask_text(&master, "SET flushed foreign PX 60000");
+    assert_int_equal(backend->break_lock(links[1].conn, "flushed", TIMEOUT_MS, NULL), 0);
     assert_int_equal(ask_number(&master, "EXISTS flushed"), 0);
     assert_int_equal(queue_up(&links[2], &waiter), DLOCK_ENOTREADY);
     for (int i = 0; i < 3; i++) {
