@@ -158,9 +158,16 @@ local function joint(held)
     local last, fenced -- the last fence, if known; whether this call gave it to a joint holder
     local lock = { holders = holders, grants = grants, held = held }
 
-    -- True if the lock's key holds the word of joint holders.
+    -- Returns the limit in a kind; nil: it is not one of permits.
+    function lock.limit_of(kind)
+        local limit = tonumber(string.match(kind, '^dlock:permits:([1-9]%d*)$'))
+        return limit and limit < 2^32 and limit or nil
+    end
+
+    -- True if the lock's key holds the word of joint holders; another program's token may only begin like one.
     function lock.is_held()
-        return lock.held and string.sub(lock.held, 1, 6) == 'dlock:'
+        local word = lock.held
+        return word == 'dlock:shared' or word and lock.limit_of(word) ~= nil
     end
 
     function lock.last_fence()
@@ -186,11 +193,6 @@ local function joint(held)
     function lock.left_free()
         local left = (call('HGET', waiters, FREE) or 0) - now_ms
         return left > 0 and left <= FREE_MS and left or 0
-    end
-
-    -- Returns the limit in a kind; nil: it is not one of permits.
-    function lock.limit_of(kind)
-        return tonumber(string.match(kind, '^dlock:permits:(%d+)$'))
     end
 
     -- Returns the number of joint holders.

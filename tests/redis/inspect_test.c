@@ -199,11 +199,36 @@ static void a_list_goes_on_page_by_page(void **state) {
     assert_int_equal(acquire(&one, &held[7]), 0); /* every reply was read */
 }
 
+/* Another program's tokens may begin with, or even look like, a word of ours. They hold the lock alone, and hand over
+ * nothing: whoever waits has to poll. */
+static void foreign_tokens_like_our_words(void **state) {
+    static const char *const tokens[] = {"dlock:host:1", "dlock:", "dlock:permits:0", "dlock:permits:4294967296",
+                                         "dlock:permits:00000000001"};
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct held held;
+        ask_text(&server, "SET {like}:dlock:fence 1700000000000000");
+        ask_text(&server, "SET like %s PX 60000", tokens[i]);
+        inspect("like");
+        assert_int_equal(seen.n, 1);
+        assert_string_equal(seen.token[0], tokens[i]);
+        assert_int_equal(seen.last.mode, DLOCK_EXCLUSIVE);
+        list("");
+        assert_int_equal(seen.n, 1);
+        held_new(&held, &one, "like");
+        held.claim.mode = i % 2 ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+        assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
+        assert_int_equal(held.claim.retry_ms, -1);
+        assert_int_equal(release(&one, &held), DLOCK_ELOST);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_holder_is_shown_as_it_is, setup),
         cmocka_unit_test_setup(every_joint_holder_is_shown, setup),
         cmocka_unit_test_setup(foreign_holders_are_shown_with_what_is_known, setup),
+        cmocka_unit_test_setup(foreign_tokens_like_our_words, setup),
         cmocka_unit_test_setup(a_list_shows_locks_and_nothing_else, setup),
         cmocka_unit_test_setup(a_list_goes_on_page_by_page, setup),
     };
