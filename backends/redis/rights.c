@@ -4,7 +4,9 @@
 
 #include <ctype.h>
 
-#define KEY "dlock:doctor"
+/* No lock has a key with braces. */
+#define KEY "{dlock}:doctor"
+#define CHANNEL "dlock:doctor"
 #define MOST_WORDS 6
 
 /* Within a script a command needs the same right as outside. The user need not have rights on these keys: the server
@@ -15,7 +17,7 @@ static const char *const harmless[][MOST_WORDS] = {
     {"SCAN", "0", "COUNT", "1"},
     {"TIME"},
     {"PUBSUB", "NUMSUB"},
-    {"PUBLISH", "dlock:doctor", ""},
+    {"PUBLISH", CHANNEL, ""},
     {"GET", KEY},
     {"MGET", KEY},
     {"SET", KEY, "", "XX"},
@@ -41,12 +43,12 @@ static const char *const harmless[][MOST_WORDS] = {
 };
 /* In addition for clusters. */
 static const char *const in_cluster[][MOST_WORDS] = {
-    {"CLUSTER", "SLOTS"},  {"ASKING"},          {"PUBSUB", "SHARDNUMSUB"},
-    {"SPUBLISH", KEY, ""}, {"SSUBSCRIBE", KEY}, {"SUNSUBSCRIBE"},
+    {"CLUSTER", "SLOTS"},    {"ASKING"},       {"PUBSUB", "SHARDNUMSUB"}, {"SPUBLISH", CHANNEL, ""},
+    {"SSUBSCRIBE", CHANNEL}, {"SUNSUBSCRIBE"},
 };
 /* These change something, but leave nothing behind if the user may run all of them. */
 static const char *const fleeting[][MOST_WORDS] = {
-    {"SET", KEY, "0", "PX", "100"}, {"INCR", KEY}, {"DEL", KEY}, {"SUBSCRIBE", "dlock:doctor"}, {"UNSUBSCRIBE"}};
+    {"SET", KEY, "0", "PX", "100"}, {"INCR", KEY}, {"DEL", KEY}, {"SUBSCRIBE", CHANNEL}, {"UNSUBSCRIBE"}};
 
 /* The missing rights, in the notation of ACL SETUSER. */
 struct missing {

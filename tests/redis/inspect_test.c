@@ -223,12 +223,32 @@ static void foreign_tokens_like_our_words(void **state) {
     }
 }
 
+static int look(const struct dlock_finding *finding, void *arg) {
+    (void)finding;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* It tries commands, on no key that a lock may have. */
+static void a_check_changes_no_lock(void **state) {
+    struct held held;
+    int found = 0;
+    (void)state;
+    held_new(&held, &one, "dlock:doctor");
+    assert_int_equal(acquire(&one, &held), 0);
+    assert_int_equal(backend->check(one.conn, look, &found, TIMEOUT_MS, NULL), 0);
+    assert_true(found > 0);
+    assert_int_equal(renew(&one, &held), 0);
+    assert_int_equal(release(&one, &held), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_holder_is_shown_as_it_is, setup),
         cmocka_unit_test_setup(every_joint_holder_is_shown, setup),
         cmocka_unit_test_setup(foreign_holders_are_shown_with_what_is_known, setup),
         cmocka_unit_test_setup(foreign_tokens_like_our_words, setup),
+        cmocka_unit_test_setup(a_check_changes_no_lock, setup),
         cmocka_unit_test_setup(a_list_shows_locks_and_nothing_else, setup),
         cmocka_unit_test_setup(a_list_goes_on_page_by_page, setup),
     };
