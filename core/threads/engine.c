@@ -13,7 +13,8 @@
 enum {
     LATE_US = 50000,       /* a wait that got no turn for this long after its deadline ends without one */
     REPEAT_MIN_US = 50000, /* between releases of an acquire that may come late */
-    MEMORY_US = 1000000    /* next try after there was no memory for a request */
+    MEMORY_US = 1000000,   /* next try after there was no memory for a request */
+    THREAD_US = 1000000    /* … or no thread for orphans */
 };
 
 static struct dlock__async *async_of(struct dlock__waiter *waiter) {
@@ -345,7 +346,9 @@ static int start(struct dlock_client *client, unsigned n) {
 }
 
 void dlock__engine_look(struct dlock_client *client) {
-    if (has_orphans(&client->engine) && !client->closed) start(client, 1 + (client->engine.n > 0));
+    if (!has_orphans(&client->engine) || client->closed) return;
+    if (start(client, 1 + (client->engine.n > 0)) != 0)
+        dlock__keeper_arm(client, dlock__after(dlock__now(client), THREAD_US)); /* it looks again */
 }
 
 void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us) {

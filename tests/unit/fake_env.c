@@ -70,6 +70,7 @@ static struct timer timers[MAX_TIMERS];
 static bool timers_ready;
 static struct task tasks[MAX_THREADS];
 static unsigned threads_started;
+static unsigned threads_refused; /* so many more of the core's are refused */
 static uint64_t random_state = 1;
 
 static bool staying;
@@ -301,7 +302,11 @@ uint64_t dlock__thread_id(void) {
 }
 
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
-    return thread_start(thread, run, arg, false);
+    pthread_mutex_lock(&guard);
+    bool refused = threads_refused > 0;
+    threads_refused -= refused;
+    pthread_mutex_unlock(&guard);
+    return refused ? DLOCK_ENOMEM : thread_start(thread, run, arg, false);
 }
 
 static void timers_prepare(void) {
@@ -363,7 +368,7 @@ void fake_env_reset(uint64_t seed) {
         if (timers[i].own >= 0) close(timers[i].own);
         timers[i].own = -1;
     }
-    threads_started = 0;
+    threads_started = threads_refused = 0;
     spin_us = 0;
     random_state = seed * 2 + 1;
     atomic_store(&clock_us, epoch_us);
@@ -595,4 +600,10 @@ unsigned fake_threads_started(void) {
     unsigned started = threads_started;
     pthread_mutex_unlock(&guard);
     return started;
+}
+
+void fake_refuse_threads(unsigned times) {
+    pthread_mutex_lock(&guard);
+    threads_refused = times;
+    pthread_mutex_unlock(&guard);
 }

@@ -58,4 +58,7 @@ unsigned fake_away(void);
 /* How many threads were started through env.h since fake_env_reset(), the test's own not counted. */
 unsigned fake_threads_started(void);
 
+/* The next `times` threads that the core wants cannot be started. */
+void fake_refuse_threads(unsigned times);
+
 #endif

@@ -2,6 +2,7 @@
 #include "fixture.h"
 #include "state/acquisition.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 
 enum { CROWD = 600, NAMES = 40 };
@@ -68,6 +69,25 @@ static void an_orphan_does_not_stand_behind_a_wait(void **state) {
     fake_slow_go();
     fake_settle();
     assert_done(&done, 0);
+}
+
+/* As while the limit of processes is reached. The client has nothing else to do, which would wake the keeper. */
+static void an_orphan_is_released_once_there_is_a_thread_for_it(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:?timeout=1s&lease=60s"), "n");
+    struct actor *owner = actor_new();
+    assert_int_equal(acquire_by(owner, lock, 0), 0);
+    fake_refuse_threads(UINT_MAX);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 1000);
+    begin_release(owner, lock);
+    wait_for(owner, 1100);
+    assert_int_equal(result(owner), DLOCK_EUNAVAILABLE);
+    fake_faults_clear();
+    fake_advance_ms(25000); /* beyond the time of the renewal that there would have been */
+    assert_string_not_equal(fake_holder("n").token, "");
+    fake_refuse_threads(0);
+    fake_advance_ms(1500);
+    assert_string_equal(fake_holder("n").token, "");
 }
 
 /* A wait ends while its request hangs: what that is granted in the end is given back at once. */
@@ -138,6 +158,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_first_wait_does_not_stand_behind_an_orphan),
         LOCK_TEST(nor_does_the_next_question_of_one_that_waits),
         LOCK_TEST(an_orphan_does_not_stand_behind_a_wait),
+        LOCK_TEST(an_orphan_is_released_once_there_is_a_thread_for_it),
         LOCK_TEST(what_comes_too_late_is_released_as_soon_as_it_is_answered),
         LOCK_TEST(a_close_ends_all_of_them),
         LOCK_TEST(a_close_has_one_deadline_for_everything),
