@@ -116,7 +116,7 @@ static int released_before(const struct dlock__acquisition *acq, struct dlock_er
     return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(acq->name));
 }
 
-/* After a failed export: lets the keeper renew the grant again, unless its time is over. */
+/* Lets the keeper renew the grant again, and watch its end, unless its time is over. */
 static void keep(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     dlock__expire_if_due(acq);
@@ -140,10 +140,12 @@ static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
         rc = dlock__op_run(acq, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
         dlock__acq_become(acq, before);
         if (rc == 0 && before == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
+        if (rc == 0 && !dlock__acq_renewed(acq, acq->op->sent_us, acq->lease_ms, acq->op->arg.kept_ms))
+            rc = DLOCK_EPROTO;
         if (rc == DLOCK_ELOST)
             dlock__lose(acq);
-        else if (rc != 0)
-            keep(acq);
+        else
+            keep(acq); /* also with the new lease: it may not be exported yet after all */
     }
     if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
     if (!dlock__acq_held(acq)) return released_before(acq, err);

@@ -288,7 +288,6 @@ bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t
     schedule(acq, sent_us, lease_ms, kept_ms);
     dlock__guard_note(acq);
     acq->outcome_unknown = false;
-    acq->name->client->stats.renewals++;
     DLOCK__PROBE_GRANT(renewed, acq);
     if (acq->state != DLOCK__CONFIRMING)
         dlock__acq_renew_at(acq, acq->renew_at_us);

@@ -125,6 +125,7 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     dlock__guard_note(acq);
     if (acq->state == DLOCK__DOWNGRADING && arg->mode == DLOCK_SHARED) dlock__acq_downgraded(acq);
     if (!dlock__acq_renewed(acq, sent_us, arg->lease_ms, arg->kept_ms)) return false;
+    acq->name->client->stats.renewals++;
     if (acq->state == DLOCK__DOWNGRADING)
         dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* it was downgraded after this renewal was sent */
     if (!acq->op->extension) return true;

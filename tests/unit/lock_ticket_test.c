@@ -457,6 +457,28 @@ static void a_whole_lease_is_exported_at_once(void **state) {
     fake_advance_ms(LEASE_MS + 1000);
 }
 
+/* What it sets is what counts, although its answer came when the keeper would have renewed the grant. */
+static void so_is_one_that_began_some_time_ago(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct actor *from = actor_new();
+    struct export export = {.lock = watched_lock(client_new("fakefull:"), "n", &lost)};
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
+    begin_acquire(from, export.lock, 1000);
+    wait_for(from, 1000);
+    assert_int_equal(result(from), 0);
+    fake_advance_ms(3000);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    begin_call(from, export_it, &export);
+    fake_advance_ms(500);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(from), 0);
+    assert_int_equal(lost.calls, 0);
+    fake_advance_ms(LEASE_MS + 1000);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -477,6 +499,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_late_wake_up_takes_nothing_back),
         LOCK_TEST(a_token_that_may_be_granted_anew_is_not_exported),
         LOCK_TEST(a_whole_lease_is_exported_at_once),
+        LOCK_TEST(so_is_one_that_began_some_time_ago),
     };
     return cmocka_run_group_tests_name("ticket", tests, NULL, NULL);
 }
