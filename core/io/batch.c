@@ -67,9 +67,12 @@ static bool sensible(enum dlock__op_kind kind, int result) {
     }
 }
 
+int dlock__claim_result(enum dlock__op_kind kind, int result) {
+    return result == 0 || sensible(kind, result) ? result : DLOCK_EPROTO;
+}
+
 static int result_of(const struct dlock__acquisition *acq, int rc) {
-    int result = rc != 0 ? rc : acq->op->arg.result;
-    return result == 0 || sensible(acq->op->kind, result) ? result : DLOCK_EPROTO;
+    return dlock__claim_result(acq->op->kind, rc != 0 ? rc : acq->op->arg.result);
 }
 
 bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc) {

@@ -78,6 +78,9 @@ int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struc
  * fresh one; and on the only connection that can carry the release, which nothing but its caller needs. */
 void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client);
 
+/* The result that a backend gave for this operation on a claim; EPROTO if it may not give that. Needs no mutex. */
+int dlock__claim_result(enum dlock__op_kind kind, int result);
+
 /* True if the outcome of the acquisition's operation is unknown; `rc` is what sending the batch returned. */
 bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc);
 

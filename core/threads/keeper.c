@@ -200,7 +200,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
     for (size_t i = 0; i < n; i++) {
         struct dlock__acquisition *acq = client->keeper.batch[i];
         const struct dlock_claim *arg = &client->keeper.args[i];
-        int result = rc != 0 ? rc : arg->result;
+        int result = rc != 0 ? rc : dlock__claim_result(DLOCK__RENEW, arg->result);
         acq->renewing = false;
         if (dlock__acq_lost(acq) && sent && result != DLOCK_ELOST)
             too_late(acq, arg, result);

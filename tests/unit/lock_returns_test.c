@@ -72,6 +72,34 @@ static void a_release_that_returns_one_is_sent_again(void **state) {
     }
 }
 
+/* The results of claims, too: an extension is refused, and what it returns is an error of dlock.h. */
+static int claim_result;
+
+static void edit_result(struct dlock_claim *claim) {
+    claim->result = claim_result;
+}
+
+static int extend_it(void *arg) {
+    return dlock_extend(arg, 0, NULL);
+}
+
+static void so_is_a_renewal_with_a_result_that_says_nothing(void **state) {
+    (void)state;
+    static const int results[] = {DLOCK_EBUSY, DLOCK_ENOTREADY, DLOCK_ECANCELED, DLOCK_EOWNER, 7, UNKNOWN, INT_MIN};
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        claim_result = results[i];
+        fake_edit(FAKE_RENEW, edit_result, 1);
+        begin_call(actor, extend_it, lock);
+        assert_int_equal(result(actor), DLOCK_EPROTO);
+        fake_advance_ms(LEASE_MS);
+        assert_true(held_by(actor, lock));
+    }
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
 /* Without a listener, which would connect, too. */
 static void so_is_one_for_which_a_connect_returns_one(void **state) {
     (void)state;
@@ -93,6 +121,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(an_acquire_that_returns_one_is_an_error),
         LOCK_TEST(a_renewal_that_returns_one_renews_nothing),
         LOCK_TEST(a_release_that_returns_one_is_sent_again),
+        LOCK_TEST(so_is_a_renewal_with_a_result_that_says_nothing),
         LOCK_TEST(so_is_one_for_which_a_connect_returns_one),
     };
     return cmocka_run_group_tests_name("returns", tests, NULL, NULL);
