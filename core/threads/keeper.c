@@ -314,13 +314,25 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     return 0;
 }
 
+static int take_fd(int *fd) {
+    int taken = *fd;
+    *fd = -1;
+    return taken;
+}
+
+/* What the close still does afterwards, or a dlock_free, may want to wake the keeper: by then the numbers of its
+ * descriptors may belong to other files. */
 void dlock__keeper_stop(struct dlock_client *client) {
     dlock__enter(client);
     client->keeper.stop = true;
     dlock__keeper_kick(client);
     dlock__leave(client);
     if (client->keeper.started) pthread_join(client->keeper.thread, NULL);
-    if (client->keeper.control >= 0) close(client->keeper.control);
-    if (client->keeper.timer >= 0) close(client->keeper.timer);
-    if (client->listener.bell >= 0) close(client->listener.bell);
+    dlock__enter(client);
+    client->keeper.armed_us = INT64_MIN; /* no timer is earlier, so none is set */
+    const int fds[] = {take_fd(&client->keeper.control), take_fd(&client->keeper.timer),
+                       take_fd(&client->listener.bell)};
+    dlock__leave(client);
+    for (size_t i = 0; i < sizeof fds / sizeof *fds; i++)
+        if (fds[i] >= 0) close(fds[i]);
 }

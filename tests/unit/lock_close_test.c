@@ -2,6 +2,7 @@
 #include "fixture.h"
 
 #include <stdatomic.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -413,10 +414,51 @@ static void closing_while_a_renewal_comes_too_late_releases(void **state) {
     fail_msg("no renewal was on its way when its grant ended");
 }
 
+static void no_answer(struct dlock_claim *claim) {
+    claim->result = DLOCK_EUNAVAILABLE;
+}
+
+/* As above, and the last release, which is sent when the keeper and its descriptors are gone, has no answer: the
+ * application may have opened others by then, with the same numbers. */
+static void closing_writes_to_no_descriptor_that_it_has_closed(void **state) {
+    (void)state;
+    enum { OTHERS = 64 };
+    struct actor *holder = actor_new(), *closer = actor_new();
+    int fds[OTHERS];
+    for (int attempt = 0; attempt < 40; attempt++) {
+        struct lost_count lost = {0};
+        dlock_client *client = client_new("fakesession:?timeout=1s");
+        dlock_lock *lock = watched_lock_with(client, "n", 0, 150, &lost);
+        assert_int_equal(acquire_by(holder, lock, 0), 0);
+        fake_edit(FAKE_RENEW, no_answer, 2); /* the next one is sent shortly before the end, or never */
+        fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1000);
+        while (lost.calls == 0) assert_true(fake_advance_next());
+        fake_faults_clear();
+        bool on_its_way = fake_slow_waiting() == 1;
+        begin_close(closer, client);
+        if (on_its_way) fake_fault(FAKE_RELEASE, FAKE_SLOW, 1);
+        fake_slow_go();
+        fake_settle();
+        assert_int_equal(fake_slow_waiting(), on_its_way);
+        for (int i = 0; i < OTHERS; i++) fds[i] = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        fake_server_cut();
+        wait_for(closer, 1100);
+        for (int i = 0; i < OTHERS; i++) {
+            eventfd_t count;
+            assert_int_equal(eventfd_read(fds[i], &count), -1);
+            close(fds[i]);
+        }
+        if (on_its_way) return;
+        fake_advance_ms(200);
+    }
+    fail_msg("no renewal was on its way when its grant ended");
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(closing_while_a_renewal_comes_too_late_releases),
+        LOCK_TEST(closing_writes_to_no_descriptor_that_it_has_closed),
         LOCK_TEST(opening_shows_what_is_wrong_at_once),
         LOCK_TEST(opening_ends_with_the_timeout_of_the_uri),
         LOCK_TEST(a_lazy_client_connects_when_it_must),
