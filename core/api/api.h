@@ -10,11 +10,14 @@
 /* Tries to acquire without a wait. 0: the caller has to acquire; 1: re-entered, or took a lingering grant; or an
  * error. */
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err);
-/* Takes back one acquire of the caller. 0: done. 1: it was the last, and *acq has to be released at the server. 2: it
- * was the last of a writer that goes on as a reader, and *acq is being downgraded. */
-int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition **acq, struct dlock_error *err);
+/* Takes back one acquire of `grant`, which is the caller's; NULL: EOWNER. 0: done. 1: it was the last, and *acq has to be
+ * released at the server. 2: it was the last of a writer that goes on as a reader, and *acq is being downgraded. */
+int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition *grant, struct dlock__acquisition **acq,
+                       struct dlock_error *err);
 /* The caller's grant, held or lost; NULL: none. Of several permits the youngest, preferably one of this handle. */
 struct dlock__acquisition *dlock__owned(struct dlock_lock *lock);
+/* A permit of the caller that was granted through this handle at since_us or later, and is lost; NULL: none. */
+struct dlock__acquisition *dlock__lost_permit(struct dlock_lock *lock, int64_t since_us);
 /* Waits until an acquisition is no longer DOWNGRADING. 0, also if it was released meanwhile; ELOST, ECANCELED,
  * EUNAVAILABLE. Leaves the mutex meanwhile. */
 int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *err);

@@ -36,7 +36,7 @@ int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg) {
         free(async);
         return dlock__lock_end(lock, DLOCK_EOWNER);
     }
-    async->waiter.result = dlock__release_one(lock, &async->waiter.leaving, &err);
+    async->waiter.result = dlock__release_one(lock, dlock__owned(lock), &async->waiter.leaving, &err);
     async->waiter.deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
     dlock__async_begin(async, async->waiter.result != 1);
     return dlock__lock_end(lock, 0);

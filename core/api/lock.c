@@ -200,6 +200,16 @@ struct dlock__acquisition *dlock__owned(struct dlock_lock *lock) {
     return acq;
 }
 
+struct dlock__acquisition *dlock__lost_permit(struct dlock_lock *lock, int64_t since_us) {
+    if (lock->mode != DLOCK_PERMIT) return NULL;
+    for (const struct dlock__hold *hold = lock->holds; hold; hold = hold->other) {
+        if (hold->count == 0 || hold->acq->granted_us < since_us || !owns(hold->acq, lock)) continue;
+        dlock__expire_if_due(hold->acq);
+        if (dlock__acq_lost(hold->acq)) return hold->acq;
+    }
+    return NULL;
+}
+
 int dlock__fence_can_grow(const struct dlock__acquisition *acq, struct dlock_error *err) {
     if (acq->ordinal < DLOCK__ORDINAL_MAX) return 0;
     return dlock_fail(err, DLOCK_EINVAL,
@@ -277,8 +287,8 @@ int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err)
     return dlock__lock_end(lock, rc);
 }
 
-int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition **out, struct dlock_error *err) {
-    struct dlock__acquisition *acq = dlock__owned(lock);
+int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__acquisition **out,
+                       struct dlock_error *err) {
     if (!acq) return dlock__not_owned(lock, err);
     struct dlock__hold *hold = dlock__acq_hold(acq, lock, false);
     if (!hold || hold->count == 0) /* acquired through another handle of this thread */
@@ -322,7 +332,7 @@ int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *e
 
 static int release(struct dlock_lock *lock, struct dlock_error *err) {
     struct dlock__acquisition *acq;
-    int rc = dlock__release_one(lock, &acq, err);
+    int rc = dlock__release_one(lock, dlock__owned(lock), &acq, err);
     if (rc != 1) return rc == 2 ? dlock__downgrade_await(acq, err) : rc;
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
     if (!lock->name->short_holds) return dlock__give_back(&acq, 1, deadline_us, err);

@@ -15,7 +15,8 @@ enum {
     LEAVE_US = 70000, /* time for giving back what is held, after the deadline: two requests in sequence */
     LEAST_US = 20000, /* least time for giving back */
     PATIENCE_MIN_US = 100000,
-    PATIENCE_MAX_US = 2000000 /* longest wait with some permits of a name and not all */
+    PATIENCE_MAX_US = 2000000, /* longest wait with some permits of a name and not all */
+    LOSSES_MAX = 8 /* with a slow server and short leases the first may always be lost before the last is granted */
 };
 
 struct item {
@@ -37,8 +38,10 @@ struct all {
     struct dlock__acquisition **acqs; /* room for n; each list is of one client */
     struct dlock__waiter **waiters;   /* room for n; those that were entered and are to be driven */
     struct dlock__latch latch;
+    int64_t begun_us;    /* what acquires, when it began; else DLOCK__NEVER */
     int64_t deadline_us; /* of the whole call, taken when it begins */
     int64_t patience_us;
+    unsigned losses; /* how often one was lost while others were waited for */
     bool try_only;
 };
 
@@ -95,7 +98,7 @@ static void all_free(struct all *all) {
 static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct dlock_error *err) {
     memset(all, 0, sizeof *all);
     all->n = n;
-    all->deadline_us = DLOCK__NEVER;
+    all->begun_us = all->deadline_us = DLOCK__NEVER;
     all->patience_us = PATIENCE_MIN_US;
     all->items = calloc(n, sizeof *all->items);
     all->acqs = calloc(n, sizeof *all->acqs);
@@ -114,10 +117,11 @@ static int all_new(struct all *all, dlock_lock *const *locks, size_t n, struct d
 
 /* Sets the deadline. A try has one `timeout`, the longest of all clients'. */
 static void set_deadline(struct all *all, int64_t timeout_ms) {
+    all->begun_us = dlock__now_us();
     all->try_only = timeout_ms == 0;
     for (size_t i = 0; all->try_only && i < all->n; i++)
         if (all->items[i].client->uri->timeout_ms > timeout_ms) timeout_ms = all->items[i].client->uri->timeout_ms;
-    if (timeout_ms > 0) all->deadline_us = dlock__after(dlock__now_us(), dlock__us(timeout_ms));
+    if (timeout_ms > 0) all->deadline_us = dlock__after(all->begun_us, dlock__us(timeout_ms));
 }
 
 /* ---- beginning and ending the call ---- */
@@ -263,6 +267,13 @@ static int64_t leave_by(const struct all *all, struct dlock_client *client) {
     return dlock__bounded(client, most < least ? least : most);
 }
 
+/* The grant of an item that is held. Of several permits one of this call, lost ones first: those that the caller had
+ * before stay. NULL: the grant has been released meanwhile. */
+static struct dlock__acquisition *grant_of(const struct all *all, const struct item *item) {
+    struct dlock__acquisition *acq = dlock__lost_permit(item->lock, all->begun_us);
+    return acq ? acq : dlock__owned(item->lock);
+}
+
 /* Takes back the acquires of one client's items from `from` on, and releases the grants for which they were the last.
  * Stores the first error in `first`, unless there is one already. */
 static void release_client(struct all *all, size_t from, struct dlock_client *client, struct dlock_error *first) {
@@ -274,7 +285,7 @@ static void release_client(struct all *all, size_t from, struct dlock_client *cl
         struct item *item = &all->items[i];
         if (!item->held || item->client != client) continue;
         item->held = false;
-        int rc = dlock__release_one(item->lock, &all->acqs[n], &own);
+        int rc = dlock__release_one(item->lock, grant_of(all, item), &all->acqs[n], &own);
         if (rc < 0 && first->code == 0) *first = own;
         if (rc == 1) n++;
     }
@@ -387,9 +398,33 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
                       dlock__name_shown(item->lock->name), all->n);
 }
 
+static bool is_lost(const struct all *all, struct item *item) {
+    dlock__enter(item->client);
+    const struct dlock__acquisition *acq = grant_of(all, item);
+    bool lost = !acq || !dlock__acq_held(acq);
+    dlock__leave(item->client);
+    return lost;
+}
+
+/* Looks whether all are still held. Else gives back everything from the first lost one on, and stores in *from where to
+ * go on; ELOST after too many such losses. */
+static int look_again(struct all *all, size_t *from, struct dlock_error *err) {
+    size_t i = 0;
+    while (i < all->n && !is_lost(all, &all->items[i])) i++;
+    *from = i;
+    if (i == all->n) return 0;
+    release_from(all, i, NULL);
+    if (++all->losses < LOSSES_MAX) return 0;
+    return dlock_fail(err, DLOCK_ELOST, "lock \"%s\", one of %zu, was lost %d times while others were waited for",
+                      dlock__name_shown(all->items[i].lock->name), all->n, LOSSES_MAX);
+}
+
 static int acquire_all(struct all *all, struct dlock_error *err) {
     int rc = check_names(all, err);
-    for (size_t from = 0; rc == 0 && from < all->n;) rc = advance(all, &from, err);
+    for (size_t from = 0; rc == 0 && from < all->n;) {
+        rc = advance(all, &from, err);
+        if (rc == 0 && from == all->n) rc = look_again(all, &from, err);
+    }
     if (rc != 0) release_from(all, 0, NULL);
     return rc;
 }

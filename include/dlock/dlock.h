@@ -486,10 +486,11 @@ DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
  * times in the list, for one more permit each time, by one handle that is owned by threads or by several handles; each
  * is a request of its own. While some of these permits are missing, those already granted are kept for at most 2 s,
  * then given back for as long, so that callers that lack each other's permits all get theirs, one after the other and
- * in no particular order. Blocks. Errors: as dlock_acquire; EDEADLK also if one lock of a client occurs twice (through
- * two clients of one server it waits for itself until the deadline), or permits occur more often than their limit, or
- * with DLOCK_NO_REENTRY. Whatever the error, none of them is held by this call. dlock_cancel, dlock_free or dlock_close
- * of any of them ends it with ECANCELED. */
+ * in no particular order. A lock that is lost while others are waited for is acquired anew, though its on_lost is
+ * called. Blocks. Errors: as dlock_acquire; ELOST also if one was lost in this way several times; EDEADLK also if one
+ * lock of a client occurs twice (through two clients of one server it waits for itself until the deadline), or permits
+ * occur more often than their limit, or with DLOCK_NO_REENTRY. Whatever the error, none of them is held by this call.
+ * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
 /* Releases n locks, all of them whatever happens; returns the first error that occurred. Blocks. Errors: as

@@ -1,0 +1,132 @@
+/* dlock_acquire_all, and one of its locks is lost while another one is waited for. */
+#include "fixture.h"
+
+struct all {
+    dlock_lock *locks[4];
+    size_t n;
+    int64_t timeout_ms;
+    struct dlock_error err;
+};
+
+static int acquire_all(void *arg) {
+    struct all *all = arg;
+    return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);
+}
+
+static int release_all(void *arg) {
+    struct all *all = arg;
+    return dlock_release_all(all->locks, all->n, &all->err);
+}
+
+static dlock_lock *fixed_lock(dlock_client *client, const char *name) {
+    struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE, .lease_ms = 1000};
+    return lock_new_with(client, name, &fixed);
+}
+
+/* Its lease is over before the other one is free: then it is acquired anew, and both are held in the end. */
+static void what_has_ended_meanwhile_is_acquired_anew(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct actor *actor = actor_new();
+    struct all all = {{fixed_lock(client, "a"), lock_new(client, "b")}, 2, 10000, {0}};
+    struct fake_grant other = taken("b");
+    begin_call(actor, acquire_all, &all);
+    fake_advance_ms(3000);
+    fake_other_release(&other, "b");
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), 0);
+    for (size_t i = 0; i < all.n; i++) assert_true(held_by(actor, all.locks[i]));
+    assert_int_equal(fake_grants("a"), 2);
+    begin_call(actor, release_all, &all);
+    assert_int_equal(result(actor), 0);
+}
+
+/* Somebody else has it by then: it is waited for as any other, until the deadline. */
+static void it_may_be_taken_by_then(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct actor *actor = actor_new();
+    struct all all = {{fixed_lock(client, "a"), lock_new(client, "b")}, 2, 10000, {0}};
+    struct fake_grant b = taken("b");
+    begin_call(actor, acquire_all, &all);
+    fake_advance_ms(3000);
+    taken("a");
+    fake_other_release(&b, "b");
+    assert_in_range(wait_for(actor, 8000), 6900000, 7100000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_entries(), 0);
+    assert_int_equal(release_by(actor, all.locks[0]), DLOCK_EOWNER);
+}
+
+/* The second server takes longer than the first one's lease, each time. */
+static void it_is_not_tried_for_ever(void **state) {
+    (void)state;
+    enum { LOSSES = 8 };
+    struct actor *actor = actor_new();
+    struct all all = {{fixed_lock(client_new("fake:"), "a"), lock_new(client_new("fake:"), "b")}, 2, -1, {0}};
+    for (int i = 0; i < LOSSES; i++) {
+        fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
+        fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    }
+    begin_call(actor, acquire_all, &all);
+    for (int i = 0; i < LOSSES; i++) {
+        assert_int_equal(fake_slow_waiting(), 1);
+        fake_advance_ms(1500);
+        fake_slow_go();
+        fake_settle();
+    }
+    assert_int_equal(result(actor), DLOCK_ELOST);
+    assert_non_null(strstr(all.err.message, "\"a\""));
+    assert_int_equal(fake_entries(), 0);
+    assert_int_equal(release_by(actor, all.locks[0]), DLOCK_EOWNER);
+}
+
+/* The caller had it before the call, and has to release that first. */
+static void one_that_was_entered_anew_and_is_lost_is_an_error(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    struct actor *actor = actor_new();
+    struct all all = {{fixed_lock(client, "a"), lock_new(client, "b")}, 2, 10000, {0}};
+    struct fake_grant other = taken("b");
+    assert_int_equal(acquire_by(actor, all.locks[0], 0), 0);
+    begin_call(actor, acquire_all, &all);
+    fake_advance_ms(3000);
+    fake_other_release(&other, "b");
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), DLOCK_ELOST);
+    assert_int_equal(fake_entries(), 0);
+    assert_int_equal(release_by(actor, all.locks[0]), DLOCK_ELOST);
+    assert_int_equal(release_by(actor, all.locks[0]), DLOCK_EOWNER);
+}
+
+/* What a call gives back is what it has acquired, also if that has ended and the caller's own has not. */
+static void a_permit_from_before_the_call_stays(void **state) {
+    (void)state;
+    struct dlock_options own = {.size = sizeof own, .mode = DLOCK_PERMIT, .limit = 3}, fixed = own;
+    fixed.flags = DLOCK_FIXED_LEASE;
+    fixed.lease_ms = 200;
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *before = lock_new_with(client, "p", &own), *more = lock_new_with(client, "p", &fixed);
+    struct all all = {{more, more}, 2, 10000, {0}};
+    struct actor *actor = actor_new();
+    fake_other_acquire_as("p", DLOCK_PERMIT, 3, 600000);
+    assert_int_equal(acquire_by(actor, before, 0), 0);
+    begin_call(actor, acquire_all, &all);
+    wait_for(actor, 10100); /* the second permit is granted only when the first one has ended */
+    assert_int_equal(result(actor), DLOCK_ELOST);
+    assert_true(held_by(actor, before));
+    assert_int_equal(release_by(actor, before), 0);
+    assert_int_equal(release_by(actor, before), DLOCK_EOWNER);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(what_has_ended_meanwhile_is_acquired_anew),
+        LOCK_TEST(it_may_be_taken_by_then),
+        LOCK_TEST(it_is_not_tried_for_ever),
+        LOCK_TEST(one_that_was_entered_anew_and_is_lost_is_an_error),
+        LOCK_TEST(a_permit_from_before_the_call_stays),
+    };
+    return cmocka_run_group_tests_name("all_lost", tests, NULL, NULL);
+}
