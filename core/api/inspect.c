@@ -55,7 +55,8 @@ static int begin(struct dlock_client *client, struct question *question, const c
 }
 
 /* Sends one request. Without the mutex. */
-static int put(struct dlock__conn *conn, struct question *question, int64_t deadline_us, struct dlock_error *err) {
+static int send_question(struct dlock__conn *conn, struct question *question, int64_t deadline_us,
+                         struct dlock_error *err) {
     const struct dlock_backend *backend = conn->client->backend;
     int timeout_ms = dlock__timeout_ms(dlock__now_us(), deadline_us);
     switch (question->kind) {
@@ -65,6 +66,15 @@ static int put(struct dlock__conn *conn, struct question *question, int64_t dead
     case BREAK: break;
     }
     return backend->break_lock(conn->data, question->text, timeout_ms, err);
+}
+
+/* As send_question(). A number that is no code is EPROTO, except for 1 after a page that is not the last. */
+static int put(struct dlock__conn *conn, struct question *question, int64_t deadline_us, struct dlock_error *err) {
+    static const char *const names[] = {"inspect", "list", "check", "break_lock"};
+    int rc = send_question(conn, question, deadline_us, err);
+    if (rc <= (question->kind == LIST) && rc >= DLOCK_ENOTREADY) return rc;
+    return dlock_fail(err, DLOCK_EPROTO, "backend %s: %s returned %d", conn->client->backend->name,
+                      names[question->kind], rc);
 }
 
 /* True if the failure ends the connection. The one connection of a THREADSAFE backend does not end while acquisitions

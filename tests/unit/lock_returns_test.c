@@ -100,6 +100,27 @@ static void so_is_a_renewal_with_a_result_that_says_nothing(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
+static int ignore(const struct dlock_info *info, void *arg) {
+    (void)info;
+    (void)arg;
+    return 0;
+}
+
+/* Other codes are passed on, but what is no code is no result of dlock.h. */
+static void so_is_a_question_of_an_operator_that_returns_no_code(void **state) {
+    (void)state;
+    static const int none[] = {7, UNKNOWN, INT_MIN, 1, INT_MAX};
+    dlock_client *client = client_new("fake:");
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        struct dlock_error err = {0};
+        fake_return(FAKE_INSPECT, none[i], 1);
+        assert_int_equal(dlock_inspect(client, "n", ignore, NULL, &err), DLOCK_EPROTO);
+        assert_int_equal(err.code, DLOCK_EPROTO);
+        assert_non_null(strstr(err.message, "backend fake: inspect returned "));
+        assert_int_equal(dlock_inspect(client, "n", ignore, NULL, &err), 0);
+    }
+}
+
 /* Without a listener, which would connect, too. */
 static void so_is_one_for_which_a_connect_returns_one(void **state) {
     (void)state;
@@ -122,6 +143,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_renewal_that_returns_one_renews_nothing),
         LOCK_TEST(a_release_that_returns_one_is_sent_again),
         LOCK_TEST(so_is_a_renewal_with_a_result_that_says_nothing),
+        LOCK_TEST(so_is_a_question_of_an_operator_that_returns_no_code),
         LOCK_TEST(so_is_one_for_which_a_connect_returns_one),
     };
     return cmocka_run_group_tests_name("returns", tests, NULL, NULL);
