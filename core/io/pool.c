@@ -84,7 +84,8 @@ static struct dlock__acquisition *first_pending(struct dlock_client *client) {
 
 void dlock__pool_take_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
-    struct dlock__acquisition *first = client->keeper.borrows ? NULL : first_pending(client);
+    bool borrows = client->keeper.borrows && conn->connected; /* the keeper takes no other one */
+    struct dlock__acquisition *first = borrows ? NULL : first_pending(client);
     if (conn->connected && dlock__one_each(client)) client->pool.n_idle++;
     if (!first) {
         conn->idle = client->pool.idle;
@@ -152,6 +153,6 @@ struct dlock__conn *dlock__pool_borrow(struct dlock_client *client, int64_t dead
     while (!(conn = pick_connected(client, &in_use)) && in_use && dlock__now(client) < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);
     client->keeper.borrows = false;
-    if (!conn) dlock__pool_hand_out(client);
+    dlock__pool_hand_out(client); /* more than one may have become idle */
     return conn;
 }

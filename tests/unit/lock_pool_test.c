@@ -305,6 +305,48 @@ static void contention_survives_faults(void **state) {
     }
 }
 
+static int ignore(const struct dlock_info *info, void *arg) {
+    (void)info;
+    (void)arg;
+    return 0;
+}
+
+static int inspect_it(void *arg) {
+    return dlock_inspect(arg, "n", ignore, NULL, NULL);
+}
+
+/* The keeper has no connection of its own and waits for one that is connected: one that has just broken is of no use to
+ * it, but to others. */
+static void the_keeper_keeps_no_connection_that_it_cannot_use(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakepoll:?connections=2&timeout=4s");
+    struct actor *holder = actor_new(), *first = actor_new(), *second = actor_new(), *third = actor_new();
+    dlock_lock *held = lock_new(client, "held"), *c = lock_new(client, "c");
+    assert_int_equal(acquire_by(holder, held, 0), 0);
+    fake_fault(FAKE_INSPECT, FAKE_SLOW, 1);
+    fake_fault(FAKE_INSPECT, FAKE_LOST_BEFORE, 1);
+    begin_call(first, inspect_it, client);
+    fake_advance_ms(2000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(second, lock_new(client, "b"), 10000);
+    assert_int_equal(fake_slow_waiting(), 2);
+    fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1);
+    fake_advance_ms(THIRD_MS - 2000);
+    assert_int_equal(fake_calls(FAKE_CONNECT), 3); /* the last one by the keeper */
+    begin_acquire(third, c, 1500);
+    fake_advance_ms(1000);
+    fake_faults_clear();
+    assert_int_equal(result(first), DLOCK_EUNAVAILABLE);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(result(third), 0);
+    assert_int_equal(release_by(third, c), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(second), 0);
+    fake_advance_ms(LEASE_MS);
+    assert_true(held_by(holder, held));
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -322,6 +364,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(one_retry_and_no_more),
         LOCK_TEST(a_connection_that_failed_is_never_used_again),
         LOCK_TEST(contention_survives_faults),
+        LOCK_TEST(the_keeper_keeps_no_connection_that_it_cannot_use),
     };
     return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
 }
