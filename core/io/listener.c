@@ -4,6 +4,9 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
+/* A listener that was up for this time counts as one that lasts. If so many in succession did not, there is a pause. */
+enum { LASTS_US = 1000000, BRIEF_MAX = 4 };
+
 /* Least time for the answer to a probe, whatever the lease, since a machine may be busy. */
 enum { ANSWER_MIN_US = 1000000 };
 
@@ -86,6 +89,16 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
     return rc == 0;
 }
 
+/* When to connect again after a loss: at once, unless several in succession did not last. */
+static int64_t retry_after_loss(struct dlock_client *client) {
+    int64_t now = dlock__now_us(), pause = RETRY_MIN_US;
+    bool lasted = now >= client->listener.up_us + LASTS_US;
+    unsigned brief = client->listener.brief = lasted ? 0 : client->listener.brief + 1;
+    if (brief < BRIEF_MAX) return 0;
+    while (--brief >= BRIEF_MAX && pause < RETRY_MAX_US) pause = dlock__longer_pause(pause, RETRY_MIN_US, RETRY_MAX_US);
+    return now + pause;
+}
+
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why) {
     client->listener.state = DLOCK__LISTENER_CONNECTING; /* no other thread may touch it until it is closed */
     client->listener.fd = -1;
@@ -96,7 +109,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     client->clock_sample = (struct dlock__clock_sample){0};
     close_conn(client, why->code);
     client->listener.state = DLOCK__LISTENER_DOWN;
-    client->listener.retry_at_us = 0;
+    client->listener.retry_at_us = retry_after_loss(client);
     pthread_cond_broadcast(&client->changed);
     /* No wake-up would announce that other clients want the names: nothing lingers any more. */
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {

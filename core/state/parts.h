@@ -83,6 +83,7 @@ struct dlock__listener {
     int64_t retry_at_us;         /* next attempt after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
     int64_t pause_us;
     int64_t up_us;            /* since when it is up */
+    unsigned brief;           /* how many in succession were lost soon after they were up */
     int64_t probe_at_us;      /* the next probe; DLOCK__NEVER: nobody waits */
     int64_t answer_by_us;     /* when a probed connection without an answer counts as dead; DLOCK__NEVER: no probe */
     bool doubted;             /* probe it even if nobody waits */

@@ -218,6 +218,29 @@ static void renewals_do_not_keep_the_keeper_from_the_messages(void **state) {
     for (size_t i = 0; i < 2; i++) assert_int_equal(result(holders[i]), 0);
 }
 
+/* As behind a proxy that ends it as soon as it is there: neither connections nor questions in quick succession. */
+static void one_that_never_lasts_is_not_opened_all_the_time(void **state) {
+    (void)state;
+    struct scene s;
+    scene_begin(&s, 0, -1);
+    for (int i = 0; i < 1000; i++) {
+        fake_server_cut_listeners();
+        fake_advance_ms(1);
+    }
+    assert_in_range(fake_calls(FAKE_LISTEN), 2, 10);
+    assert_in_range(fake_claims(FAKE_ACQUIRE, "n"), 2, 100); /* as without one: it polls */
+    fake_advance_ms(5000);
+    assert_int_equal(fake_listeners(), 1);
+    fake_log_clear();
+    fake_advance_ms(1000);
+    fake_server_cut_listeners(); /* one that has lasted is opened again at once */
+    fake_settle();
+    assert_int_equal(fake_listeners(), 1);
+    fake_other_release(&s.other, "n");
+    fake_settle();
+    assert_int_equal(result(s.actor), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -232,6 +255,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_flood_of_messages_delays_no_renewal),
         LOCK_TEST(a_reader_that_stops_in_wake_delays_no_renewal),
         LOCK_TEST(renewals_do_not_keep_the_keeper_from_the_messages),
+        LOCK_TEST(one_that_never_lasts_is_not_opened_all_the_time),
     };
     return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
 }
