@@ -99,7 +99,7 @@ static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *e
              "SELECT direct, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (SELECT count(set_config(name, "
              "value, false)) "
              "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
-             "('idle_session_timeout', '0'), ('client_min_messages', 'error'), "
+             "('transaction_timeout', '0'), ('idle_session_timeout', '0'), ('client_min_messages', 'error'), "
              /* a grant, and a fence, must survive a crash */
              "('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
              "ELSE current_setting('synchronous_commit') END), %s) s(name, value) "

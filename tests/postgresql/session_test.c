@@ -146,6 +146,30 @@ static void a_wait_is_given_up(void **state) {
     link_end(&waiter);
 }
 
+/* The server's limits on a statement, and from PostgreSQL 17 on on a transaction, are no limits on waits. */
+static void a_wait_outlasts_the_servers_timeouts(void **state) {
+    enum { WAIT_MS = 1500 };
+    struct link holder, waiter;
+    struct held held, waits;
+    (void)state;
+    session_new(&holder, 'a');
+    bool newer = PQserverVersion(pg_of(&holder)->link) >= 170000;
+    if (session_with(&waiter, 'b', "options",
+                     newer ? "-c statement_timeout=1s -c transaction_timeout=1s" : "-c statement_timeout=1s") != 0)
+        fail_msg("%s", err.message);
+    held_new(&held, &holder, "patience");
+    assert_int_equal(acquire(&holder, &held), 0);
+    held_new(&waits, &waiter, "patience");
+    wait_in_line(&waiter, &waits);
+    assert_false(dlock_wait_fd(waiter.fd, POLLIN, dlock_deadline_us(WAIT_MS)));
+    assert_int_equal(release(&holder, &held), 0);
+    uint64_t fence = held.claim.fence;
+    expect_turn(&waiter, &fence);
+    assert_int_equal(release(&waiter, &waits), 0);
+    link_end(&holder);
+    link_end(&waiter);
+}
+
 /* It came before the cancellation, unread: it does not stay. The connection has to go, and says so. */
 static void a_grant_nobody_waits_for_is_given_back(void **state) {
     struct link holder, waiter;
@@ -439,6 +463,7 @@ int main(void) {
         cmocka_unit_test(first_come_first_served),
         cmocka_unit_test(readers_stand_in_one_line_with_writers),
         cmocka_unit_test(a_wait_is_given_up),
+        cmocka_unit_test(a_wait_outlasts_the_servers_timeouts),
         cmocka_unit_test(a_grant_nobody_waits_for_is_given_back),
         cmocka_unit_test(a_silent_server_costs_no_more_than_the_time_given),
         cmocka_unit_test(a_session_that_is_ended_has_lost_its_lock),
