@@ -135,9 +135,11 @@ static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult *
 
 /* ---- until it is over -------------------------------------------------------------------------------------------- */
 
-/* True for a serialization failure and a deadlock: another session won, and the call can be repeated. */
-static bool worth_repeating(const char *state) {
-    return pg_state_is(state, "40001") || pg_state_is(state, "40P01");
+/* True for a serialization failure and a deadlock: another session won, and the call can be repeated. Not in
+ * mode=session: there the lock that the call had taken before stays with the session. It would keep the other one
+ * waiting, and be taken twice, so that a downgrade would not end it. */
+static bool worth_repeating(const struct pg *pg, const char *state) {
+    return !pg->sessions && (pg_state_is(state, "40001") || pg_state_is(state, "40P01"));
 }
 
 static bool schema_missing(const char *state) {
@@ -238,7 +240,7 @@ static int exchange(struct pg *pg, enum pg_call call, int64_t deadline_us, PGres
         }
         if (!pg_is_error(result)) {
             rc = pg_nonsense(pg, "rows of an unknown form", err);
-        } else if ((worth_repeating(pg_state(result)) && retries < MOST_RETRIES) ||
+        } else if ((worth_repeating(pg, pg_state(result)) && retries < MOST_RETRIES) ||
                    clock_was_set(pg, call, result, begun_us, deadline_us)) {
             rc = 0;
         } else if (calls[call].how & PATIENT && could_not_notify(result) && !apart) {

@@ -185,6 +185,39 @@ static void an_open_transaction_is_reported(void **state) {
     PQfinish(drawer);
 }
 
+/* One that has drawn, and waits for the lock of a client whose first fence waits for it: the client gives way, since the
+ * server cannot take its lock away. */
+static void a_deadlock_frees_the_lock(void **state) {
+    const struct params params = {.more = {{"mode", "session"}, {"options", "-c deadlock_timeout=100ms"}}};
+    char schema[80], text[400];
+    int64_t key;
+    struct link link;
+    struct held held;
+    PGconn *drawer = plain_open();
+    (void)state;
+    make();
+    snprintf(schema, sizeof schema, "\"%s\"", site.schema);
+    assert_true(pg_key(schema, "fence", &key));
+    plain_run(drawer, "SET deadlock_timeout = '60s'; SET statement_timeout = '20s'");
+    plain_run(drawer, "BEGIN");
+    ask(drawer, NEXT);
+    answer_of(drawer);
+    snprintf(text, sizeof text,
+             "DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks l WHERE l.relation = '%s.fences'::regclass AND NOT "
+             "l.granted) LOOP PERFORM pg_sleep(0.001); END LOOP; PERFORM pg_advisory_lock(%lld); END $$",
+             schema, (long long)key);
+    assert_int_equal(PQsendQuery(drawer, text), 1);
+    if (link_with(&link, &params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    held_new(&held, &link, "fence");
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "refused"));
+    link_end(&link);
+    PGresult *result = PQgetResult(drawer);
+    assert_int_equal(PQresultStatus(result), PGRES_COMMAND_OK);
+    PQclear(result);
+    PQfinish(drawer);
+}
+
 enum { THREADS = 4, EACH = 300 };
 
 struct drawer {
@@ -349,6 +382,7 @@ int main(void) {
         FENCE_TEST(it_never_moves_back),
         FENCE_TEST(nobody_draws_meanwhile),
         FENCE_TEST(an_open_transaction_is_reported),
+        FENCE_TEST(a_deadlock_frees_the_lock),
         FENCE_TEST(no_number_comes_twice),
         FENCE_TEST(a_move_is_flushed),
         FENCE_TEST(version_1_is_upgraded),
