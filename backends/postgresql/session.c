@@ -108,6 +108,15 @@ static void granted(struct pg *pg, int64_t fence, bool shared) {
     pg->session.granted_us = dlock_now_us();
 }
 
+/* Returns the code for an error in place of a grant. A lack of rights is final, and what an event trigger raises; other
+ * errors may not come again on a new connection, which for example creates objects that were dropped meanwhile. */
+static int refused_wait(const struct pg *pg, const PGresult *result, struct dlock_error *err) {
+    int rc = pg_refused(pg, result, err);
+    if (rc == DLOCK_EAUTH || pg_state_is(pg_state(result), "P0001")) return rc;
+    if (err) err->code = DLOCK_EUNAVAILABLE;
+    return DLOCK_EUNAVAILABLE;
+}
+
 /* Reads what has arrived of the answer to PG_WAIT: 1 when the lock is granted, 0 when the answer is incomplete. */
 static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
     PGresult *rows;
@@ -116,11 +125,8 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
     pg->session.waits = false;
     if (PQresultStatus(rows) == PGRES_TUPLES_OK) {
         rc = read_take(pg, rows, fence, server_us, err);
-    } else { /* the error may have come after the lock was granted: only the end of the session makes sure that nothing
-              * is held */
-        pg_refused(pg, rows, err);
-        rc = DLOCK_EUNAVAILABLE;
-        if (err) err->code = rc;
+    } else { /* it may have come after the lock was granted: the caller ends the session, so that nothing is held */
+        rc = refused_wait(pg, rows, err);
     }
     PQclear(rows);
     if (rc == 0 && *fence == 0) rc = pg_nonsense(pg, "no fence", err);
@@ -335,7 +341,7 @@ int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err)
     int rc = dlock_wait_fd(PQsocket(pg->link), POLLIN, 0) ? read_wait(pg, &fence, &server_us, err) : 0;
     if (rc == 1)
         *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, NULL, NULL, (uint64_t)fence, server_us, pg->session.kept_ms};
-    return rc;
+    return rc < 0 ? DLOCK_EUNAVAILABLE : rc; /* the waiter asks again, and its acquire returns what is final */
 }
 
 int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
