@@ -54,7 +54,7 @@ static int unknown_command(const char *word) {
 }
 
 static int help(int argc, char **argv) {
-    if (argc < 2) {
+    if (argc < 2 || strcmp(argv[1], "help") == 0) {
         print_overview(stdout);
         return STATUS_OK;
     }

@@ -96,6 +96,8 @@ says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
 says 64 'options must follow the command, as in `dlock run -b URI NAME COMMAND`' -b redis://:secret@host run a true
 says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
+run "$DLOCK" help help
+equal "help about help is the overview" "$status $err$out" "0 $("$DLOCK" --help)"
 says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" xyz
 says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" redis://:hunter2@h
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
