@@ -35,7 +35,8 @@ void note(const char *format, ...) {
 
 const char *limit_advice(int errnum) {
     if (errnum == EMFILE) return "; raise the limit (ulimit -n)";
-    return errnum == EAGAIN ? "; raise the limit (ulimit -u)" : "";
+    /* pthread_create() says EAGAIN also if there is no memory for the thread's stack. */
+    return errnum == EAGAIN ? "; raise the limit (ulimit -u, ulimit -v)" : "";
 }
 
 int no_descriptor(int errnum) {

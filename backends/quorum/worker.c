@@ -356,5 +356,6 @@ int quorum_start_worker(struct quorum_member *member, struct dlock_error *err) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (member->started) return 0;
     member->quorum->refs--;
-    return dlock_fail(err, DLOCK_ENOMEM, "no thread for a member of the quorum; raise the limit (ulimit -u)");
+    return dlock_fail(err, DLOCK_ENOMEM,
+                      "no thread for a member of the quorum; raise the limit (ulimit -u, ulimit -v)");
 }

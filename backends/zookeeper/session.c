@@ -188,7 +188,8 @@ int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error 
     z->refs++;
     if (start_thread(z) != 0) {
         z->refs--;
-        return dlock_fail(err, DLOCK_ENOMEM, "no thread for a ZooKeeper session; raise the limit (ulimit -u)");
+        return dlock_fail(err, DLOCK_ENOMEM,
+                          "no thread for a ZooKeeper session; raise the limit (ulimit -u, ulimit -v)");
     }
     z->started = true;
     pthread_mutex_lock(&z->mutex);

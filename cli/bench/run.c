@@ -51,7 +51,8 @@ static void *work(void *arg) {
 }
 
 static void no_thread(struct bench_arena *arena) {
-    bench_failed(arena, &(struct dlock_error){DLOCK_ENOMEM, "no thread for a worker; raise the limit (ulimit -u)"});
+    bench_failed(arena,
+                 &(struct dlock_error){DLOCK_ENOMEM, "no thread for a worker; raise the limit (ulimit -u, ulimit -v)"});
 }
 
 static void process(void *arg) {

@@ -172,7 +172,10 @@ static void dismiss(const struct dlock__guard *guard) {
 }
 
 static int no_table(struct dlock_error *err) {
-    return dlock_fail(err, DLOCK_ENOMEM, "out of memory to share with the guardian: %s", strerror(errno));
+    const char *advice = errno == EFBIG    ? "; raise the limit (ulimit -f)"
+                         : errno == EMFILE ? "; raise the limit (ulimit -n)"
+                                           : "";
+    return dlock_fail(err, DLOCK_ENOMEM, "cannot share memory with the guardian: %s%s", strerror(errno), advice);
 }
 
 /* Replaces the table by a copy, with a descriptor for the next helper in *fd. With the mutex. */

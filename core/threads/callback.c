@@ -162,7 +162,7 @@ int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) 
     if (client->callback.started) return 0;
     client->callback.armed_us = DLOCK__NEVER;
     if (dlock__thread_start(&client->callback.thread, run, client) != 0)
-        return dlock_fail(err, DLOCK_ENOMEM, "no thread for callbacks; raise the limit (ulimit -u)");
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for callbacks; raise the limit (ulimit -u, ulimit -v)");
     client->callback.started = true;
     return 0;
 }

@@ -309,7 +309,7 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     }
     client->keeper.armed_us = DLOCK__NEVER;
     if (dlock__thread_start(&client->keeper.thread, run, client) != 0)
-        return dlock_fail(err, DLOCK_ENOMEM, "no thread for the keeper; raise the limit (ulimit -u)");
+        return dlock_fail(err, DLOCK_ENOMEM, "no thread for the keeper; raise the limit (ulimit -u, ulimit -v)");
     client->keeper.started = true;
     return 0;
 }

@@ -80,6 +80,15 @@ limited run --metrics "$work/metrics" -b "$DLOCK_URI?guardian=off" job -- true
 limited acquire job # which fails on files, but later
 limited top -n 1 job
 
+describe "other limits are named, too"
+run prlimit --fsize=4096 "$DLOCK" run job true
+contains "files of 4 kB" "$status $err" \
+    "71 dlock: cannot share memory with the guardian: File too large; raise the limit (ulimit -f)"
+for limit in 10000000 20000000 40000000 60000000; do # a sanitizer needs more, and ends the program itself
+    run prlimit --as="$limit" "$DLOCK" run -b "$DLOCK_URI?guardian=off" job true
+    equal "$limit bytes of memory" "$(grep "^dlock: .*thread" <<<"$err" | grep -vF "; raise the limit (ulimit -u, ulimit -v)")" ""
+done
+
 if unshare --mount mount -t tmpfs none /proc 2>/dev/null; then # as root
     describe "without /proc the programs of two commands are not found"
     # shellcheck disable=SC2016
