@@ -113,11 +113,13 @@ static int take_number(int *number, const char *option, int max) {
     return STATUS_OK;
 }
 
-static int take_time(int64_t *ms, const char *option) {
+static int take_time(int64_t *ms, const char *option, int64_t least_ms) {
     struct dlock_error err = {0, ""};
+    char least[32];
     if (dlock_parse_duration(optarg, ms, &err) != 0) return usage_error(&command_bench, "%s: %s", option, err.message);
-    if (*ms > 0 && *ms <= 86400000) return STATUS_OK;
-    return usage_error(&command_bench, "%s must be more than 0, and at most a day", option);
+    if (*ms >= least_ms && *ms <= 86400000) return STATUS_OK;
+    return usage_error(&command_bench, "%s must be at least %s, and at most a day", option,
+                       dlock_duration_text(least, least_ms));
 }
 
 static int take_name(struct request *request) {
@@ -129,8 +131,8 @@ static int take_name(struct request *request) {
 static int take_option(struct request *request, int option) {
     struct bench *bench = &request->bench;
     switch (option) {
-    case 't': return take_time(&bench->time_ms, "--time");
-    case 'l': return take_time(&bench->lease_ms, "--lease");
+    case 't': return take_time(&bench->time_ms, "--time", 1);
+    case 'l': return take_time(&bench->lease_ms, "--lease", DLOCK_LEASE_MIN_MS);
     case 'w': return take_name(request);
     case 'r': return take_number(&bench->rounds, "--rounds", 1000);
     case 'P': return take_number(&bench->processes, "--processes", BENCH_THREADS_MAX);

@@ -151,7 +151,7 @@ equal "with a table" "$status" 1
 
 describe "wrong usage, and servers that are away"
 for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--processes 65" "--threads x" "--waiters 0" "--locks x" \
-    "--lease 0" \
+    "--lease 0" "--lease 99ms" \
     "--json --csv" "--no-such-option" "nonsense" "file:/dev/null/locks"; do
     # shellcheck disable=SC2086
     run "${bench[@]}" $arguments
@@ -159,6 +159,8 @@ for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--pro
     if [ -z "$err" ]; then fail "$arguments says nothing"; fi
     equal "$arguments writes nothing to stdout" "$out" ""
 done
+run "${bench[@]}" --lease 99ms
+equal "the shortest lease is named" "$(head -n 1 <<<"$err")" "dlock: --lease must be at least 100ms, and at most a day"
 run "${bench[@]}" nosuchserver://user:secret@h
 equal "no backend" "$status" 69
 lacks "a password is not repeated" "$err" secret
