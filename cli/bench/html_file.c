@@ -16,7 +16,7 @@ struct place {
 };
 
 static int cannot_write(const char *path, int error) {
-    note("%s: %s", path, strerror(error));
+    note("--html: cannot write \"%s\": %s", path, strerror(error));
     return STATUS_IO;
 }
 

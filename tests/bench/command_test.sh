@@ -161,6 +161,10 @@ for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--pro
 done
 run "${bench[@]}" --lease 99ms
 equal "the shortest lease is named" "$(head -n 1 <<<"$err")" "dlock: --lease must be at least 100ms, and at most a day"
+run "${bench[@]}" --html ""
+equal "a page without a name" "$status $out$err" '74 dlock: --html: cannot write "": No such file or directory'
+run "${bench[@]}" --html "$work/none/page.html"
+equal "a page in no folder" "$status $out$err" "74 dlock: --html: cannot write \"$work/none/page.html\": No such file or directory"
 run "${bench[@]}" nosuchserver://user:secret@h
 equal "no backend" "$status" 69
 lacks "a password is not repeated" "$err" secret

@@ -86,12 +86,12 @@ describe "a page that cannot be written"
 for place in "$work/no/page.html" "$work" ""; do
     run timeout 20 "$DLOCK" bench --time 1h --html "$place"
     equal "$place" "$status" 74
-    contains "$place is named" "$err" "dlock: $place: "
+    contains "$place is named" "$err" "dlock: --html: cannot write \"$place\": "
     equal "$place: nothing was run" "$out" ""
 done
 run "${bench[@]}" --workload cycle --html /dev/full
 equal "a full disk" "$status" 74
-contains "is said" "$err" "dlock: /dev/full: No space left on device"
+contains "is said" "$err" 'dlock: --html: cannot write "/dev/full": No space left on device'
 contains "after the table" "$out" "cycle "
 
 finish
