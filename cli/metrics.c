@@ -114,18 +114,29 @@ static void put_fence(const struct metrics *metrics, const char *family, const s
 
 /* ---- the report -------------------------------------------------------------------------------------------------- */
 
-static void put_free(const struct metrics *metrics, const char *name) {
-    char *text = label_text(name);
-    bool held = !text;
-    for (size_t i = 0; i < metrics->holders.n && !held; i++) held = strcmp(metrics->holders.items[i].name, text) == 0;
+/* True if one of the first `n` names has this text in its label: labels do not show every byte of a name. */
+static bool is_shown(const struct metrics *metrics, size_t n, const char *text) {
+    bool shown = false;
+    for (size_t i = 0; i < n && !shown; i++) {
+        char *earlier = label_text(metrics->subject->names[i]);
+        shown = earlier && strcmp(earlier, text) == 0;
+        free(earlier);
+    }
+    return shown;
+}
+
+static void put_free(const struct metrics *metrics, size_t n) {
+    char *text = label_text(metrics->subject->names[n]);
+    bool done = !text || is_shown(metrics, n, text);
+    for (size_t i = 0; i < metrics->holders.n && !done; i++) done = strcmp(metrics->holders.items[i].name, text) == 0;
     const struct label labels[] = {{"server", metrics->server}, {"name", text}, {NULL, NULL}};
-    if (!held) prometheus_number(metrics->out, "dlock_lock_held", labels, 0);
+    if (!done) prometheus_number(metrics->out, "dlock_lock_held", labels, 0);
     free(text);
 }
 
 static void put_locks(const struct metrics *metrics) {
     gauge(metrics, "dlock_lock_held", "Whether somebody holds the lock.", put_held);
-    for (size_t i = 0; i < metrics->subject->n; i++) put_free(metrics, metrics->subject->names[i]);
+    for (size_t i = 0; i < metrics->subject->n; i++) put_free(metrics, i);
     gauge(metrics, "dlock_lock_holders", "Holders of the lock, by mode and host (empty: not known).", put_holders);
     if (metrics->queues)
         gauge(metrics, "dlock_lock_waiters", "Waiters in the lock's queue at the server.", put_waiters);

@@ -51,6 +51,10 @@ run "$DLOCK" metrics --prefix fe
 equal "a prefix" "$(read_out dlock_lock_held | wc -w) $(read_out dlock_locks_held)" "1 1"
 run "$DLOCK" metrics fetch none
 equal "names" "$(read_out dlock_lock_held,name=fetch) $(read_out dlock_lock_held,name=none) $(read_out dlock_locks_held)" "1 0 1"
+run "$DLOCK" metrics $'\xff b' $'\xfe b' $'\xff a'
+sound read_out
+equal "free names that no label can tell apart are one" \
+    "$(read_out dlock_lock_held,name=$'\xef\xbf\xbd b') $(read_out dlock_lock_held,name=$'\xef\xbf\xbd a')" "0 1"
 kill "$permit"
 
 describe "metrics: mistakes, and no server"
