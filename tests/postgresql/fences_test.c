@@ -396,14 +396,6 @@ static void a_newer_version_stays(void **state) {
     link_end(&link);
 }
 
-static int sessions_begin(void **state) {
-    const struct dlock_param mode = {"mode", "session"};
-    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
-    if (site_begin(state) != 0) return 1;
-    backend = backend->variant(&uri);
-    return backend == NULL;
-}
-
 #define FENCE_TEST(f) cmocka_unit_test_setup(f, nothing_there)
 
 int main(void) {
@@ -421,5 +413,5 @@ int main(void) {
         FENCE_TEST(one_that_waits_is_told_what_it_may_not),
         FENCE_TEST(a_newer_version_stays),
     };
-    return cmocka_run_group_tests(tests, sessions_begin, site_end);
+    return cmocka_run_group_tests(tests, site_begin_sessions, site_end);
 }

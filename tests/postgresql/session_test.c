@@ -449,14 +449,6 @@ static void what_a_uri_may_say(void **state) {
     link_end(&link);
 }
 
-static int sessions_begin(void **state) {
-    const struct dlock_param mode = {"mode", "session"};
-    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
-    if (site_begin(state) != 0) return 1;
-    backend = backend->variant(&uri);
-    return backend == NULL;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(grants_and_releases),
@@ -477,5 +469,5 @@ int main(void) {
         cmocka_unit_test(modes_refuse_each_other),
         cmocka_unit_test(what_a_uri_may_say),
     };
-    return cmocka_run_group_tests(tests, sessions_begin, site_end);
+    return cmocka_run_group_tests(tests, site_begin_sessions, site_end);
 }

@@ -125,6 +125,14 @@ int site_begin(void **state) {
     return 0;
 }
 
+int site_begin_sessions(void **state) {
+    const struct dlock_param mode = {"mode", "session"};
+    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
+    if (site_begin(state) != 0) return 1;
+    backend = backend->variant(&uri);
+    return backend == NULL;
+}
+
 int site_end(void **state) {
     (void)state;
     if (!site.plain) return 0;

@@ -25,6 +25,7 @@ extern struct site site;
 
 /* Group setup and teardown: find the server, make sure that the schema is not there; remove it. */
 int site_begin(void **state);
+int site_begin_sessions(void **state); /* the backend is that of mode=session */
 int site_end(void **state);
 #define SITE_MAIN(...)                                              \
     int main(void) {                                                \
