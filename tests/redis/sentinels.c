@@ -21,13 +21,9 @@ static void write_settings(const struct server *sentinel, const char *path, int 
 }
 
 /* The server's program is a Sentinel, too; it writes its settings itself from then on. */
-void sentinel_start(int i, int master_port, const char *more) {
+static void launch(struct server *sentinel, int master_port, const char *more) {
     const char *named = getenv("DLOCK_REDIS_SERVER"), *program = named ? named : "redis-server";
-    struct server *sentinel = &sentinels[i];
     char settings[96];
-    memset(sentinel, 0, sizeof *sentinel);
-    snprintf(sentinel->folder, sizeof sentinel->folder, "/tmp/dlock-sentinel.XXXXXX");
-    assert_non_null(mkdtemp(sentinel->folder));
     sentinel->port = loopback_unused_port();
     snprintf(settings, sizeof settings, "%s/settings", sentinel->folder);
     write_settings(sentinel, settings, master_port, more);
@@ -39,8 +35,18 @@ void sentinel_start(int i, int master_port, const char *more) {
         if (getppid() == parent) execlp(program, program, settings, "--sentinel", (char *)NULL);
         _exit(127);
     }
-    for (int64_t until = now_ms() + CHANGE_MS; !server_program.answers(sentinel); sleep_ms(10))
-        if (now_ms() > until) fail_msg("%s --sentinel does not answer", program);
+}
+
+void sentinel_start(int i, int master_port, const char *more) {
+    struct server *sentinel = &sentinels[i];
+    memset(sentinel, 0, sizeof *sentinel);
+    snprintf(sentinel->folder, sizeof sentinel->folder, "/tmp/dlock-sentinel.XXXXXX");
+    assert_non_null(mkdtemp(sentinel->folder));
+    for (int tries = 0; tries < 5; tries++) {
+        launch(sentinel, master_port, more);
+        if (server_answers(sentinel)) return;
+    }
+    fail_msg("Sentinel does not start");
 }
 
 void sentinels_await_agreement(void) {

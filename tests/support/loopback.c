@@ -3,10 +3,14 @@
 #include "support/test.h"
 
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum { LISTEN = 10 /* in /proc/net/tcp */ };
 
 static struct sockaddr_in address_of(int port) {
     return (struct sockaddr_in){.sin_family = AF_INET,
@@ -85,4 +89,33 @@ int loopback_unused_port(void) {
     fd = bound(&port);
     close(fd);
     return port;
+}
+
+/* Returns the inode of the socket that listens on the port; 0: there is none. */
+static unsigned long listener_of(int port) {
+    char line[512];
+    unsigned long found = 0, inode;
+    unsigned at, state;
+    FILE *table = fopen("/proc/net/tcp", "re");
+    assert_non_null(table);
+    while (!found && fgets(line, sizeof line, table))
+        if (sscanf(line, " %*d: %*8x:%x %*8x:%*x %x %*s %*s %*s %*d %*d %lu", &at, &state, &inode) == 3 &&
+            at == (unsigned)port && state == LISTEN)
+            found = inode;
+    fclose(table);
+    return found;
+}
+
+bool loopback_listens(pid_t pid, int port) {
+    char path[64], socket[64], link[64];
+    bool found = false;
+    snprintf(socket, sizeof socket, "socket:[%lu]", listener_of(port));
+    snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && !found && (entry = readdir(dir));) {
+        ssize_t n = readlinkat(dirfd(dir), entry->d_name, link, sizeof link - 1);
+        found = n > 0 && (size_t)n == strlen(socket) && memcmp(link, socket, (size_t)n) == 0;
+    }
+    if (dir) closedir(dir);
+    return found;
 }

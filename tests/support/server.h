@@ -27,6 +27,9 @@ extern const struct server_program server_program;
 void server_start(struct server *server, const char *const *arguments);
 /* The same without waiting for an answer: for one on a socket, or with another protocol. End it with server_stop(). */
 void server_start_unheard(struct server *server, const char *const *arguments);
+/* Waits until a server that was started answers. False: its process has ended. Another server may have its port, which
+ * would answer, too, until the test that it belongs to ends it. */
+bool server_answers(struct server *server);
 void server_kill(struct server *server);                                /* SIGKILL */
 void server_again(struct server *server, const char *const *arguments); /* with the same port and folder */
 void server_stop(struct server *server);                                /* also removes the folder */
