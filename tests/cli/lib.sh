@@ -32,11 +32,19 @@ export UBSAN_OPTIONS="exitcode=99 ${UBSAN_OPTIONS:-}"
 
 servers=$(dirname "${BASH_SOURCE[0]}")/../servers
 at_exit=() # functions
+
+# Whether the process belongs to this test. The number of one that has ended is given to another process as soon as the
+# system has used all numbers once, with many tests beside each other within a minute or two.
+export DLOCK_TEST_WORK=$work
+is_ours() { [[ " $(echo $(jobs -rp) $(jobs -sp)) " = *" $1 "* ]] || grep -qsF "$work" "/proc/$1/environ"; }
+
 clean_up() {
     local status=$? pid action
     trap - EXIT
     exec 2>/dev/null # no word about every process that is killed here
-    for pid in "${started[@]}"; do kill -KILL "$pid" 2>/dev/null; done
+    for pid in "${started[@]}"; do
+        if is_ours "$pid"; then kill -KILL "$pid" 2>/dev/null; fi
+    done
     for action in "${at_exit[@]}"; do "$action"; done
     rm -rf "$work"
     exit "$status"

@@ -26,6 +26,25 @@ for attempt in range(1000):
 ' ${DLOCK_TEST_DIR:+"$DLOCK_TEST_DIR/ports"}
 }
 
+# began PID: prints when the process began, in the kernel's ticks.
+began() {
+    local stat
+    read -r stat 2>/dev/null <"/proc/$1/stat" || return 0
+    read -ra stat <<<"${stat##*) }"
+    echo "${stat[19]}"
+}
+
+# note_pid NAME PID: a server that has just been started. Another process may have the number when it has ended.
+note_pid() {
+    echo "$2" >"$folder/$1.pid"
+    began "$2" >"$folder/$1.began"
+}
+
+# is_there NAME: succeeds if the process that was noted has not been replaced by another one with its number.
+is_there() {
+    [ -e "$folder/$1.pid" ] && [ "$(began "$(cat "$folder/$1.pid")")" = "$(cat "$folder/$1.began")" ]
+}
+
 # start_on_free_port NAME: starts the server; sets `port`, and writes $folder/NAME.port and $folder/NAME.pid. Tries
 # again if another process takes the port first.
 start_on_free_port() {
@@ -34,7 +53,7 @@ start_on_free_port() {
         port=$(free_port)
         launch "$port"
         pid=$!
-        echo "$pid" >"$folder/$1.pid"
+        note_pid "$1" "$pid"
         echo "$port" >"$folder/$1.port"
         if await_answer "$1" "$port" 100; then return 0; fi
         kill -KILL "$pid" 2>/dev/null || true
@@ -46,7 +65,7 @@ start_on_free_port() {
 # launch_again NAME: starts a server that has ended, on its old port; does not wait until it answers.
 launch_again() {
     launch "$(cat "$folder/$1.port")"
-    echo "$!" >"$folder/$1.pid"
+    note_pid "$1" "$!"
 }
 
 # has_ended PID: succeeds if the process has ended. It may still be a zombie, for seconds if process 1 reaps slowly.
@@ -77,7 +96,7 @@ does_not_start() {
 # stop_by_pid NAME: ends the server, with SIGKILL after five seconds.
 stop_by_pid() {
     local pid waited
-    if [ ! -e "$folder/$1.pid" ]; then return 0; fi
+    if ! is_there "$1"; then return 0; fi
     pid=$(cat "$folder/$1.pid")
     rm -f "$folder/$1.pid"
     kill -TERM "$pid" 2>/dev/null || return 0

@@ -37,7 +37,7 @@ start)
 again) launch_again postgresql ;;
 stop)
     # After SIGTERM the server would wait for its clients.
-    if [ -e "$folder/postgresql.pid" ]; then kill -INT "$(cat "$folder/postgresql.pid")" 2>/dev/null || true; fi
+    if is_there postgresql; then kill -INT "$(cat "$folder/postgresql.pid")" 2>/dev/null || true; fi
     stop_by_pid postgresql
     ;;
 esac

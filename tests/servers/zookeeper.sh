@@ -53,7 +53,7 @@ start)
     ;;
 again)
     run
-    echo "$!" >"$folder/zookeeper.pid"
+    note_pid zookeeper "$!"
     ;;
 await) await ;;
 ensemble)
@@ -66,7 +66,7 @@ syncLimit=5
         configure "$(free_port)"
         echo "$member" >"$folder/zookeeper/myid"
         run
-        echo "$!" >"$folder/zookeeper.pid"
+        note_pid zookeeper "$!"
     done
     for member in $members; do
         folder=$all/$member

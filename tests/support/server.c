@@ -94,8 +94,10 @@ void server_start(struct server *server, const char *const *arguments) {
 
 void server_kill(struct server *server) {
     if (server_program.hang_up) server_program.hang_up(server);
+    if (server->pid == 0) return; /* it was killed before, and its number may be another process's */
     kill(server->pid, SIGKILL);
     waitpid(server->pid, NULL, 0);
+    server->pid = 0;
 }
 
 void server_again(struct server *server, const char *const *arguments) {
