@@ -278,6 +278,16 @@ struct fake_grant taken(const char *name) {
     return grant;
 }
 
+int acquire_all(void *arg) {
+    struct all *all = arg;
+    return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);
+}
+
+int release_all(void *arg) {
+    struct all *all = arg;
+    return dlock_release_all(all->locks, all->n, &all->err);
+}
+
 void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     struct lost_count *count = arg;
     atomic_store(&count->code, err ? err->code : 0);

@@ -42,6 +42,17 @@ void lock_forget(dlock_lock *lock);       /* the test frees it itself */
 /* Another client holds it for as long as the test wants. */
 struct fake_grant taken(const char *name);
 
+/* Several locks at once. The calls take a struct all, so that begin_call() can make them. */
+enum { ALL_MOST = 40 };
+struct all {
+    dlock_lock *locks[ALL_MOST];
+    size_t n;
+    int64_t timeout_ms;
+    struct dlock_error err;
+};
+int acquire_all(void *arg);
+int release_all(void *arg);
+
 struct actor;
 struct actor *actor_new(void);
 /* Begins something and settles. */

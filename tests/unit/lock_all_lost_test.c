@@ -1,23 +1,6 @@
 /* dlock_acquire_all, and one of its locks is lost while another one is waited for. */
 #include "fixture.h"
 
-struct all {
-    dlock_lock *locks[4];
-    size_t n;
-    int64_t timeout_ms;
-    struct dlock_error err;
-};
-
-static int acquire_all(void *arg) {
-    struct all *all = arg;
-    return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);
-}
-
-static int release_all(void *arg) {
-    struct all *all = arg;
-    return dlock_release_all(all->locks, all->n, &all->err);
-}
-
 static dlock_lock *fixed_lock(dlock_client *client, const char *name) {
     struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE, .lease_ms = 1000};
     return lock_new_with(client, name, &fixed);

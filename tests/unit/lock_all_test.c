@@ -3,23 +3,6 @@
 
 enum { MOST = 6, ROUNDS = 15 };
 
-struct all {
-    dlock_lock *locks[MOST];
-    size_t n;
-    int64_t timeout_ms;
-    struct dlock_error err;
-};
-
-static int acquire_all(void *arg) {
-    struct all *all = arg;
-    return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);
-}
-
-static int release_all(void *arg) {
-    struct all *all = arg;
-    return dlock_release_all(all->locks, all->n, &all->err);
-}
-
 static void nobody_in_the_way_is_one_request_for_each_server(void **state) {
     (void)state;
     dlock_client *one = client_new("fake:"), *two = client_new("fake:");

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-enum { PERMITS = 40, CROWD = 1500, BATCH = 256 };
+enum { PERMITS = ALL_MOST, CROWD = 1500, BATCH = 256 };
 
 static const struct dlock_options permits = {.size = sizeof permits, .mode = DLOCK_PERMIT, .limit = CROWD};
 
@@ -18,23 +18,6 @@ static dlock_lock *held_often(dlock_client *client, int n, struct actor *actor) 
     assert_int_equal(fake_holders("n"), n);
     fake_log_clear();
     return lock;
-}
-
-struct all {
-    dlock_lock *locks[PERMITS];
-    size_t n;
-    int64_t timeout_ms;
-    struct dlock_error err;
-};
-
-static int release_all(void *arg) {
-    struct all *all = arg;
-    return dlock_release_all(all->locks, all->n, &all->err);
-}
-
-static int acquire_all(void *arg) {
-    struct all *all = arg;
-    return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);
 }
 
 /* ---- many grants of one name ---- */

@@ -195,21 +195,10 @@ static void a_time_that_nobody_knows_is_polled(void **state) {
 
 /* ---- several locks, and without a thread ------------------------------------------------------------------------- */
 
-struct all {
-    dlock_lock *locks[3];
-    int64_t timeout_ms;
-    struct dlock_error err;
-};
-
-static int acquire_all(void *arg) {
-    struct all *all = arg;
-    return dlock_acquire_all(all->locks, 3, all->timeout_ms, &all->err);
-}
-
 static void several_at_once_wait_and_say_so(void **state) {
     (void)state;
     dlock_client *client = client_new("fakevolatile:?lease=10m"), *other = client_new("fake:");
-    struct all all = {{lock_new(other, "a"), lock_new(client, "n"), lock_new(client, "o")}, 0, {0}};
+    struct all all = {{lock_new(other, "a"), lock_new(client, "n"), lock_new(client, "o")}, 3, 0, {0}};
     struct actor *actor = actor_new();
     fake_server_ready_in_ms(MINUTES_MS);
     assert_int_equal(acquire_all(&all), DLOCK_ENOTREADY);
