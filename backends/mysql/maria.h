@@ -85,7 +85,7 @@ struct maria {
     MYSQL_ROW row;       /* the last one */
     size_t heard;        /* bytes of the answer so far */
     int64_t deadline_us; /* of the present call */
-    const char *flaw;    /* what is wrong with the columns of a result; NULL: nothing */
+    const char *flaw;    /* the fault in a result's columns; NULL: none */
     struct st_mariadb_methods methods;
     unsigned error; /* the server's error number; 0: none, or the connection broke */
     struct {

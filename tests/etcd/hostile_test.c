@@ -95,7 +95,7 @@ static const char *grants(const char *body) {
     return strstr(body, lease) ? "{\"header\":{\"raft_term\":\"3\",\"revision\":\"5\"},\"succeeded\":true}" : "";
 }
 
-/* The lease may be of the leader before, who may end it. */
+/* The former leader may know the lease, and may end it. */
 static void a_lease_that_was_granted_while_the_leader_changed_is_not_used(void **state) {
     struct held mine;
     (void)state;

@@ -55,7 +55,7 @@ static void add(struct packets *to, const void *content, size_t length) {
 #define ROW "\x64xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define PROGRESS "\xff\xff\xff\1\1\1\1\1\1\4work"
 
-/* What comes before the endless part. */
+/* The part of the conversation that comes before the endless part. */
 enum stage { FIRST, LOGIN, ANSWER, COLUMNS, ROWS };
 
 /* The server, of one connection. */

@@ -137,8 +137,9 @@ static void ask(PGconn *plain, enum what what) {
     assert_int_equal(PQsendQuery(plain, text_of(what, text)), 1);
 }
 
-/* Nobody draws while the sequence is moved: who does so waits for those who do, and goes on from what they leave, were
- * it ahead of the clock. Once it is moved nobody waits for the flush, and the catalogue is as it was. */
+/* No session draws while another one moves the sequence. The mover waits for those that draw, and goes on from their last
+ * number if that is ahead of the clock. Once the sequence is moved nobody waits for the flush, and the catalogue is as it
+ * was. */
 static void nobody_draws_meanwhile(void **state) {
     PGconn *drawer = plain_open(), *first = plain_open();
     (void)state;

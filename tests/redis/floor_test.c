@@ -128,8 +128,8 @@ static void what_stands_there_is_kept(void **state) {
     assert_string_equal(ask_text(&server, "GET {foreign}:dlock:fence"), "mine");
 }
 
-/* Redis' scripts count exactly up to 2^53. What is greater was written by somebody else, and is left as it is: a fence after
- * it would not be greater. */
+/* Redis' scripts count exactly up to 2^53. A greater number was written by another program, and is left as it is: a fence
+ * after it would not be greater. */
 static void what_cannot_be_counted_from_is_no_fence(void **state) {
     static const char *const values[] = {"9007199254740992", "9007199254740993", "99999999999999999999"};
     struct held held;

@@ -200,7 +200,7 @@ static void a_list_goes_on_page_by_page(void **state) {
 }
 
 /* Another program's tokens may begin with, or even look like, a word of ours. They hold the lock alone, and hand over
- * nothing: whoever waits has to poll. */
+ * nothing: their waiters have to poll. */
 static void foreign_tokens_like_our_words(void **state) {
     static const char *const tokens[] = {"dlock:host:1", "dlock:", "dlock:permits:0", "dlock:permits:4294967296",
                                          "dlock:permits:00000000001"};

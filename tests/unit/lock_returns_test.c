@@ -1,5 +1,5 @@
-/* A backend's operation returns a number that says nothing about the connection, which it may not: what was asked has no
- * known outcome then, and the connection ends. */
+/* A backend's operation may not return a number that says nothing about the connection. If it does, the outcome of the
+ * request is unknown, and the connection ends. */
 #include "fixture.h"
 
 #include <limits.h>
