@@ -35,14 +35,14 @@ void dlock__guard_note(struct dlock__acquisition *acq) {
     struct dlock__guard_table *table = acq->name->client->guard->table;
     struct dlock__guard_entry *entry = dlock__guard_entry(table, acq->guarded);
     unsigned other = 1 - atomic_load_explicit(&entry->copy, memory_order_relaxed);
-    bool idle = acq->state == DLOCK__RELEASING || acq->state == DLOCK__LINGERING || acq->state == DLOCK__ORPHAN;
+    bool works = dlock__acq_held(acq) || dlock__acq_lost(acq);
     int64_t lease_ms = acq->op && acq->op->extension ? acq->op->extension->lease_ms : acq->lease_ms;
     memcpy(entry->state[other], acq->backend_state, sizeof acq->backend_state);
     atomic_store(&entry->copy, other);
     atomic_store(&entry->mode, acq->mode);
     if (lease_ms > atomic_load(&entry->lease_ms)) atomic_store(&entry->lease_ms, lease_ms);
-    atomic_store(&entry->valid_until_us, idle ? 0 : acq->valid_until_us);
-    if (!idle && atomic_load(&table->group) != 0 && acq->valid_until_us < atomic_load(&table->looks_at_us))
+    atomic_store(&entry->valid_until_us, works ? acq->valid_until_us : 0);
+    if (works && atomic_load(&table->group) != 0 && acq->valid_until_us < atomic_load(&table->looks_at_us))
         dlock__guard_call(table);
 }
 

@@ -28,8 +28,8 @@ struct dlock__guard {
 int dlock__guard_enter(struct dlock__acquisition *acq);
 
 /* Updates the entry: mode, the backend's state, the longest lease that was asked for, valid-until. An acquisition that
- * is being released, or has no owner, protects no work: its end is no reason to kill the process group. With the
- * mutex. */
+ * nobody holds, as it waits, is handed over or is being released, protects no work: its end is no reason to kill the
+ * process group. With the mutex. */
 void dlock__guard_note(struct dlock__acquisition *acq);
 
 /* Removes the entry: the release was answered, or the acquisition is no longer this process's to release. With the

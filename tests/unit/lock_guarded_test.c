@@ -68,11 +68,50 @@ static void a_grant_that_nobody_holds_ends_no_work(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
+/* Who holds it no longer has work of it, and who is to get it has none yet. */
+static void a_hand_over_that_is_not_confirmed_ends_no_work(void **state) {
+    (void)state;
+    dlock_client *client = guarded_client("fakefull:");
+    dlock_lock *lock = lock_new(client, "a"), *same = lock_new(client, "a");
+    struct actor *holder = actor_new(), *waiter = actor_new();
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    begin_acquire(waiter, same, 5 * LEASE_MS);
+    fake_advance_ms(1000);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 50);
+    begin_release(holder, lock);
+    assert_false(over(waiter));
+    assert_int_equal(ends_us(client, "a"), 0);
+    fake_faults_clear();
+    fake_slow_go();
+    wait_for(waiter, LEASE_MS);
+    assert_int_equal(result(waiter), 0);
+    assert_true(ends_us(client, "a") > dlock__now_us());
+}
+
+static void a_grant_that_came_too_late_ends_no_work(void **state) {
+    (void)state;
+    dlock_client *client = guarded_client("fake:?lease=1s");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 50);
+    begin_acquire(actor, lock_new(client, "a"), 2 * LEASE_MS);
+    fake_advance_ms(1500);
+    fake_slow_go();
+    fake_settle();
+    assert_false(over(actor));
+    assert_int_equal(ends_us(client, "a"), 0);
+    fake_faults_clear();
+    wait_for(actor, LEASE_MS);
+    assert_int_equal(result(actor), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_release_without_answer_ends_no_work),
         LOCK_TEST(a_grant_that_nobody_holds_ends_no_work),
+        LOCK_TEST(a_hand_over_that_is_not_confirmed_ends_no_work),
+        LOCK_TEST(a_grant_that_came_too_late_ends_no_work),
     };
     return cmocka_run_group_tests_name("guarded", tests, NULL, NULL);
 }
