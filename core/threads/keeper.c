@@ -128,7 +128,10 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     acq->name->client->stats.renewals++;
     if (acq->state == DLOCK__DOWNGRADING)
         dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* it was downgraded after this renewal was sent */
-    if (!acq->op->extension) return true;
+    if (!acq->op->extension) {
+        if (arg->lease_ms > acq->lease_ms) dlock__acq_unanswered(acq, arg->lease_ms); /* who extended it has left */
+        return true;
+    }
     acq->lease_ms = arg->lease_ms;
     acq->op->extension->result = 0;
     acq->op->extension = NULL;

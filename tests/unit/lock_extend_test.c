@@ -154,6 +154,39 @@ static void an_unanswered_extension_makes_nothing_longer_here(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
+/* One that is answered after its caller has left, too: a release that gets no answer later is sent again for as long as
+ * the longer lease may last. */
+static void an_extension_without_a_caller_is_released_to_its_end(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_client *client = client_new("fake:?timeout=1s");
+    dlock_lock *other = lock_new(client, "m"), *lock = fixed_lock(client, DLOCK_OWNER_THREAD, NULL);
+    struct extend extend = {lock, 6 * LEASE_MS};
+    assert_int_equal(acquire_by(actor, other, 0), 0);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 2);
+    fake_advance_ms(LEASE_MS / 3 + 10); /* the renewal of m hangs */
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_call(actor, extend_it, &extend);
+    fake_advance_ms(500);
+    fake_slow_go();
+    fake_advance_ms(600);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_slow_go();
+    fake_settle();
+    assert_true(remaining_by(actor, lock) > 5 * LEASE_MS);
+    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 5000);
+    begin_release(actor, lock);
+    wait_for(actor, LEASE_MS);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_advance_ms(LEASE_MS + LEASE_MS / 2);
+    assert_int_equal(fake_holders("n"), 1);
+    fake_faults_clear();
+    fake_advance_ms(5000);
+    assert_int_equal(fake_holders("n"), 0);
+}
+
 /* One that makes it shorter may have been executed: the earlier end counts as soon as it is sent, and a longer one that
  * comes after it is not relied on while the shorter one may be on the way. */
 static void an_unanswered_extension_counts_where_it_is_shorter(void **state) {
@@ -386,6 +419,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_without_a_lease_keeps_none),
         LOCK_TEST(leases_out_of_bounds_are_refused),
         LOCK_TEST(an_unanswered_extension_makes_nothing_longer_here),
+        LOCK_TEST(an_extension_without_a_caller_is_released_to_its_end),
         LOCK_TEST(an_unanswered_extension_counts_where_it_is_shorter),
         LOCK_TEST(an_unsent_extension_leaves_nothing_behind),
         LOCK_TEST(a_late_acquire_may_make_it_shorter),
