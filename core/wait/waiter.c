@@ -40,7 +40,8 @@ static void finish(struct dlock__waiter *waiter, int result) {
     dlock__stats_waited(waiter);
     if (!waiter->in_line) return;
     dlock__name_remove(name, waiter);
-    if (!dlock__name_exclusive(name)) dlock__name_signal(name);
+    const struct dlock__acquisition *in_the_way = dlock__name_exclusive(name);
+    if (!in_the_way || dlock__lingers(in_the_way)) dlock__name_signal(name); /* the next one may like its terms */
 }
 
 static int why_code(const struct dlock__waiter *waiter) {

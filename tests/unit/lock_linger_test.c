@@ -163,6 +163,33 @@ static void nor_do_asynchronous_ones(void **state) {
     }
 }
 
+/* The first one waits for other terms, so what lingers is given back for it. When it leaves before that was possible, the
+ * next one, who can have what lingers, does. */
+static void the_next_in_line_gets_it_when_the_first_leaves(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fakefull:?linger=60s");
+    struct dlock_options longer = {.size = sizeof longer, .lease_ms = 3 * LEASE_MS, .owner = DLOCK_OWNER_HANDLE};
+    dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", &longer);
+    struct actor *next = actor_new();
+    _Atomic int busy = 1, code = 1;
+    cycle(lock);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    assert_int_equal(dlock_acquire_async(lock_new_with(client, "m", &longer), 0, note_code, (void *)&busy), 0);
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1); /* the engine's thread */
+    assert_int_equal(dlock_acquire_async(other, 100, note_code, (void *)&code), 0);
+    fake_settle();
+    begin_acquire(next, lock, 5000);
+    assert_false(over(next));
+    fake_advance_ms(200);
+    assert_true(code < 0);
+    assert_true(over(next));
+    assert_int_equal(result(next), 0);
+    assert_int_equal(fake_grants("n"), 1);
+    fake_slow_go();
+    assert_int_equal(release_by(next, lock), 0);
+}
+
 static void it_is_renewed_and_can_be_lost(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
@@ -202,6 +229,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(other_wishes_do_not_find_it_in_the_way),
         LOCK_TEST(a_try_says_that_its_release_was_not_answered),
         LOCK_TEST(nor_do_asynchronous_ones),
+        LOCK_TEST(the_next_in_line_gets_it_when_the_first_leaves),
         LOCK_TEST(it_is_renewed_and_can_be_lost),
         LOCK_TEST(it_outlives_its_handle_but_not_its_client),
     };
