@@ -1,4 +1,4 @@
-/* Renewals that a holder asks for: with another lease, or from writer to reader. The keeper sends them, so that no
+/* Renewals that a holder asks for: with another lease, before an export, or from writer to reader. The keeper sends them, so that no
  * other renewal of the same grant is on the way, and repeats them as any renewal. From the beginning of its downgrade
  * an acquisition counts as shared. */
 #include "api/api.h"
@@ -42,9 +42,9 @@ static void wait(const struct dlock__acquisition *acq, int64_t deadline_us) {
 
 /* Has the keeper send the extension and waits for the result. One extension at a time, and only while no other renewal
  * is on the way: that one's answer would set the old lease. */
-static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__extension *extension) {
+static void extend(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock__extension *extension,
+                   int64_t deadline_us) {
     struct dlock_client *client = lock->client;
-    int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
     while ((acq->renewing || acq->op->extension) && goes_on(lock, acq, deadline_us)) wait(acq, deadline_us);
     if (!goes_on(lock, acq, deadline_us)) return;
     dlock__acq_extend(acq, extension);
@@ -64,7 +64,7 @@ int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err) {
     if (rc == 0) rc = check_lease(lock, acq, &extension.lease_ms, err);
     if (rc != 0) return dlock__lock_end(lock, rc);
     acq->refs++;
-    extend(lock, acq, &extension);
+    extend(lock, acq, &extension, dlock__bounded(lock->client, DLOCK__NEVER));
     rc = check_owned(lock, acq, "extension", err);
     if (rc == 0 && extension.result != 0 && lock->client->closed)
         rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
@@ -73,6 +73,26 @@ int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err) {
                         dlock__name_shown(lock->name), dlock_strerror(extension.result));
     dlock__acq_put(acq);
     return dlock__lock_end(lock, rc);
+}
+
+/* ---- before an export ---- */
+
+int dlock__renew_to_export(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock_error *err) {
+    struct dlock__extension extension = {acq->lease_ms, DLOCK_EUNAVAILABLE};
+    int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
+    if (acq->flags & DLOCK_FIXED_LEASE)
+        extension.result = 0;
+    else
+        extend(lock, acq, &extension, deadline_us);
+    while ((acq->renewing || acq->state == DLOCK__DOWNGRADING) && goes_on(lock, acq, deadline_us))
+        wait(acq, deadline_us);
+    int rc = check_owned(lock, acq, "export", err);
+    if (rc != 0) return rc;
+    if (lock->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
+    if (acq->renewing || acq->state == DLOCK__DOWNGRADING) extension.result = DLOCK_EUNAVAILABLE;
+    if (extension.result == 0) return 0;
+    return dlock_fail(err, extension.result, "lock \"%s\" is still held here, its export failed: %s",
+                      dlock__name_shown(lock->name), dlock_strerror(extension.result));
 }
 
 /* ---- from writer to reader ---- */

@@ -111,61 +111,6 @@ static int check_export(struct dlock_lock *lock, const struct dlock__acquisition
     return dlock__fence_can_grow(acq, err);
 }
 
-static int released_before(const struct dlock__acquisition *acq, struct dlock_error *err) {
-    if (acq->name->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
-    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export", dlock__name_shown(acq->name));
-}
-
-/* Lets the keeper renew the grant again, and watch its end, unless its time is over. */
-static void keep(struct dlock__acquisition *acq) {
-    struct dlock_client *client = acq->name->client;
-    dlock__expire_if_due(acq);
-    if (!dlock__acq_held(acq)) return;
-    dlock__acq_renew_at(acq, acq->renew_at_us);
-    for (const struct dlock__hold *hold = acq->hold; hold; hold = hold->next)
-        if (hold->handle && hold->handle->on_lost) dlock__callback_arm(client, acq->valid_until_us);
-}
-
-/* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile the acquisition is RELEASING,
- * so that no other call here finds it and releases it. The answer is always waited for, and the grant's end checked
- * afterwards. */
-static int set_lease(struct dlock__acquisition *acq, struct dlock_error *err) {
-    const char *shown = dlock__name_shown(acq->name);
-    struct dlock_error why;
-    why.code = 0;
-    int rc = 0;
-    if (dlock__acq_held(acq) && !(acq->flags & DLOCK_FIXED_LEASE)) {
-        enum dlock__acq_state before = acq->state;
-        dlock__acq_release(acq);
-        rc = dlock__op_run(acq, DLOCK__RENEW, 0, DLOCK__NEVER, &why);
-        dlock__acq_become(acq, before);
-        if (rc == 0 && before == DLOCK__DOWNGRADING) dlock__acq_downgraded(acq);
-        if (rc == 0 && !dlock__acq_renewed(acq, acq->op->sent_us, acq->lease_ms, acq->op->arg.kept_ms))
-            rc = DLOCK_EPROTO;
-        if (rc == DLOCK_ELOST)
-            dlock__lose(acq);
-        else
-            keep(acq); /* also with the new lease: it may not be exported yet after all */
-    }
-    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
-    if (!dlock__acq_held(acq)) return released_before(acq, err);
-    if (rc != 0)
-        return dlock_fail(err, rc, "lock \"%s\" is still held here, its export failed: %s", shown,
-                          why.code ? why.message : dlock_strerror(rc));
-    return 0;
-}
-
-/* Waits until no renewal of the grant is on the way. False: the grant is no longer the caller's, because another thread
- * has released it through the same handle, and perhaps a next owner has it. A grant that was lost counts as the
- * caller's. A reader's grant is never handed over here, and the end of a downgrade changes its fence: so that is not
- * compared. */
-static bool owned_after_renewal(struct dlock_lock *lock, const struct dlock__acquisition *acq) {
-    uint64_t fence = dlock__acq_fence(acq);
-    while (acq->renewing) dlock__wait(lock->client, &lock->client->changed, DLOCK__NEVER);
-    if (dlock__acq_lost(acq)) return true;
-    return dlock__owned(lock) == acq && (acq->mode == DLOCK_SHARED || dlock__acq_fence(acq) == fence);
-}
-
 /* Refuses an export while an unanswered acquire could reach the server after the end of the exported grant: it would be
  * granted anew, and the importer would take that for this grant, with a fence that others have overtaken. */
 static int check_late(const struct dlock__acquisition *acq, struct dlock_error *err) {
@@ -177,11 +122,22 @@ static int check_late(const struct dlock__acquisition *acq, struct dlock_error *
                       dlock__name_shown(acq->name), (long long)(acq->unknown_until_us - now) / 1000 + 1);
 }
 
+/* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile another thread may use the grant
+ * through the same handle, also release it, and it may be handed over to a next owner, whose fence is another one. A
+ * reader's grant is never handed over here, and the end of a downgrade changes its fence: so that is not compared. */
+static int renew(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock_error *err) {
+    uint64_t fence = dlock__acq_fence(acq);
+    int rc = dlock__renew_to_export(lock, acq, err);
+    if (rc != 0) return rc;
+    if (acq->mode != DLOCK_SHARED && dlock__acq_fence(acq) != fence)
+        return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its export",
+                          dlock__name_shown(lock->name));
+    return check_export(lock, acq, err);
+}
+
 static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char *out, struct dlock_error *err) {
     struct dlock__name *name = acq->name;
-    if (!owned_after_renewal(lock, acq)) return released_before(acq, err);
-    int rc = set_lease(acq, err);
-    if (rc == 0) rc = dlock__fence_can_grow(acq, err); /* a downgrade may have used the last ordinal */
+    int rc = renew(lock, acq, err);
     if (rc == 0) rc = check_late(acq, err);
     if (rc == 0) rc = dlock__exported_remember(acq, err);
     if (rc != 0) return rc;

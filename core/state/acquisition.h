@@ -226,10 +226,9 @@ struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer);
 
 /* Sets an acquisition that was not granted WAITING; it asks again at ask_at_us if nothing happens before. */
 void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us);
-/* Its release, or the renewal before an export, is on the way: ends its renewals. */
+/* Its release is on the way, or it is being exported: ends its renewals. */
 void dlock__acq_release(struct dlock__acquisition *acq);
-/* Sets ASKING (the next acquire is being prepared), HELD or DOWNGRADING (it stays ours, after an export that failed),
- * or HELD (it lingered and has an owner again). */
+/* Sets ASKING (the next acquire is being prepared) or HELD (it lingered and has an owner again). */
 void dlock__acq_become(struct dlock__acquisition *acq, enum dlock__acq_state state);
 /* Makes the grant count as shared from now on; it is renewed as shared at once. */
 void dlock__acq_downgrade(struct dlock__acquisition *acq);

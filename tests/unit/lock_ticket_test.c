@@ -99,8 +99,8 @@ static void a_release_after_an_import_goes_to_the_queue(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* A handle may be released by any thread, but not while its claim is in a request. */
-static void nobody_releases_what_is_being_exported(void **state) {
+/* A handle may be released by any thread, also while another one exports it. */
+static void a_release_ends_an_export(void **state) {
     (void)state;
     struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     struct actor *from = actor_new(), *other = actor_new();
@@ -109,12 +109,10 @@ static void nobody_releases_what_is_being_exported(void **state) {
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
     begin_call(from, export_it, &export);
     assert_false(over(from));
-    assert_int_equal(release_by(other, export.lock), DLOCK_EOWNER);
+    assert_int_equal(release_by(other, export.lock), 0);
+    assert_int_equal(result(from), DLOCK_EOWNER);
     fake_slow_go();
     fake_settle();
-    assert_int_equal(result(from), 0);
-    assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 0);
-    fake_advance_ms(LEASE_MS + 1000);
     assert_int_equal(fake_entries(), 0);
 }
 
@@ -125,10 +123,12 @@ static void a_failed_export_leaves_it_held(void **state) {
     struct actor *from = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
-    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 2);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
     begin_call(from, export_it, &export);
+    wait_for(from, 3100);
     assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
     assert_true(held_by(from, export.lock));
+    fake_faults_clear();
     fake_advance_ms(3 * LEASE_MS);
     assert_true(held_by(from, export.lock));
     assert_int_equal(lost.calls, 0);
@@ -244,25 +244,60 @@ static void a_pending_downgrade_is_not_handed_over(void **state) {
 }
 
 /* A waiter here gets a grant of its own after that of the ticket has ended. */
-static void what_is_being_exported_is_not_handed_over(void **state) {
+static void what_was_exported_is_not_handed_over(void **state) {
     (void)state;
     struct overtaken o;
     overtaken_begin(&o);
     struct export export = {.lock = o.lock};
-    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
     begin_call(o.caller, export_it, &export);
-    fake_slow_go(); /* the renewal; the export's own hangs now */
-    fake_settle();
-    assert_int_equal(fake_slow_waiting(), 1);
-    assert_int_equal(release_by(o.other, o.lock), DLOCK_EOWNER);
     fake_slow_go();
     fake_settle();
     assert_int_equal(result(o.caller), 0);
+    assert_int_equal(release_by(o.other, o.lock), DLOCK_EOWNER);
     assert_false(over(o.waiter));
     fake_advance_ms(LEASE_MS + 1000);
     assert_int_equal(result(o.waiter), 0);
     assert_int_equal(fake_grants("n"), 2);
     assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* The grant stays its owner's, and the owner is told of its loss, until the ticket is written. */
+static void a_loss_during_an_export_is_told_in_time(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE, .on_lost = count_lost};
+    options.on_lost_arg = &lost;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:?lease=1s&timeout=3s"), "n", &options)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 50);
+    fake_advance_ms(200);
+    begin_call(from, export_it, &export);
+    fake_advance_ms(787); /* 988 ms of the lease are its holder's */
+    assert_int_equal(lost.calls, 0);
+    fake_advance_ms(1);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(result(from), DLOCK_ELOST);
+    fake_faults_clear();
+    fake_slow_go();
+    assert_int_equal(release_by(from, export.lock), DLOCK_ELOST);
+}
+
+/* Also if a renewal was on the way before. */
+static void an_export_ends_in_its_time(void **state) {
+    (void)state;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:?lease=30s&timeout=1s"), "n")};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 50);
+    while (fake_slow_waiting() == 0) fake_advance_ms(100);
+    begin_call(from, export_it, &export);
+    assert_true(wait_for(from, 3000) <= 1000 * 1000);
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    fake_faults_clear();
+    fake_slow_go();
+    assert_int_equal(release_by(from, export.lock), 0);
 }
 
 /* The export's renewal says what the downgrade's would have said. */
@@ -485,13 +520,15 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_changes_hands),
         LOCK_TEST(an_imported_handle_has_its_name),
         LOCK_TEST(a_release_after_an_import_goes_to_the_queue),
-        LOCK_TEST(nobody_releases_what_is_being_exported),
+        LOCK_TEST(a_release_ends_an_export),
         LOCK_TEST(a_failed_export_leaves_it_held),
         LOCK_TEST(an_export_waits_for_a_renewal),
         LOCK_TEST(an_export_leaves_alone_what_the_next_one_was_given),
         LOCK_TEST(a_downgrade_leaves_alone_what_the_next_one_was_given),
         LOCK_TEST(a_pending_downgrade_is_not_handed_over),
-        LOCK_TEST(what_is_being_exported_is_not_handed_over),
+        LOCK_TEST(what_was_exported_is_not_handed_over),
+        LOCK_TEST(a_loss_during_an_export_is_told_in_time),
+        LOCK_TEST(an_export_ends_in_its_time),
         LOCK_TEST(an_export_confirms_a_pending_downgrade),
         LOCK_TEST(a_downgrade_may_be_confirmed_before_an_export),
         LOCK_TEST(a_grant_changes_hands_as_long_as_its_fence_can_grow),
