@@ -28,7 +28,7 @@ compared() { # WHAT WORKLOAD
 
 timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd command"
 workloads="$timed renewal"
-bench=("$DLOCK" bench --floors= --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 600ms)
+bench=("$DLOCK" bench --floors= --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 3s)
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 
 describe "the table"
@@ -175,8 +175,8 @@ equal "status" "$status" 0
 contains "shows how far it is" "$out" "%  cycle, file"
 
 describe "an interruption"
-begin "${bench[@]}" --time 100s --rounds 1000 --workload cycle --workload hand-over "$DLOCK_URI"
-sleep 1
+begin "${bench[@]}" --time 1000s --rounds 1000 --workload cycle --workload hand-over "file:$work/fresh"
+within 60 "it has measured the first one" [ -e "$work/fresh/dlock-bench:hand-over:0" ]
 kill -INT "$pid"
 ended "$pid"
 equal "status" "$status" 130

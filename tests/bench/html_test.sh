@@ -74,8 +74,9 @@ lacks "the password" "$(<"$page")" secret
 lacks "anything of the URI but its scheme" "$(<"$page")" rapunzel
 
 describe "interrupted"
-begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle
-sleep 0.4
+rm "$page"
+begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle "file:$work/fresh"
+within 60 "it measures" [ -e "$work/fresh/dlock-bench:cycle:0" ]
 kill -INT "$pid"
 ended "$pid"
 equal "status" "$status" 130

@@ -164,10 +164,10 @@ ask() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@"; }
 
 describe "redis: longer than the lease: it is renewed"
 before=$(now)
-begin "$DLOCK" run -l 1 --hold 4 renewed -- true
+begin "$DLOCK" run -l 3 --hold 7 renewed -- true
 within 10 "held" is_held renewed
 until "$DLOCK" run -n renewed true; do sleep 0.1; done
-if [ $(($(now) - before)) -lt 4000 ]; then fail "released after $(($(now) - before)) ms"; fi
+if [ $(($(now) - before)) -lt 7000 ]; then fail "released after $(($(now) - before)) ms"; fi
 ended "$pid"
 equal "status" "$status" 0
 

@@ -66,14 +66,14 @@ run "$DLOCK" inspect "$odd"
 iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null || fail "the table is no UTF-8"
 
 describe "break"
-begin "$DLOCK" run -l 1 victim -- sleep 1000
+begin "$DLOCK" run -l 3 victim -- sleep 1000
 within 10 "held" is_held victim
 run "$DLOCK" break victim
 equal "break" "$status $out" "0 victim  broken"
 ended "$pid"
 equal "its holder" "$status" 75
 contains "is told" "$(<"$work/bg.err")" 'lost the lock "victim"'
-begin "$DLOCK" run -l 1 victim -- sleep 1000
+begin "$DLOCK" run -l 3 victim -- sleep 1000
 within 10 "held" is_held victim
 run "$DLOCK" break --json victim
 equal "break --json" "$status $out" '0 {"name": "victim", "broken": true}'

@@ -5,7 +5,7 @@
 #     run COMMAND…                      sets $status, $out and $err
 #     equal WHAT ACTUAL EXPECTED        a check; so are the next two
 #     contains WHAT TEXT PART
-#     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS have passed
+#     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS, or a minute if that is longer, have passed
 #     use_redis                         from here on locks are on a Redis
 #     $heart, last_beat, forget         a command that tells how long it lived
 #     can WORD                          whether the server at $DLOCK_URI has this capability
@@ -98,7 +98,7 @@ can() {
 }
 
 within() {
-    local deadline=$((SECONDS + $1 + 1)) what=$2
+    local deadline=$((SECONDS + ($1 < 60 ? 60 : $1) + 1)) what=$2
     shift 2
     until "$@"; do
         if [ "$SECONDS" -ge "$deadline" ]; then

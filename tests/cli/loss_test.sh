@@ -27,7 +27,7 @@ for options in --on-lost=term --on-lost=kill --on-lost=warn --kill-after=1h "--o
     equal "$options" "$status $out$err" "3 "
 done
 
-export DLOCK_URI="$DLOCK_URI?lease=1s" # after a break that is how soon it is noticed
+export DLOCK_URI="$DLOCK_URI?lease=3s" # after a break that is how soon it is noticed
 
 describe "file: kill: SIGKILL, for all of the process group"
 forget

@@ -97,7 +97,7 @@ equal "a second grant" "$status $(read_file dlock_acquires_total) $(read_file dl
 now=$(date +%s)
 last=$(read_file dlock_run_last_success_time_seconds)
 if [ $((now - ${last%.*})) -gt 60 ]; then fail "the time of the last success" "$last, and it is $now"; fi
-begin "$DLOCK" run --metrics "$file" -l 1 job -- sleep 1000
+begin "$DLOCK" run --metrics "$file" -l 3 job -- sleep 1000
 within 10 "it is held" shows dlock_run_lock_held 1
 "$DLOCK" break job >"$work/out"
 ended "$pid"

@@ -97,9 +97,9 @@ contains "it is said" "$(<"$work/bg.err")" 'lost the lock "outage"'
 kill -CONT "$server"
 
 describe "a stopped command dies as well"
-begin "$DLOCK" run -l 1 frozen -- sh -c 'kill -STOP $$'
+begin "$DLOCK" run -l 3 frozen -- sh -c 'kill -STOP $$'
 within 10 "held" is_held frozen
-sleep 2
+sleep 4
 run "$DLOCK" run -n frozen true
 equal "held beyond its lease while it is stopped" "$status" 1
 ask del frozen >/dev/null

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { CASE_LIMIT_S = 90, MAX_JOBS = 64, TICK_MS = 50 };
+enum { CASE_LIMIT_S = 120, MAX_JOBS = 64, TICK_MS = 50 };
 
 static const struct test_case {
     const char *name;
@@ -114,10 +114,11 @@ static void start(struct job *job, const struct test_case *test) {
     job->pid = pid;
 }
 
-/* Ends what is left of a case and reports its outcome; `status` is -1 when its time was over. */
-static void finish(struct job *job, int status, int count[2]) {
+/* Ends what is left of a case and reports its outcome; `late`: its time was over. */
+static void finish(struct job *job, bool late, int count[2]) {
+    int status;
     kill(-job->pid, SIGKILL);
-    if (status == -1) waitpid(job->pid, NULL, 0);
+    waitpid(job->pid, &status, 0); /* last: until then nobody else gets its number, which is the group's */
     job->pid = 0;
     const char *backend = suite.backend, *name = job->test->name;
     if (status != 0 && job->stood_ms >= STOOD_STILL_MS && job->runs < MOST_RUNS) {
@@ -130,7 +131,7 @@ static void finish(struct job *job, int status, int count[2]) {
     count[status == 0]++;
     if (status == 0)
         printf("ok %s/%s (%d ms)\n", backend, name, (int)(now_ms() - job->begun_ms));
-    else if (status == -1)
+    else if (late)
         printf("not ok %s/%s: still running after %d s\n", backend, name, CASE_LIMIT_S);
     else if (WIFSIGNALED(status))
         printf("not ok %s/%s: killed by signal %d\n", backend, name, WTERMSIG(status));
@@ -147,8 +148,14 @@ static void note_standstill(int64_t late_ms, int64_t now) {
     }
 }
 
+/* Does not reap it. */
+static bool has_ended(pid_t pid) {
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
 /* Waits until a case ends or its time is over; NULL if none is running. SIGCHLD is blocked. */
-static struct job *await_one(int *status) {
+static struct job *await_one(bool *late) {
     sigset_t child;
     sigemptyset(&child);
     sigaddset(&child, SIGCHLD);
@@ -157,8 +164,8 @@ static struct job *await_one(int *status) {
         int64_t now = now_ms();
         for (struct job *job = jobs; job < jobs + n_jobs; job++) {
             if (job->pid == 0) continue;
-            if (waitpid(job->pid, status, WNOHANG) == job->pid) return job;
-            if (job->begun_ms + CASE_LIMIT_S * 1000 <= now) return *status = -1, job;
+            if (has_ended(job->pid)) return *late = false, job;
+            if (job->begun_ms + CASE_LIMIT_S * 1000 <= now) return *late = true, job;
             any = true;
         }
         if (!any) return NULL;
@@ -176,7 +183,8 @@ static struct job *idle_job(void) {
 }
 
 static int run_suite(const char *pattern) {
-    int count[2] = {0, 0}, skipped = 0, status; /* count: failed, passed */
+    int count[2] = {0, 0}, skipped = 0; /* count: failed, passed */
+    bool late;
     struct job *job;
     for (size_t i = 0; i < N_CASES; i++) {
         const struct test_case *test = &cases[i];
@@ -188,10 +196,10 @@ static int run_suite(const char *pattern) {
             continue;
         }
         while (!(job = idle_job()))
-            if ((job = await_one(&status))) finish(job, status, count);
+            if ((job = await_one(&late))) finish(job, late, count);
         start(job, test);
     }
-    while ((job = await_one(&status))) finish(job, status, count);
+    while ((job = await_one(&late))) finish(job, late, count);
     if (count[0] + count[1] + skipped == 0) {
         fprintf(stderr, "dlock-conformance: no case is called \"%s\"; --list shows them\n", pattern);
         return 2;

@@ -218,9 +218,9 @@ void case_holder_killed_with_a_long_queue(void) {
 }
 
 void case_stopped_waiter_reports_no_stale_grant(void) {
-    struct dlock_options options = options_with(LEASE_MS, 0);
+    struct dlock_options options = options_with(RENEWED_LEASE_MS, 0), short_lease = options_with(LEASE_MS, 0);
     struct actor stopped, other;
-    actor_start(&stopped, suite.name, &options);
+    actor_start(&stopped, suite.name, &short_lease);
     actor_start(&other, suite.name, &options);
     dlock_client *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options);

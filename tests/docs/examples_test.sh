@@ -12,7 +12,7 @@ clean_up() {
 }
 trap clean_up EXIT
 export XDG_STATE_HOME=$work/state
-uri="file:$work/locks?lease=600ms"
+uri="file:$work/locks?lease=3s"
 
 fail() {
     echo "examples: FAILED: $*" >&2
@@ -33,7 +33,8 @@ pids=()
 start() { # NAME COMMAND…
     local name=$1
     shift
-    "$@" >"$work/$name.out" 2>"$work/$name.err" &
+    echo "-- $name"
+    timeout 60 "$@" >"$work/$name.out" 2>"$work/$name.err" &
     pids+=($!)
 }
 # Waits for all that were started; they must not fail.

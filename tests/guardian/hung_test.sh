@@ -14,7 +14,7 @@ export LD_LIBRARY_PATH=$work/tree/lib
 cat >"$work/tree/$guardian" <<END
 #!/bin/sh
 if [ -e "$work/hangs" ]; then echo \$\$ >"$work/sleeper"; exec sleep 60; fi
-if [ -e "$work/slow" ]; then sleep 3; fi
+if [ -e "$work/slow" ]; then sleep 10; fi
 exec "$BUILD/$guardian" "\$@"
 END
 chmod +x "$work/tree/$guardian"
@@ -52,8 +52,8 @@ time.sleep(60)' >"$work/port" &
 started+=($!)
 within 20 "there is a server that says nothing" written "$work/port"
 SECONDS=0
-run "$DLOCK" run -b "$backend://127.0.0.1:$(cat "$work/port")?timeout=5s" "$name" -- true
+run "$DLOCK" run -b "$backend://127.0.0.1:$(cat "$work/port")?timeout=15s" "$name" -- true
 equal "it cannot be reached" "$status" 69
-if [ "$SECONDS" -ge 7 ]; then fail "it took $SECONDS s"; fi
+if [ "$SECONDS" -ge 22 ]; then fail "it took $SECONDS s"; fi
 
 finish

@@ -33,7 +33,7 @@ function(dlock_backend_test backend name)
     add_dependencies(${target} dlock-${backend})
   endif()
   add_test(NAME ${backend}/${name} COMMAND dlock-steady ${arg_WRAPPER} $<TARGET_FILE:${target}>)
-  set_tests_properties(${backend}/${name} PROPERTIES LABELS ${backend} TIMEOUT 120 COST 15)
+  set_tests_properties(${backend}/${name} PROPERTIES LABELS ${backend} TIMEOUT 300 COST 15)
 endfunction()
 
 # dlock_waits(<test> …): these tests take long, and wait for nearly all of that time. tests/run.sh has places for them

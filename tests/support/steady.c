@@ -31,17 +31,24 @@ static void run_in_child(char **argv, const sigset_t *mask) {
     _exit(127);
 }
 
-/* Waits until the child ends, and returns its status. Stores the longest delay of this process since begun_ms. */
+/* Waits until the child ends, kills what a test that failed has left, and returns the status. Stores the longest delay of
+ * this process since begun_ms. The child is reaped last: until then nobody else gets its number, which is the group's. */
 static int await(pid_t pid, const sigset_t *child, int64_t begun_ms, int64_t *stood_ms) {
     const struct timespec tick = {0, TICK_MS * 1000000};
     int64_t last_ms = begun_ms;
     int status;
     *stood_ms = 0;
     for (;;) {
-        bool ended = waitpid(pid, &status, WNOHANG) == pid;
+        siginfo_t info = {0};
+        bool ended = waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
         int64_t at_ms = now_ms(), late_ms = at_ms - last_ms - TICK_MS;
         if (late_ms > *stood_ms) *stood_ms = late_ms;
-        if (ended) return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        if (ended) {
+            kill(-pid, SIGKILL);
+            running = 0;
+            waitpid(pid, &status, 0);
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        }
         last_ms = at_ms;
         sigtimedwait(child, NULL, &tick);
     }
@@ -64,8 +71,6 @@ int main(int argc, char **argv) {
         setpgid(pid, pid);
         running = pid;
         int status = await(pid, &child, begun_ms, &stood_ms);
-        kill(-pid, SIGKILL); /* what a test that failed has left */
-        running = 0;
         if (status > 128) printf("# killed by signal %d\n", status - 128);
         if (status == 0 || stood_ms < STOOD_STILL_MS || run == MOST_RUNS) return status;
         printf("# the machine stood still for %d ms: run again\n", (int)stood_ms);
