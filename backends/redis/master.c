@@ -4,7 +4,8 @@
  * connected to it. So nothing that a master grants or renews counts by itself: a majority of the Sentinels has to
  * confirm it as the master, in answer to a question that was sent no earlier than SURE before the master's own answer
  * arrived (c >= answered - SURE, where c is when the question was sent); and the grant is valid for SURE less than the
- * server keeps it. Two majorities have a Sentinel in common, and no Sentinel goes back to an earlier failover (its
+ * server keeps it. A Sentinel has one vote, however many addresses lead to it: its run id, which every connection asks
+ * for, tells. So two majorities have a Sentinel in common, and no Sentinel goes back to an earlier failover (its
  * configuration epoch only grows, and is on its disk before it is announced; redis.io, "High availability with Redis
  * Sentinel": configuration epochs, configuration propagation). It follows that no grant is valid at the old master once
  * the new one has granted the lock to another client. Let T be the time at which the first majority has named the new
@@ -36,10 +37,38 @@
 
 /* ---- majorities -------------------------------------------------------------------------------------------------- */
 
+/* A set of Sentinels. One to which several addresses lead is in it once, as soon as it has said by each who it is. */
+typedef unsigned voters;
+
+static voters voter(const struct redis_sentinel *sentinel) {
+    return 1u << sentinel->who;
+}
+
+static size_t size_of(voters set) {
+    return (size_t)__builtin_popcount(set);
+}
+
+/* Returns how many Sentinels the URI names. An address whose Sentinel is not known may be that of one more: a name may
+ * stand for several. But where a name has addresses of both families, each Sentinel is taken to have one of either, unless
+ * more than that are known. */
+static size_t named_by_uri(const struct redis_sentinels *sentinels) {
+    size_t addresses[REDIS_SENTINELS][2] = {{0}}, all = 0;
+    voters seen = 0, known = 0;
+    for (size_t i = 0; i < sentinels->n; i++) {
+        const struct redis_sentinel *sentinel = &sentinels->each[i];
+        if (*sentinel->id) known |= voter(sentinel);
+        if (seen & voter(sentinel)) continue;
+        seen |= voter(sentinel);
+        addresses[sentinel->name][strchr(sentinel->address, ':') != NULL]++;
+    }
+    for (size_t i = 0; i < sentinels->n; i++) all += addresses[i][addresses[i][1] > addresses[i][0]];
+    return size_of(known) > all ? size_of(known) : all;
+}
+
 /* Returns the size of a majority of the Sentinels: of those that the URI names, or of those that one of them knows of,
  * if these are more. */
 static size_t majority(const struct redis_sentinels *sentinels) {
-    size_t all = sentinels->n;
+    size_t all = named_by_uri(sentinels);
     for (size_t i = 0; i < sentinels->n; i++) {
         const struct redis_sentinel *sentinel = &sentinels->each[i];
         if (sentinel->said_us && (size_t)sentinel->said.others + 1 > all) all = (size_t)sentinel->said.others + 1;
@@ -51,14 +80,16 @@ static bool is_same(const struct redis_named *a, const struct redis_named *b) {
     return a->epoch == b->epoch && a->port == b->port && strcmp(a->address, b->address) == 0;
 }
 
-/* Returns how many Sentinels name this master, in answer to questions that were sent at since_us or later. */
+/* Returns how many Sentinels name this master, in answer to questions that were sent at since_us or later. A connection
+ * that has ended does not count: the Sentinel may have been started again, and be connected to anew with another id. */
 static size_t count(const struct redis_sentinels *sentinels, const struct redis_named *named, int64_t since_us) {
-    size_t n = 0;
+    voters set = 0;
     for (size_t i = 0; i < sentinels->n; i++) {
         const struct redis_sentinel *sentinel = &sentinels->each[i];
-        if (sentinel->said_us && sentinel->said_us >= since_us && is_same(&sentinel->said, named)) n++;
+        if (sentinel->open && sentinel->said_us && sentinel->said_us >= since_us && is_same(&sentinel->said, named))
+            set |= voter(sentinel);
     }
-    return n;
+    return size_of(set);
 }
 
 /* Returns the most frequent answer, and in *n how many gave it. NULL: there is no answer. */
@@ -112,14 +143,14 @@ static const struct redis_named *await_latest(struct redis *redis, int64_t deadl
 
 /* Explains why there is no majority. Returns the code. */
 static int explain(const struct redis_sentinels *sentinels, struct dlock_error *err) {
-    size_t n, needed = majority(sentinels);
+    size_t n, needed = majority(sentinels), all = named_by_uri(sentinels);
     const struct redis_named *named = most_named(sentinels, &n);
-    if (named && needed > sentinels->n)
+    if (named && needed > all)
         return dlock_fail(
             err, DLOCK_EINVAL,
             "the URI names %zu of the Sentinels of \"%s\", which have to be asked for a majority: name at "
             "least %zu, better all",
-            sentinels->n, sentinels->name, needed);
+            all, sentinels->name, needed);
     if (!named && sentinels->code) {
         if (err) *err = sentinels->why;
         return sentinels->code;
@@ -154,11 +185,14 @@ void redis_forget_sentinels(struct redis *redis) {
 
 size_t redis_count_sentinels(struct redis *redis, int64_t deadline_us, size_t *answered) {
     struct redis_sentinels *sentinels = redis->sentinels;
+    voters set = 0;
     *answered = 0;
     if (!sentinels) return 0;
     await_latest(redis, deadline_us);
-    for (size_t i = 0; i < sentinels->n; i++) *answered += sentinels->each[i].said_us != 0;
-    return sentinels->n;
+    for (size_t i = 0; i < sentinels->n; i++)
+        if (sentinels->each[i].said_us) set |= voter(&sentinels->each[i]);
+    *answered = size_of(set);
+    return named_by_uri(sentinels);
 }
 
 /* ---- a connection in use ----------------------------------------------------------------------------------------- */
@@ -173,19 +207,19 @@ void redis_doubt_master(struct redis *redis) {
 static int judge(struct redis_sentinels *sentinels, struct dlock_error *err) {
     const struct redis_named *named = elected(sentinels), *master = &sentinels->master;
     const size_t needed = majority(sentinels);
-    size_t open = 0;
+    voters open = 0;
     if (named && !is_same(named, master))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s port %d is not the master any more: %s port %d is",
                           master->address, master->port, named->address, named->port);
     for (size_t i = 0; i < sentinels->n; i++) {
         const struct redis_sentinel *sentinel = &sentinels->each[i];
-        open += sentinel->open != 0;
+        if (sentinel->open) open |= voter(sentinel);
         if (sentinel->said_us > sentinels->sure_us && count(sentinels, master, sentinel->said_us) >= needed)
             sentinels->sure_us = sentinel->said_us;
     }
-    if (open >= needed) return 0;
+    if (size_of(open) >= needed) return 0;
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "%zu Sentinels are left of %zu that have to name the master; %.300s",
-                      open, needed, sentinels->why.message);
+                      size_of(open), needed, sentinels->why.message);
 }
 
 int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {

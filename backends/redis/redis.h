@@ -9,8 +9,9 @@
  *   inspect
  *   claims
  *   pipeline  listen  check  greeting
- *   incarnation  scripts  info  rights  master
+ *   incarnation  scripts  rights  master
  *   slots  sentinel
+ *   info
  *   wire  address */
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
@@ -39,7 +40,7 @@
 #define REDIS_NAME "redis"
 #endif
 
-/* The scheme for Sentinels; how many of them are asked at most; their default port. */
+/* The scheme for Sentinels; at how many addresses they are asked at most; their default port. */
 #define REDIS_SENTINEL REDIS_NAME "+sentinel"
 #define REDIS_SENTINELS 16
 #define REDIS_SENTINEL_PORT 26379
@@ -302,7 +303,8 @@ int redis_find_master(struct redis *redis, const struct redis_address *address, 
                       size_t n, int64_t deadline_us, struct dlock_error *err);
 void redis_forget_sentinels(struct redis *redis);
 
-/* Returns the number of Sentinels, and in *answered how many have answered, for which it waits a moment. */
+/* Returns the number of Sentinels that the URI names, and in *answered how many have answered, for which it waits a
+ * moment. One to which several addresses lead is counted once. */
 size_t redis_count_sentinels(struct redis *redis, int64_t deadline_us, size_t *answered);
 
 /* Asks the Sentinels whether the server is still the master, if that is due. Does not wait for the answers. */

@@ -71,6 +71,18 @@ static const char *field_of(const redisReply *reply, const char *field) {
     return "";
 }
 
+/* Reads the answer to the login. Other addresses may lead to the same Sentinel. */
+static void take_id(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
+    char id[sizeof sentinel->id];
+    if (!redis_info_field(reply, "run_id", id, sizeof id) || !*id) {
+        failed(sentinels, sentinel, DLOCK_EPROTO, "its INFO has no run_id");
+        return;
+    }
+    for (size_t i = 0; i < sentinels->n; i++)
+        if (strcmp(sentinels->each[i].id, id) == 0) sentinel->who = sentinels->each[i].who;
+    memcpy(sentinel->id, id, sizeof id);
+}
+
 /* Reads the first of the two answers, the address. The second one contains an address, too, but that of the old master
  * until all replicas follow the new one. */
 static void take_address(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
@@ -97,7 +109,7 @@ static void take_master(struct redis_sentinels *sentinels, struct redis_sentinel
     struct redis_named *named = &sentinel->saying;
     const char *epoch = field_of(reply, "config-epoch");
     const long others = strtol(field_of(reply, "num-other-sentinels"), NULL, 10);
-    if (!named->port || !*epoch || others < 0 || others > INT32_MAX - 1) {
+    if (!*sentinel->id || !named->port || !*epoch || others < 0 || others > INT32_MAX - 1) {
         makes_no_sense(sentinels, sentinel);
         return;
     }
@@ -115,9 +127,11 @@ static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel 
     if (redis_error_is(reply, "ERR No such master")) {
         snprintf(why, sizeof why, "it knows no master \"%s\"", sentinels->name);
         code = DLOCK_EINVAL;
+    } else if (redis_error_is(reply, "NOPERM")) {
+        snprintf(why, sizeof why, "NOPERM: give the user of sentinel_user= +info and +sentinel (ACL SETUSER)");
+        code = DLOCK_EAUTH;
     } else if (redis_error_is(reply, "NOAUTH") || redis_error_is(reply, "WRONGPASS") ||
-               redis_error_is(reply, "NOPERM") || strncmp(reply->str, "ERR AUTH", 8) == 0 ||
-               strncmp(reply->str, "ERR Client sent AUTH", 20) == 0) {
+               strncmp(reply->str, "ERR AUTH", 8) == 0 || strncmp(reply->str, "ERR Client sent AUTH", 20) == 0) {
         /* only the first word is repeated, since the rest may contain the password */
         snprintf(why, sizeof why, "%.*s: set or remove sentinel_user= and sentinel_password= to match the Sentinel",
                  (int)strcspn(reply->str, " "), reply->str);
@@ -134,6 +148,8 @@ static void take_error(struct redis_sentinels *sentinels, struct redis_sentinel 
 static void take(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     if (reply->type == REDIS_REPLY_ERROR)
         take_error(sentinels, sentinel, reply);
+    else if (reply->type == REDIS_REPLY_STRING && !*sentinel->id)
+        take_id(sentinels, sentinel, reply);
     else if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && !sentinel->saying.port)
         take_address(sentinels, sentinel, reply);
     else if (reply->type == REDIS_REPLY_ARRAY)
@@ -282,6 +298,7 @@ static bool write_text(struct redis *redis, struct redis_sentinels *sentinels, c
         redis_command(redis, "AUTH", address->sentinel_user, address->sentinel_password, (char *)NULL);
     else if (address->sentinel_password)
         redis_command(redis, "AUTH", address->sentinel_password, (char *)NULL);
+    redis_command(redis, "INFO", "server", (char *)NULL);
     sentinels->login = redis->written;
     redis_command(redis, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", address->master, (char *)NULL);
     redis_command(redis, "SENTINEL", "MASTER", address->master, (char *)NULL);
@@ -300,8 +317,13 @@ struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct re
     redis->sentinels = sentinels;
     if (!write_text(redis, sentinels, address)) return NULL;
     sentinels->asked_us = dlock_now_us();
-    for (size_t i = 0; i < n && sentinels->n < REDIS_SENTINELS; i++) {
+    for (size_t i = 0, name = 0; i < n && sentinels->n < REDIS_SENTINELS; i++) {
         struct redis_sentinel *sentinel = &sentinels->each[sentinels->n];
+        /* the addresses of a name stand one after the other */
+        if (i > 0 && (hosts[i].port != hosts[i - 1].port || strcmp(hosts[i].host, hosts[i - 1].host) != 0))
+            name = sentinels->n;
+        sentinel->name = name;
+        sentinel->who = sentinels->n;
         snprintf(sentinel->address, sizeof sentinel->address, "%s", hosts[i].address);
         sentinel->port = hosts[i].port ? hosts[i].port : REDIS_SENTINEL_PORT;
         if (is_known(sentinels, sentinel)) continue;

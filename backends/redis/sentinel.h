@@ -15,9 +15,13 @@ struct redis_named {
     int quorum;
 };
 
+/* An address of a Sentinel, and the connection to it. */
 struct redis_sentinel {
     char address[64];
     int port;
+    size_t name;          /* index of the first one that has the same name and port in the URI */
+    char id[41];          /* its run id; "": it has not said it yet */
+    size_t who;           /* index that is the same for all addresses that have said this id; its own before */
     int open;             /* descriptor plus 1; 0: given up */
     struct stream stream; /* valid while open, as is the reader */
     redisReader *reader;
@@ -34,8 +38,8 @@ struct redis_sentinel {
 struct redis_sentinels {
     size_t n;
     struct redis_sentinel each[REDIS_SENTINELS];
-    char name[104];       /* name of the master */
-    char *text;           /* the text of a question, after the login, which is sent once only */
+    char name[104]; /* name of the master */
+    char *text;     /* the text of a question, after the login, which is sent once only and asks for the id, too */
     size_t length, login; /* of the whole text, and of the login */
     int code;             /* the most telling error of Sentinels that were given up; 0: none */
     struct dlock_error why;

@@ -3,7 +3,7 @@
  * the Sentinels; with '?' there is a quarantine, for which a majority of them is needed. */
 #include "operate.h"
 
-#include <redis.h>
+#include <sentinel.h>
 
 enum { SENTINELS = 3 };
 
@@ -29,10 +29,29 @@ static void check_master(const struct redis_master *master) {
                  "the master's numeric address");
 }
 
+static bool votes_for(const struct redis_named *master, const struct redis_sentinel *sentinel) {
+    return sentinel->said_us && sentinel->said.epoch == master->epoch && sentinel->said.port == master->port &&
+           strcmp(sentinel->said.address, master->address) == 0;
+}
+
+/* More different Sentinels have named the master than half of those that one of them knows of. */
+static void check_majority(const struct redis_sentinels *sentinels) {
+    const struct redis_sentinel *each = sentinels->each;
+    int votes = 0, others = 0;
+    for (size_t i = 0; i < sentinels->n; i++) {
+        bool counts = votes_for(&sentinels->master, &each[i]);
+        for (size_t j = 0; j < i; j++)
+            if (votes_for(&sentinels->master, &each[j]) && strcmp(each[i].id, each[j].id) == 0) counts = false;
+        votes += counts;
+        if (each[i].said.others > others) others = each[i].said.others;
+    }
+    fuzz_require(2 * votes > others + 1, "a majority of Sentinels");
+}
+
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static _Alignas(max_align_t) char conn[128 * 1024];
-    static const struct dlock_host hosts[SENTINELS] = {{"127.0.0.1", "127.0.0.1", 0},
-                                                       {"localhost", "::1", 1},
+    static const struct dlock_host hosts[SENTINELS] = {{"localhost", "127.0.0.1", 0},
+                                                       {"localhost", "::1", 0},
                                                        {"127.0.0.1", "127.0.0.1", 2}};
     static const struct dlock_param login[] = {{"sentinel_user", "u"}, {"sentinel_password", "Hunter2Zq7"}};
     struct dlock_uri uri = {.scheme = REDIS_SENTINEL, .path = "/mymaster", .hosts = hosts, .n_hosts = SENTINELS};
@@ -53,6 +72,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     for (size_t i = 0; i <= SENTINELS; i++) speak(&data, &size, i);
     int rc = dlock_backend_redis.connect(conn, &uri, &peer, FUZZ_CONNECT_MS, &err);
     if (rc == 0) check_master(&redis->master);
+    if (rc == 0 && strict) check_majority(redis->sentinels);
     if (rc == 0)
         fuzz_operate(&dlock_backend_redis, conn, script + (logs_in || strict));
     else

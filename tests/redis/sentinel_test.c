@@ -1,9 +1,11 @@
 /* redis+sentinel, with three Sentinels, a master and a replica of our own. All reach the master through a relay. */
 #include "players.h"
 #include "sentinels.h"
+#include "support/fake.h"
 #include "support/relay.h"
 
 #include <signal.h>
+#include <sys/socket.h>
 
 static struct server master, replica;
 static struct relay *front;
@@ -31,6 +33,13 @@ static int setup(void **state) {
     start_all("");
     snprintf(uri, sizeof uri, "redis://127.0.0.1:%d?lease=7s", master.port);
     if (try_lock(uri, "tried", &err) != DLOCK_ENOTREADY) fail_msg("%s", err.message);
+    sentinels_await_agreement();
+    return 0;
+}
+
+static int setup_at_two_addresses(void **state) {
+    (void)state;
+    start_all("bind 127.0.0.1 127.0.0.2\n");
     sentinels_await_agreement();
     return 0;
 }
@@ -120,6 +129,12 @@ static void failed_over_by_hand(void **state) {
     players_end();
 }
 
+static void await_lock(const char *uri) {
+    struct dlock_error err;
+    for (int64_t until = now_ms() + CHANGE_MS; try_lock(uri, "tried", &err) != 0; sleep_ms(50))
+        if (now_ms() > until) fail_msg("%s", err.message);
+}
+
 static void fail_over(int to_port) {
     for (int64_t until = now_ms() + CHANGE_MS; strcmp(said_to(&sentinels[1], "SENTINEL FAILOVER mymaster"), "OK") != 0;
          sleep_ms(50))
@@ -134,8 +149,7 @@ static void the_old_master_again(void **state) {
     struct dlock_error err;
     (void)state;
     uri_of(uri, "", "mymaster?lease=1s&timeout=1s");
-    for (int64_t until = now_ms() + CHANGE_MS; try_lock(uri, "tried", &err) != 0; sleep_ms(50))
-        assert_true(now_ms() < until);
+    await_lock(uri);
     snprintf(id, sizeof id, "%.55s", strstr(said_to(&master, "INFO replication"), "master_replid:"));
     fail_over(replica.port);
     fail_over(relay_port(front));
@@ -144,34 +158,139 @@ static void the_old_master_again(void **state) {
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_ENOTREADY);
 }
 
-/* ---- Sentinels that are away, or do not know ---------------------------------------------------------------------- */
+/* ---- who votes --------------------------------------------------------------------------------------------------- */
 
 static int find_sentinels(const struct dlock_finding *finding, void *arg) {
     if (strstr(finding->what, "Sentinels answer")) snprintf(arg, 256, "%d %s", finding->health, finding->what);
     return 0;
 }
 
-static void assert_answering(const char *uri, enum dlock_health health, int number) {
+static void assert_answering(const char *uri, enum dlock_health health, const char *number) {
     char said[256] = "", expected[256];
     struct dlock_error err = {0};
     dlock_client *client = api_client("%s", uri);
     assert_int_equal(dlock_check(client, find_sentinels, said, &err), 0);
     dlock_close(client);
-    snprintf(expected, sizeof expected, "%d %d of 3 Sentinels answer; quorum 2; the master is 127.0.0.1 port %d",
-             health, number, relay_port(front));
+    snprintf(expected, sizeof expected, "%d %s Sentinels answer; quorum 2; the master is 127.0.0.1 port %d", health,
+             number, relay_port(front));
     assert_string_equal(said, expected);
 }
+
+/* However many addresses lead to it. */
+static void one_sentinel_has_one_vote(void **state) {
+    char uri[400];
+    struct dlock_error err;
+    const int port[] = {sentinels[0].port, sentinels[1].port, sentinels[2].port};
+    (void)state;
+    snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d,127.0.0.2:%d/mymaster?lease=1s", port[0], port[0]);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "name at least 2"));
+    snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d,127.0.0.2:%d/mymaster?quarantine=0", port[0], port[0]);
+    assert_answering(uri, DLOCK_WEAK, "1 of 1");
+    snprintf(uri, sizeof uri,
+             "redis+sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d,127.0.0.2:%d,127.0.0.2:%d,127.0.0.2:%d/mymaster"
+             "?lease=1s&timeout=3s",
+             port[0], port[1], port[2], port[0], port[1], port[2]);
+    await_lock(uri);
+    assert_answering(uri, DLOCK_FINE, "3 of 3");
+}
+
+/* The code of connecting to Sentinels with these addresses. */
+static int connect_to(const struct dlock_host *hosts, size_t n, struct dlock_error *err) {
+    const struct dlock_uri uri = {
+        .scheme = "redis+sentinel", .path = "/mymaster", .hosts = hosts, .n_hosts = n, .params = NULL};
+    struct link link;
+    int rc = link_try(&link, &uri, 'a', 1000, TIMEOUT_MS, err);
+    link_end(&link);
+    return rc;
+}
+
+/* Names with addresses of both families; the Sentinels listen at one of them. */
+static void addresses_without_a_sentinel(void **state) {
+    static const char *const names[] = {"s0", "s1", "s2"};
+    struct dlock_host hosts[2 * SENTINELS];
+    struct dlock_error err;
+    (void)state;
+    sentinels_await_agreement();
+    for (int i = 0; i < SENTINELS; i++) {
+        hosts[2 * i] = (struct dlock_host){names[i], "::1", sentinels[i].port};
+        hosts[2 * i + 1] = (struct dlock_host){names[i], "127.0.0.1", sentinels[i].port};
+    }
+    if (connect_to(hosts, 2 * SENTINELS, &err) != 0) fail_msg("%s", err.message);
+    server_kill(&sentinels[0]);
+    if (connect_to(hosts, 2 * SENTINELS, &err) != 0) fail_msg("%s", err.message);
+    server_kill(&sentinels[1]);
+    assert_int_equal(connect_to(hosts, 2 * SENTINELS, &err), DLOCK_EUNAVAILABLE);
+}
+
+/* A name may stand for several Sentinels: those that are away are counted, though the one that answers knows nobody. */
+static void one_name_for_all_of_them(void **state) {
+    static const char *const addresses[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
+    struct dlock_host hosts[SENTINELS];
+    struct dlock_error err;
+    (void)state;
+    server_start(&master, NULL);
+    server_start(&replica, NULL);
+    front = relay_new(master.port);
+    for (int i = 0; i < SENTINELS; i++) sentinel_start(i, i == 0 ? relay_port(front) : replica.port, "");
+    for (int i = 0; i < SENTINELS; i++) hosts[i] = (struct dlock_host){"all", addresses[i], sentinels[0].port};
+    assert_int_equal(connect_to(hosts, 3, &err), DLOCK_EUNAVAILABLE);
+}
+
+/* A Sentinel that lies about who it is. */
+struct liar {
+    struct fake fake;
+    char id[41];
+    int master_port;
+};
+
+static bool lie(struct fake *fake, int fd, int i, const char *request, size_t size) {
+    const struct liar *liar = (const struct liar *)fake;
+    char port[8], text[400];
+    (void)i;
+    snprintf(port, sizeof port, "%d", liar->master_port);
+    if (memmem(request, size, "INFO", 4))
+        snprintf(text, sizeof text, "$51\r\nrun_id:%.40s\r\n\r\n\r\n", liar->id);
+    else if (memmem(request, size, "GET-MASTER", 10))
+        snprintf(text, sizeof text, "*2\r\n$9\r\n127.0.0.1\r\n$%zu\r\n%s\r\n", strlen(port), port);
+    else
+        snprintf(text, sizeof text,
+                 "*6\r\n$12\r\nconfig-epoch\r\n$1\r\n0\r\n$6\r\nquorum\r\n$1\r\n2\r\n"
+                 "$19\r\nnum-other-sentinels\r\n$1\r\n2\r\n");
+    return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
+}
+
+/* It has no vote of its own then, and those whose id it takes keep theirs. */
+static void a_borrowed_id(void **state) {
+    struct dlock_error err;
+    struct liar liar = {.fake.converse = lie, .master_port = replica.port};
+    (void)state;
+    sentinels_await_agreement();
+    snprintf(liar.id, sizeof liar.id, "%s", strstr(said_to(&sentinels[1], "INFO server"), "run_id:") + 7);
+    fake_start(&liar.fake);
+    const struct dlock_host hosts[] = {{"s0", "127.0.0.1", liar.fake.port},
+                                       {"s1", "127.0.0.1", sentinels[1].port},
+                                       {"s2", "127.0.0.1", sentinels[2].port}};
+    if (connect_to(hosts, 3, &err) != 0) fail_msg("%s", err.message);
+    liar.master_port = relay_port(front);
+    if (connect_to(hosts, 3, &err) != 0) fail_msg("%s", err.message);
+    server_kill(&sentinels[2]);
+    assert_int_equal(connect_to(hosts, 3, &err), DLOCK_EUNAVAILABLE);
+    fake_stop(&liar.fake);
+}
+
+/* ---- Sentinels that are away, or do not know ---------------------------------------------------------------------- */
 
 static void some_of_them_are_enough(void **state) {
     char uri[400];
     struct dlock_error err;
     (void)state;
     uri_of(uri, "", "mymaster?quarantine=0&timeout=3s");
-    assert_answering(uri, DLOCK_FINE, 3);
+    assert_answering(uri, DLOCK_FINE, "3 of 3");
     kill(sentinels[0].pid, SIGSTOP);
     kill(sentinels[1].pid, SIGKILL);
     for (int i = 0; i < 20; i++) assert_int_equal(try_lock(uri, "tried", &err), 0);
-    assert_answering(uri, DLOCK_WEAK, 1);
+    assert_answering(uri, DLOCK_WEAK, "1 of 3");
     kill(sentinels[2].pid, SIGSTOP);
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "Sentinel"));
@@ -221,7 +340,8 @@ static void users_and_passwords(void **state) {
     char uri[400];
     struct dlock_error err;
     (void)state;
-    start_all("requirepass \"secret\"\nuser scout on >word ~* &* +@all\n");
+    start_all(
+        "requirepass \"secret\"\nuser scout on >word -@all +info +sentinel\nuser deaf on >word ~* &* +@all -info\n");
     ask_text(&master, "ACL SETUSER locks on >pw ~* &* +@all");
     ask_text(&master, "ACL SETUSER default resetpass >other");
     uri_of(uri, "locks:pw@", "mymaster?quarantine=0&sentinel_password=secret");
@@ -238,6 +358,9 @@ static void users_and_passwords(void **state) {
         assert_non_null(strstr(err.message, "sentinel_password="));
         assert_null(strstr(err.message, "unsaid"));
     }
+    uri_of(uri, "locks:pw@", "mymaster?quarantine=0&sentinel_user=deaf&sentinel_password=word");
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "+info"));
     uri_of(uri, "locks:bad@", "mymaster?quarantine=0&sentinel_password=secret");
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EAUTH);
 }
@@ -252,10 +375,14 @@ int main(int argc, char **argv) {
         TEST(failed_over_by_hand),
         TEST(the_old_master_again),
         TEST(the_latest_failover_counts),
+        cmocka_unit_test_setup_teardown(one_sentinel_has_one_vote, setup_at_two_addresses, teardown),
+        cmocka_unit_test_setup_teardown(addresses_without_a_sentinel, setup_for_no_failover, teardown),
+        cmocka_unit_test_teardown(one_name_for_all_of_them, teardown),
+        cmocka_unit_test_setup_teardown(a_borrowed_id, setup_for_no_failover, teardown),
         cmocka_unit_test_setup_teardown(some_of_them_are_enough, setup_for_no_failover, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_name, setup_for_no_failover, teardown),
         cmocka_unit_test_teardown(users_and_passwords, teardown),
     };
     if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("sentinel", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("sentinel", tests, backend_load, NULL);
 }
