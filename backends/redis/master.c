@@ -147,9 +147,9 @@ static int explain(const struct redis_sentinels *sentinels, struct dlock_error *
     const struct redis_named *named = most_named(sentinels, &n);
     if (named && needed > all)
         return dlock_fail(
-            err, DLOCK_EINVAL,
-            "the URI names %zu of the Sentinels of \"%s\", which have to be asked for a majority: name at "
-            "least %zu, better all",
+            err, DLOCK_EUNAVAILABLE,
+            "%zu of the Sentinels of \"%s\" can be asked, %zu have to: name all of them in the URI, and see "
+            "that their names can be looked up",
             all, sentinels->name, needed);
     if (!named && sentinels->code) {
         if (err) *err = sentinels->why;

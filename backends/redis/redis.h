@@ -298,7 +298,7 @@ const char *redis_may_grant(const struct redis *redis);
 /* ---- master.c: redis+sentinel ------------------------------------------------------------------------------------ */
 
 /* Asks the Sentinels on these hosts for the master, and stores it in redis->master. Returns 0, EUNAVAILABLE, EAUTH,
- * EPROTO, EINVAL (none of them knows it, or there are too few) or ENOMEM. */
+ * EPROTO, EINVAL (none of them knows it) or ENOMEM. */
 int redis_find_master(struct redis *redis, const struct redis_address *address, const struct dlock_host *hosts,
                       size_t n, int64_t deadline_us, struct dlock_error *err);
 void redis_forget_sentinels(struct redis *redis);
