@@ -59,10 +59,11 @@ static int stat_fd(int fd, struct stat *st) {
 #endif
 }
 
-/* Returns the directory's time of change in ns; 0: not known. */
+/* Returns the directory's time of change in ns; 0: not known. A stamp without a fraction may come from a file system
+ * that stores none, such as ext2, where changes within a whole second have the same. */
 static int64_t version_of(const struct file_conn *conn) {
     struct stat all;
-    if (!conn->dir_dated || stat_fd(conn->dir, &all) != 0) return 0;
+    if (!conn->dir_dated || stat_fd(conn->dir, &all) != 0 || all.st_ctim.tv_nsec == 0) return 0;
     return all.st_ctim.tv_sec * INT64_C(1000000000) + all.st_ctim.tv_nsec;
 }
 

@@ -6,6 +6,8 @@
 
 #include <dlock/backend.h>
 
+#include <time.h>
+
 extern const struct dlock_backend dlock_backend_file;
 #define FILE_BACKEND (&dlock_backend_file)
 
@@ -21,6 +23,11 @@ int world_end(void **state);
 
 /* path_in() of the world's directory. */
 const char *path_of(const struct world *world, const char *file);
+
+/* ---- the kernel's answers ---- */
+
+/* Not 0: every directory's time stamp, in seconds, as on a file system that stores no fractions of them. */
+extern time_t whole_second;
 
 /* ---- connections ---- */
 

@@ -27,6 +27,7 @@ static bool strange_directories, strange_files, strange_links;
 int __wrap_fstat(int fd, struct stat *st) {
     int rc = __real_fstat(fd, st);
     if (rc == 0 && strange_directories && S_ISDIR(st->st_mode)) st->st_uid = STRANGER;
+    if (rc == 0 && whole_second && S_ISDIR(st->st_mode)) st->st_ctim = (struct timespec){whole_second, 0};
     return rc;
 }
 
