@@ -70,15 +70,19 @@ static int check_directory(struct attempt *a) {
     if (atomic_load(&conn->safe_s) == second) return 0;
     if (fstat(conn->dir, &st) != 0)
         return file_fail(a->err, errno, "cannot look at the lock directory", conn->path, NULL);
-    const char *unsafe = file_unsafe(conn, conn->dir, &st);
-    if (unsafe) return dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, unsafe);
+    const char *why;
+    int safe = file_is_safe(conn, conn->dir, &st, &why);
+    if (safe < 0) return file_fail(a->err, errno, "cannot look up the owner of", conn->path, NULL);
+    if (!safe) return dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, why);
     atomic_store(&conn->safe_s, second);
     return 0;
 }
 
 static int check_file(struct attempt *a, const struct file_stat *st) {
     const struct file_conn *conn = a->conn;
-    if (file_trusts(conn, st->uid, st->gid) || conn->mode & S_IWOTH) return 0;
+    int trusted = conn->mode & S_IWOTH ? 1 : file_trusts(conn, st->uid, st->gid);
+    if (trusted < 0) return file_fail(a->err, errno, "cannot look up the owner of", conn->path, a->file);
+    if (trusted) return 0;
     return dlock_fail(
         a->err, DLOCK_EAUTH,
         "%s/%s belongs to user %u, who may replace it: delete or chown it, or give all users of this lock "

@@ -36,8 +36,10 @@ static bool is_temporary(const struct stat *dir) {
 }
 
 static const char *weakness(const struct file_conn *conn, const struct stat *dir) {
-    const char *unsafe = file_unsafe(conn, conn->dir, dir);
-    if (unsafe) return unsafe;
+    const char *why;
+    int safe = file_is_safe(conn, conn->dir, dir, &why);
+    if (safe < 0) return "whether its owner may be trusted is not known: the system's list of users cannot be read";
+    if (!safe) return why;
     if (is_temporary(dir)) return "old files are deleted here, locked or not: name a directory for locks alone";
     if ((dir->st_mode & S_IWOTH) && !(conn->mode & S_IWOTH))
         return "anybody can create a lock's file first and so keep you out: name a directory that only users of these "
@@ -63,10 +65,11 @@ static void check_above(struct dlock_report *report, const struct file_conn *con
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct stat below = *dir, st;
     bool top = false, safe = true;
+    const char *why;
     int at = openat(conn->dir, "..", flags);
     while (at >= 0 && fstat(at, &st) == 0) {
         top = st.st_dev == below.st_dev && st.st_ino == below.st_ino;
-        safe = !file_unsafe(conn, at, &st);
+        safe = file_is_safe(conn, at, &st, &why) == 1;
         if (top || !safe) break;
         int up = openat(at, "..", flags);
         close(at);

@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -73,19 +72,6 @@ static char *join(const char *one, const char *two) {
     return both;
 }
 
-static char *home_from_passwd(void) {
-    struct passwd entry, *found = NULL;
-    size_t size = 16384;
-    char *buffer = malloc(size), *home = NULL;
-    while (buffer && getpwuid_r(geteuid(), &entry, buffer, size, &found) == ERANGE && size < 1 << 24) {
-        free(buffer);
-        buffer = malloc(size *= 4);
-    }
-    if (buffer && found && found->pw_dir && found->pw_dir[0] == '/') home = strdup(found->pw_dir);
-    free(buffer);
-    return home;
-}
-
 /* Sets *path to ${XDG_STATE_HOME:-~/.local/state}/dlock. The XDG runtime directory would not do: cron jobs have none,
  * and it is deleted at logout. */
 static int default_path(char **path, struct dlock_error *err) {
@@ -95,12 +81,13 @@ static int default_path(char **path, struct dlock_error *err) {
         *path = join(state, "/dlock");
         return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     }
-    if (!home || home[0] != '/') home = own = home_from_passwd();
-    if (!home)
+    int found = home && home[0] == '/' ? 1 : file_home_of(geteuid(), &own);
+    if (found < 0) return file_fail(err, errno, "cannot look up", "this user's home directory", NULL);
+    if (!found)
         return dlock_fail(
             err, DLOCK_EINVAL,
             "no home directory for the default lock directory: set HOME, or name one as in file:/var/lib/app/locks");
-    *path = join(home, "/.local/state/dlock");
+    *path = join(own ? own : home, "/.local/state/dlock");
     free(own);
     return *path ? 0 : dlock_fail(err, DLOCK_ENOMEM, "out of memory");
 }
@@ -155,7 +142,10 @@ static int make_directory(const struct file_conn *conn, char *path, mode_t above
 /* Refuses a symbolic link of a stranger, who could point it elsewhere at any time. */
 static int check_link(const struct file_conn *conn, struct dlock_error *err) {
     struct stat st;
-    if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode) || file_trusts_link(conn, st.st_uid)) return 0;
+    if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode)) return 0;
+    int trusted = file_trusts_link(conn, st.st_uid);
+    if (trusted < 0) return file_fail(err, errno, "cannot look up the owner of", conn->path, NULL);
+    if (trusted) return 0;
     return dlock_fail(err, DLOCK_EAUTH,
                       "%s is a symbolic link of user %u, who may point it elsewhere: name the directory itself",
                       conn->path, (unsigned)st.st_uid);

@@ -19,7 +19,7 @@
  *   directory  grant  break  inspect  check
  *   line
  *   cache  seats  identity  replaced  inotify  rights
- *   descriptors  holder
+ *   descriptors  holder  accounts
  *   byte_locks  record  names  errors
  */
 #ifndef DLOCK_FILE_H
@@ -157,14 +157,16 @@ int file_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* Reads the URI's `mode` and `group`. */
 int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct dlock_error *err);
 
-/* True if this owner and group of a lock file are trusted not to replace lock files. */
-bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid);
+/* Returns 1 if this owner and group of a lock file are trusted not to replace lock files, 0 if not, -1 with errno if
+ * that cannot be told. */
+int file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid);
 
-/* True if the owner of a symbolic link is trusted not to point it elsewhere. */
-bool file_trusts_link(const struct file_conn *conn, uid_t uid);
+/* The same for the owner of a symbolic link, who might point it elsewhere. */
+int file_trusts_link(const struct file_conn *conn, uid_t uid);
 
-/* Returns why strangers can take away locks in the directory `fd`, and what to do about that; NULL: they cannot. */
-const char *file_unsafe(const struct file_conn *conn, int fd, const struct stat *dir);
+/* Returns 1 if no stranger can take away locks in the directory `fd`; 0 if one can, with *why, which also says what to
+ * do about that; -1 with errno if that cannot be told. */
+int file_is_safe(const struct file_conn *conn, int fd, const struct stat *dir, const char **why);
 
 /* Makes the lock file, which must not exist yet. Returns its descriptor, taken, or -1 and errno: ENOENT only if the
  * directory is gone or its file system creates no files. */
@@ -176,6 +178,14 @@ int file_make_directory(const struct file_conn *conn, const char *path);
 /* Makes a file that only this user may open, under a random name that no lock can have. Returns its descriptor, taken,
  * or -1 and errno. */
 int file_make_fresh(struct file_conn *conn, char name[FILE_FRESH_SIZE]);
+
+/* ---- accounts.c: the system's users and groups ------------------------------------------------------------------- */
+
+/* Each returns 1 for yes, 0 for no, or -1 and errno if the system's lists cannot be read. Each may block for as long as
+ * a server that has these lists does not answer. */
+int file_group_id(const char *name, gid_t *gid); /* is there such a group? */
+int file_home_of(uid_t uid, char **home);        /* has the user a home directory? *home: the caller's */
+int file_is_member(uid_t uid, gid_t group);
 
 /* ---- descriptors.c ----------------------------------------------------------------------------------------------- */
 

@@ -10,10 +10,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -26,7 +24,7 @@ static int renameat2(int from_dir, const char *from, int to_dir, const char *to,
 }
 #endif
 
-enum { PRIVATE = 0600, BY_GROUP = 0660, MOST_GROUPS = 1024 };
+enum { PRIVATE = 0600, BY_GROUP = 0660 };
 
 /* ---- the URI's keys ---------------------------------------------------------------------------------------------- */
 
@@ -60,21 +58,12 @@ int file_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return read_mode(uri, &mode, err);
 }
 
-static bool find_group(const char *name, gid_t *gid) {
-    struct group entry, *found = NULL;
-    size_t size = 16384, length = strlen(name);
-    if (length > 0 && length < 10 && strspn(name, "0123456789") == length) {
-        *gid = (gid_t)strtoul(name, NULL, 10);
-        return true;
-    }
-    char *buffer = malloc(size);
-    while (buffer && getgrnam_r(name, &entry, buffer, size, &found) == ERANGE && size < 1 << 24) {
-        free(buffer);
-        buffer = malloc(size *= 4);
-    }
-    if (buffer && found) *gid = found->gr_gid;
-    free(buffer);
-    return buffer && found;
+/* Returns 1 and the group, 0 if there is none, or -1 and errno. */
+static int find_group(const char *name, gid_t *gid) {
+    size_t length = strlen(name);
+    if (length == 0 || length >= 10 || strspn(name, "0123456789") != length) return file_group_id(name, gid);
+    *gid = (gid_t)strtoul(name, NULL, 10);
+    return 1;
 }
 
 int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct dlock_error *err) {
@@ -82,9 +71,9 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
     conn->group = FILE_ANY_GROUP;
     conn->uid = geteuid();
     int rc = read_mode(uri, &conn->mode, err);
-    if (rc == 0 && group && !find_group(group, &conn->group))
-        rc = dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" is not a group of this machine");
-    return rc;
+    int found = rc == 0 && group ? find_group(group, &conn->group) : 1;
+    if (found < 0) return file_fail(err, errno, "cannot look up", "the URI's \"group\"", NULL);
+    return found ? rc : dlock_fail(err, DLOCK_EINVAL, "URI: \"group\" is not a group of this machine");
 }
 
 /* ---- trust ------------------------------------------------------------------------------------------------------- */
@@ -96,24 +85,6 @@ static bool trusted_user(const struct file_conn *conn, uid_t uid) {
 
 static bool of_the_group(const struct file_conn *conn, gid_t gid) {
     return conn->group != FILE_ANY_GROUP && gid == conn->group;
-}
-
-/* True if the system's lists say that the user is a member of the group. */
-static bool is_member(uid_t uid, gid_t group) {
-    struct passwd entry, *found = NULL;
-    gid_t groups[MOST_GROUPS];
-    int n = MOST_GROUPS;
-    size_t size = 16384;
-    char *buffer = malloc(size);
-    bool member = false;
-    while (buffer && getpwuid_r(uid, &entry, buffer, size, &found) == ERANGE && size < 1 << 24) {
-        free(buffer);
-        buffer = malloc(size *= 4);
-    }
-    if (buffer && found && getgrouplist(found->pw_name, found->pw_gid, groups, &n) >= 0)
-        for (int i = 0; i < n; i++) member = member || groups[i] == group;
-    free(buffer);
-    return member;
 }
 
 /* True if only members of the URI's group, or root, can make files of that group in a directory whose chain of parents
@@ -135,29 +106,32 @@ static bool members_only(const struct file_conn *conn, int dir, const char *up) 
     }
 }
 
-/* `dir` and `up` lead to the directory that has the file or directory in question. */
-static bool trusted(const struct file_conn *conn, uid_t uid, gid_t gid, int dir, const char *up) {
-    if (trusted_user(conn, uid)) return true;
-    return of_the_group(conn, gid) && (members_only(conn, dir, up) || is_member(uid, gid));
+/* Returns what file_trusts() returns. `dir` and `up` lead to the directory that has the file or directory in question. */
+static int trusted(const struct file_conn *conn, uid_t uid, gid_t gid, int dir, const char *up) {
+    if (trusted_user(conn, uid)) return 1;
+    if (!of_the_group(conn, gid)) return 0;
+    return members_only(conn, dir, up) ? 1 : file_is_member(uid, gid);
 }
 
-bool file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
+int file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
     return trusted(conn, uid, gid, conn->dir, ".");
 }
 
-bool file_trusts_link(const struct file_conn *conn, uid_t uid) {
-    return trusted_user(conn, uid) || (conn->group != FILE_ANY_GROUP && is_member(uid, conn->group));
+int file_trusts_link(const struct file_conn *conn, uid_t uid) {
+    if (trusted_user(conn, uid)) return 1;
+    return conn->group == FILE_ANY_GROUP ? 0 : file_is_member(uid, conn->group);
 }
 
-const char *file_unsafe(const struct file_conn *conn, int fd, const struct stat *dir) {
-    if ((dir->st_mode & S_IWOTH) && !(dir->st_mode & S_ISVTX))
-        return "anybody may delete or replace lock files, and so take locks away: chmod +t, or o-w";
-    if (trusted(conn, dir->st_uid, dir->st_gid, fd, "..")) return NULL;
+int file_is_safe(const struct file_conn *conn, int fd, const struct stat *dir, const char **why) {
+    *why = "anybody may delete or replace lock files, and so take locks away: chmod +t, or o-w";
+    if ((dir->st_mode & S_IWOTH) && !(dir->st_mode & S_ISVTX)) return 0;
     if (of_the_group(conn, dir->st_gid))
-        return "its owner, neither root nor this user, may delete or replace lock files, and is not known to be of its "
+        *why = "its owner, neither root nor this user, may delete or replace lock files, and is not known to be of its "
                "group, which directories inherit where anybody may make them: chown it to root";
-    return "its owner, neither root nor this user, may delete or replace lock files: use a directory of root's or "
-           "of your own, or add mode=0660&group= with the directory's group to the URI";
+    else
+        *why = "its owner, neither root nor this user, may delete or replace lock files: use a directory of root's or "
+               "of your own, or add mode=0660&group= with the directory's group to the URI";
+    return trusted(conn, dir->st_uid, dir->st_gid, fd, "..");
 }
 
 /* ---- making files and directories -------------------------------------------------------------------------------- */

@@ -349,6 +349,7 @@ int __real_getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size
 int __wrap_getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struct passwd **found);
 
 int __wrap_getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size, struct passwd **found) {
+    if (lists_fail) return *found = NULL, lists_fail;
     if (!home[0]) return __real_getpwuid_r(uid, entry, buffer, size, found);
     assert_true(uid == geteuid());
     assert_true(snprintf(buffer, size, "%s", home) < (int)size);
@@ -376,6 +377,27 @@ static void home_from_passwd(void **state) {
         assert_int_equal(child_end(child_start(without_home, world, (void *)(uintptr_t)variables[i])), 0);
         place_leave(home);
     }
+    home[0] = '\0';
+}
+
+static int without_lists(const struct world *world, void *arg) {
+    static const struct {
+        int errnum, code;
+    } failures[] = {{EMFILE, DLOCK_ENOMEM}, {EIO, DLOCK_EUNAVAILABLE}, {ENOENT, DLOCK_EINVAL}};
+    (void)world;
+    (void)arg;
+    unsetenv("XDG_STATE_HOME");
+    unsetenv("HOME");
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        lists_fail = failures[i].errnum;
+        refused("", failures[i].code, "home directory", i == 2 ? "set HOME" : strerror(lists_fail));
+    }
+    return 0;
+}
+
+/* That nobody knows a user's home is one thing, that it cannot be told now is another. */
+static void home_that_cannot_be_told(void **state) {
+    assert_int_equal(child_end(child_start(without_lists, *state, NULL)), 0);
 }
 
 int directory_tests(void) {
@@ -397,6 +419,7 @@ int directory_tests(void) {
         WORLD_TEST(by_default_in_the_state_home),
         WORLD_TEST(default_that_cannot_be_used),
         WORLD_TEST(home_from_passwd),
+        WORLD_TEST(home_that_cannot_be_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

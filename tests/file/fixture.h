@@ -29,6 +29,9 @@ const char *path_of(const struct world *world, const char *file);
 /* Not 0: every directory's time stamp, in seconds, as on a file system that stores no fractions of them. */
 extern time_t whole_second;
 
+/* Not 0: the number of the error with which the system's lists of users and groups cannot be read. */
+extern int lists_fail;
+
 /* ---- connections ---- */
 
 /* Connects to a path ("" for none): 0 and *conn, or the code. */

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,7 +44,18 @@ int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct sta
     return rc;
 }
 
+int lists_fail;
+
+int __real_getgrnam_r(const char *name, struct group *entry, char *buffer, size_t size, struct group **found);
+int __wrap_getgrnam_r(const char *name, struct group *entry, char *buffer, size_t size, struct group **found);
+
+int __wrap_getgrnam_r(const char *name, struct group *entry, char *buffer, size_t size, struct group **found) {
+    if (lists_fail) return *found = NULL, lists_fail;
+    return __real_getgrnam_r(name, entry, buffer, size, found);
+}
+
 static int rights_begin(void **state) {
+    lists_fail = 0;
     strange_directories = strange_files = strange_links = false;
     return world_begin(state);
 }
@@ -325,6 +337,49 @@ static void made_by_a_member(void **state) {
     conn_close(conn);
 }
 
+/* ---- lists of users and groups that cannot be read --------------------------------------------------------------- */
+
+/* What the lists would say is not known, so nobody is refused for good, unless `code` is for a list without the name. */
+static void lists_fail_with(const struct world *world, int errnum, int code) {
+    struct dlock_error err;
+    gid_t gid;
+    const char *group = our_group(&gid), *reason = code == DLOCK_EAUTH ? "" : strerror(errnum);
+    int rc, group_code = code == DLOCK_EAUTH ? DLOCK_EINVAL : code;
+    void *conn = NULL;
+    void *files = open_with(path_of(world, "open"), "0660", group);
+    void *directory = open_with(path_of(world, "open/locks"), "0660", group);
+    lists_fail = errnum;
+    rc = conn_try_keys(world->dir, NULL, "root", &conn, &err);
+    if (rc != group_code || !strstr(err.message, reason)) fail_msg("%d: %s", rc, err.message);
+    strange_files = true;
+    refused(files, "job", code, reason);
+    strange_files = false;
+    strange_directories = true;
+    refused(directory, "job", code, reason);
+    strange_directories = false;
+    strange_links = true;
+    rc = conn_try_keys(path_of(world, "link"), "0660", group, &conn, &err);
+    if (rc != code || !strstr(err.message, reason)) fail_msg("%d: %s", rc, err.message);
+    strange_links = false;
+    lists_fail = 0;
+    granted(files, "job");
+    conn_close(files);
+    conn_close(directory);
+}
+
+static void lists_that_cannot_be_read(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    our_group(&gid);
+    make_open_to_all(world, gid);
+    assert_int_equal(mkdir(path_of(world, "open/locks"), 0770), 0);
+    assert_int_equal(symlink("open/locks", path_of(world, "link")), 0);
+    file_put(path_of(world, "open/job"), "", 0);
+    lists_fail_with(world, EMFILE, DLOCK_ENOMEM);
+    lists_fail_with(world, EIO, DLOCK_EUNAVAILABLE);
+    lists_fail_with(world, ESRCH, DLOCK_EAUTH);
+}
+
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
 static void a_strangers_link(void **state) {
@@ -372,6 +427,7 @@ int rights_tests(void) {
         RIGHTS_TEST(inherited_by_a_directory),
         RIGHTS_TEST(inherited_at_second_hand),
         RIGHTS_TEST(made_by_a_member),
+        RIGHTS_TEST(lists_that_cannot_be_read),
         RIGHTS_TEST(a_strangers_link),
         RIGHTS_TEST(a_hard_link),
     };
