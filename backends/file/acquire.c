@@ -162,7 +162,7 @@ static int write_grant(struct attempt *a, const char *token) {
                           a->conn->path, a->file);
     fence = clock_us();
     if (fence <= last || fence > last_fence) fence = last + 1;
-    if (file_record_write(a->fd, fence, token, a->claim->name) != 0)
+    if (file_record_write(a->conn, a->fd, fence, token, a->claim->name) != 0)
         return file_fail(a->err, errno, "cannot write the lock file", a->conn->path, a->file);
     a->claim->state[FILE_STATE_FENCE] = fence;
     return 0;
@@ -211,7 +211,7 @@ static int sit_down(struct attempt *a) {
     if (rc != 0) return rc;
     struct file_seat seat = {claim->limit, claim->state[FILE_STATE_FENCE], ""};
     snprintf(seat.token, sizeof seat.token, "%s", claim->token);
-    if (file_seat_write(a->fd, claim->name, atomic_load(&entry_of(a)->seat) - 1, &seat) != 0)
+    if (file_seat_write(a->conn, a->fd, claim->name, atomic_load(&entry_of(a)->seat) - 1, &seat) != 0)
         return file_fail(a->err, errno, "cannot write the lock file", a->conn->path, a->file);
     return 0;
 }

@@ -86,12 +86,12 @@ static uint64_t settled_fence(int fd) {
 static int replace(struct file_conn *conn, const char *file, int old, int fresh, const char *fresh_name,
                    const char *name, uint64_t fence, struct dlock_error *err) {
     if (!take_turn(conn, fresh) || flock(fresh, LOCK_EX | LOCK_NB) != 0 || copy_rights(old, fresh) != 0 ||
-        file_record_write(fresh, fence, "", name) != 0)
+        file_record_write(conn, fresh, fence, "", name) != 0)
         return file_fail(err, errno, "cannot prepare", conn->path, fresh_name);
     if (renameat(conn->dir, fresh_name, conn->dir, file) != 0)
         return file_fail(err, errno, "cannot replace the lock file", conn->path, file);
     uint64_t last = settled_fence(old);
-    if (last > fence) (void)!file_record_write(fresh, last, "", name); /* same length: needs no more disk space */
+    if (last > fence) (void)!file_record_write(conn, fresh, last, "", name); /* same length: needs no more disk space */
     flock(fresh, LOCK_UN); /* before FILE_BREAKS is unlocked: the next break must not take the lock for held */
     return 0;
 }

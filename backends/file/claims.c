@@ -21,7 +21,7 @@ static int downgrade(struct file_conn *conn, struct dlock_claim *claim, int fd, 
     snprintf(seat.token, sizeof seat.token, "%s", claim->token);
     if (!file_seat(&conn->fds, fd, FILE_READERS, UINT32_MAX)) return DLOCK_EUNAVAILABLE;
     /* If the write fails, only the token and the fence are missing in the list: the seat's byte is locked. */
-    (void)!file_seat_write(fd, claim->name, atomic_load(&entry->seat) - 1, &seat);
+    (void)!file_seat_write(conn, fd, claim->name, atomic_load(&entry->seat) - 1, &seat);
     do rc = flock(fd, LOCK_SH | LOCK_NB);
     while (rc != 0 && errno == EINTR);
     if (entry->flags & FILE_LINGERING) {
@@ -81,7 +81,7 @@ int file_renew(void *c, struct dlock_claim *const *claims, size_t n, int timeout
 static void erase_token(const struct file_conn *conn, const struct dlock_claim *claim, int fd) {
     struct file_stat st;
     if (conn->locks_listed || file_stat(fd, "", &st) != 0 || !file_record_fits(claim->name, st.size)) return;
-    (void)!file_record_write(fd, claim->state[FILE_STATE_FENCE], "", claim->name);
+    (void)!file_record_write(conn, fd, claim->state[FILE_STATE_FENCE], "", claim->name);
 }
 
 static int release(struct file_conn *conn, struct dlock_claim *claim) {

@@ -179,8 +179,10 @@ int file_connect(void *c, const struct dlock_uri *uri, const struct dlock_peer *
                  struct dlock_error *err) {
     struct file_conn *conn = c;
     bool named = uri->path && uri->path[0];
+    struct rlimit limit;
     (void)timeout_ms;
     conn->peer = peer;
+    conn->size_limit = getrlimit(RLIMIT_FSIZE, &limit) == 0 ? limit.rlim_cur : RLIM_INFINITY;
     int rc = file_rights_read(conn, uri, err);
     if (rc == 0) rc = find_path(uri, &conn->path, err);
     if (rc != 0) return rc;

@@ -21,6 +21,7 @@ static int code_of(int errnum) {
     case ENOSYS:
     case EOPNOTSUPP: return DLOCK_ENOTSUP;
     case ENOMEM:
+    case EFBIG:
     case EMFILE:
     case ENFILE:
     case ENOLCK:
@@ -32,7 +33,9 @@ static int code_of(int errnum) {
 
 int file_fail(struct dlock_error *err, int errnum, const char *what, const char *path, const char *file) {
     const char *why = file && errnum == ELOOP ? "it is a symbolic link" : strerror(errnum);
-    const char *advice = errnum == EMFILE ? "; raise the limit (ulimit -n)" : "";
+    const char *advice = errnum == EMFILE  ? "; raise the limit (ulimit -n)"
+                         : errnum == EFBIG ? "; raise the limit (ulimit -f)"
+                                           : "";
     return dlock_fail(err, code_of(errnum), "%s %s%s%s: %s%s", what, path, file ? "/" : "", file ? file : "", why,
                       advice);
 }

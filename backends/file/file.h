@@ -29,6 +29,7 @@
 
 #include <stdatomic.h>
 #include <sys/inotify.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 #include <time.h>
@@ -108,6 +109,7 @@ struct file_conn {
     mode_t mode;            /* of the lock files that we make */
     gid_t group;            /* of the lock files that we make, or FILE_ANY_GROUP */
     uid_t uid;              /* effective user of this process when it connected */
+    rlim_t size_limit;      /* of a file that this process writes to (RLIMIT_FSIZE), when it connected */
     atomic_llong safe_s;    /* file_second() in which the directory was last found safe; 0: never */
     atomic_llong leads_s;   /* file_second() in which the path last led to the directory; 0: never */
     struct file_descriptors fds;
@@ -312,7 +314,7 @@ enum file_content file_record_read(int fd, struct file_record *record);
 enum file_content file_fence_read(int fd, uint64_t *fence);
 
 /* Overwrites the record with a single write. Its length depends on the name alone. Returns 0, or -1 and errno. */
-int file_record_write(int fd, uint64_t fence, const char *token, const char *name);
+int file_record_write(const struct file_conn *conn, int fd, uint64_t fence, const char *token, const char *name);
 
 /* True if a file of this size can consist of the name's record and a list of seats. */
 bool file_record_fits(const char *name, uint64_t size);
@@ -325,7 +327,8 @@ struct file_seat {
 };
 
 /* Writes a seat of the list. Returns 0, or -1 and errno. */
-int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_seat *content);
+int file_seat_write(const struct file_conn *conn, int fd, const char *name, uint32_t seat,
+                    const struct file_seat *content);
 /* Reads a seat of the list. Members that make no sense are 0 or "". */
 void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content);
 

@@ -157,8 +157,10 @@ static char *put_token(char *at, const char *token) {
     return put(at, token, strnlen(token, DLOCK_TOKEN_MAX), DLOCK_TOKEN_MAX);
 }
 
-static int write_all(int fd, const char *text, size_t size, off_t at) {
+/* Checks the limit first, because the kernel would not just let a write beyond it fail: it sends SIGXFSZ. */
+static int write_all(const struct file_conn *conn, int fd, const char *text, size_t size, off_t at) {
     ssize_t done;
+    if ((rlim_t)at + size > conn->size_limit) return errno = EFBIG, -1;
     do done = pwrite(fd, text, size, at);
     while (done < 0 && errno == EINTR);
     if (done >= 0 && (size_t)done != size) return errno = ENOSPC, -1;
@@ -174,7 +176,7 @@ bool file_record_fits(const char *name, uint64_t size) {
     return size >= length && (size - length) % SEAT_LENGTH == 0;
 }
 
-int file_record_write(int fd, uint64_t fence, const char *token, const char *name) {
+int file_record_write(const struct file_conn *conn, int fd, uint64_t fence, const char *token, const char *name) {
     char text[LOOK];
     if (record_length(name) > sizeof text) return errno = ENAMETOOLONG, -1;
     char *at = put_label(text, TITLE FENCE);
@@ -184,7 +186,7 @@ int file_record_write(int fd, uint64_t fence, const char *token, const char *nam
     at = put_label(at, "\n" NAME);
     at = put_label(at, name);
     *at++ = '\n';
-    return write_all(fd, text, (size_t)(at - text), 0);
+    return write_all(conn, fd, text, (size_t)(at - text), 0);
 }
 
 /* ---- seats ------------------------------------------------------------------------------------------------------- */
@@ -193,7 +195,8 @@ static off_t seat_offset(const char *name, uint32_t seat) {
     return (off_t)record_length(name) + (off_t)seat * SEAT_LENGTH;
 }
 
-int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_seat *content) {
+int file_seat_write(const struct file_conn *conn, int fd, const char *name, uint32_t seat,
+                    const struct file_seat *content) {
     char text[SEAT_LENGTH], *at = text;
     if (content->limit == 0) {
         at = put(at, READER, sizeof READER - 1, KIND_WIDTH);
@@ -206,7 +209,7 @@ int file_seat_write(int fd, const char *name, uint32_t seat, const struct file_s
     at = put_label(at, SEAT_TOKEN);
     at = put_token(at, content->token);
     *at = '\n';
-    return write_all(fd, text, sizeof text, seat_offset(name, seat));
+    return write_all(conn, fd, text, sizeof text, seat_offset(name, seat));
 }
 
 void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content) {

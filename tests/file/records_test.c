@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -157,6 +158,36 @@ static void not_a_regular_file(void **state) {
     assert_int_equal(file_get(path_of(world, "target"), text, sizeof text), 0);
 }
 
+/* The kernel would send SIGXFSZ, which ends a process that does not expect it. */
+static int under_limits(const struct world *world, void *arg) {
+    struct dlock_claim job = claim_of("job"), reader = reader_of("job"), *of[] = {&job, &reader};
+    struct rlimit before;
+    struct stat st;
+    (void)arg;
+    getrlimit(RLIMIT_FSIZE, &before);
+    for (int i = 0; i < 2; i++) {
+        struct dlock_error err = {0, ""};
+        if (stat(path_of(world, "job"), &st) != 0) return 1; /* empty, then a record without a seat */
+        const struct rlimit limit = {(rlim_t)st.st_size, before.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &limit);
+        void *conn = conn_open(world->dir);
+        if (FILE_BACKEND->acquire(conn, &of[i], 1, 1000, &err) != 0 || of[i]->result != DLOCK_ENOMEM) return 2;
+        if (!strstr(err.message, "ulimit -f")) return 3;
+        conn_close(conn);
+        setrlimit(RLIMIT_FSIZE, &before);
+        conn = conn_open(world->dir);
+        if (is_held(conn, "job")) return 4;
+        conn_close(conn);
+    }
+    return 0;
+}
+
+static void limit_of_file_sizes(void **state) {
+    struct world *world = *state;
+    file_put(path_of(world, "job"), "", 0);
+    assert_int_equal(child_end(child_start(under_limits, world, NULL)), 0);
+}
+
 int records_tests(void) {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(damaged),
@@ -166,6 +197,7 @@ int records_tests(void) {
         WORLD_TEST(foreign_is_left_alone),
         WORLD_TEST(written_to_while_held),
         WORLD_TEST(not_a_regular_file),
+        WORLD_TEST(limit_of_file_sizes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

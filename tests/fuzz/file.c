@@ -55,14 +55,15 @@ static void check_seat(int fd, const char *name, uint32_t at) {
 }
 
 static void check_writing(int fd, const char *name) {
+    static const struct file_conn conn = {.size_limit = RLIM_INFINITY};
     const struct file_seat permit = {.limit = UINT32_MAX, .fence = 7, .token = FUZZ_CLIENT ".1@host:1"};
     struct file_record record;
     struct file_seat seat;
-    if (file_record_write(fd, 4711, FUZZ_CLIENT ".2@host:2", name) != 0) abort();
+    if (file_record_write(&conn, fd, 4711, FUZZ_CLIENT ".2@host:2", name) != 0) abort();
     fuzz_require(file_record_read(fd, &record) == FILE_RECORD && record.fence == 4711, "a fence that was written");
     fuzz_require(strcmp(record.token, FUZZ_CLIENT ".2@host:2") == 0 && strcmp(record.name, name) == 0,
                  "a record that was written");
-    if (file_seat_write(fd, name, 1, &permit) != 0) abort();
+    if (file_seat_write(&conn, fd, name, 1, &permit) != 0) abort();
     file_seat_read(fd, name, 1, &seat);
     fuzz_require(seat.limit == permit.limit && seat.fence == permit.fence && strcmp(seat.token, permit.token) == 0,
                  "a seat that was written");
