@@ -52,6 +52,7 @@ static bool needed_to_run(const char *entry) {
     return strncmp(entry, "LD_", 3) == 0 || (length > tail && strncmp(entry + length - tail, sanitizer, tail) == 0);
 }
 
+/* Runs the program. The grants in fds[OWN_FDS … n) may end meanwhile: other threads go on. */
 static pid_t exec_program(const char *path, const int *fds, size_t n) {
     char guarded[32];
     const char *const argv[] = {PROGRAM, guarded, NULL};
@@ -61,8 +62,8 @@ static pid_t exec_program(const char *path, const int *fds, size_t n) {
     for (char *const *entry = environ; entry && *entry && used < sizeof envp / sizeof envp[0] - 1; entry++)
         if (needed_to_run(*entry)) envp[used++] = *entry;
     envp[used] = NULL;
-    return dlock__start(
-        &(struct dlock__start){path, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)envp, fds, n});
+    return dlock__start(&(struct dlock__start){path, (char *const *)(uintptr_t)argv, (char *const *)(uintptr_t)envp,
+                                               fds, n, n - OWN_FDS});
 }
 
 static int cannot_start(const char *path, int why, struct dlock_error *err) {
@@ -136,14 +137,15 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
     char path[PATH_MAX] = PROGRAM;
     int fds[DLOCK__START_FDS_MAX] = {table_fd, -1};
     size_t more = 0;
-    int rc = guard->table->local ? local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err) : 0;
-    if (rc == 0 && !find_program(path)) rc = cannot_start(path, ENOENT, err);
-    guard->table->n_kept = (uint32_t)more;
+    int rc = find_program(path) ? 0 : cannot_start(path, ENOENT, err);
     if (rc == 0 && (fds[1] = (int)syscall(SYS_pidfd_open, getpid(), 0)) < 0)
         rc = errno == ENOSYS
                  ? dlock_fail(err, DLOCK_ENOTSUP,
                               "a guardian needs Linux 5.3 or newer; without one, add guardian=off to the URI")
                  : cannot_start(path, errno, err);
+    /* Last: other threads may close them, with the grants in them. */
+    if (rc == 0 && guard->table->local) rc = local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err);
+    guard->table->n_kept = (uint32_t)more;
     if (rc == 0) {
         pid_t helper = run_program(guard, path, fds, OWN_FDS + more);
         if (helper < 0)

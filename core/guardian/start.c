@@ -45,17 +45,24 @@ IN_CHILD static void close_from(unsigned first) {
     for (unsigned fd = first; fd < 65536; fd++) syscall(SYS_close, fd);
 }
 
+/* Copies a descriptor to a number above those that the program gets; in place of a loose one that is closed, `null`. */
+IN_CHILD static int copy(const struct dlock__start *start, size_t i, int null) {
+    const int above = STANDARD + (int)start->n + 1;
+    int high = (int)syscall(SYS_fcntl, i < start->n ? start->fds[i] : null, F_DUPFD, above);
+    if (high < 0 && errno == EBADF && i >= start->n - start->n_loose)
+        high = (int)syscall(SYS_fcntl, null, F_DUPFD, above);
+    if (high < 0 && errno == EINVAL) /* the limit is not above the least descriptor that is asked for */
+        errno = EMFILE;
+    return high;
+}
+
 /* Sets the program's descriptors. All are copied to high numbers first, since one's source may be another one's
  * target. */
 IN_CHILD static int set_descriptors(const struct dlock__start *start, int *high) {
     int n = (int)start->n, null = (int)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_RDWR);
     if (null < 0) return -1;
-    for (int i = 0; i <= n; i++) {
-        high[i] = (int)syscall(SYS_fcntl, i < n ? start->fds[i] : null, F_DUPFD, STANDARD + n + 1);
-        if (high[i] < 0 && errno == EINVAL) /* the limit is not above the least descriptor that is asked for */
-            errno = EMFILE;
-        if (high[i] < 0) return -1;
-    }
+    for (int i = 0; i <= n; i++)
+        if ((high[i] = copy(start, (size_t)i, null)) < 0) return -1;
     for (int i = 0; i < n; i++)
         if (syscall(SYS_dup3, high[i], STANDARD + i, 0) < 0) return -1;
     for (int i = 0; i < STANDARD; i++)

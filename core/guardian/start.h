@@ -13,6 +13,7 @@ struct dlock__start {
     char *const *argv, *const *envp;
     const int *fds; /* what the program gets as descriptors 3, 4, … */
     size_t n;       /* at most DLOCK__START_FDS_MAX */
+    size_t n_loose; /* how many of the last of `fds` may be closed: the program gets /dev/null in their places */
 };
 
 /* Runs the program in a session of its own, with /dev/null as its standard streams, `fds` from descriptor 3 on and

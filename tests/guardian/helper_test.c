@@ -22,7 +22,7 @@ static pid_t start_helper(int table_fd) {
     snprintf(client, sizeof client, "%ld", (long)getpid());
     char *const argv[] = {(char *)"dlock-guardian", client, NULL};
     const int fds[] = {table_fd, (int)syscall(SYS_pidfd_open, getpid(), 0)};
-    pid_t helper = dlock__start(&(struct dlock__start){getenv("GUARDIAN"), argv, environ, fds, 2});
+    pid_t helper = dlock__start(&(struct dlock__start){getenv("GUARDIAN"), argv, environ, fds, 2, 0});
     close(fds[1]);
     return helper;
 }

@@ -28,7 +28,7 @@ static pid_t run(const char *line, char *text, size_t size) {
     int ends[2];
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)(uintptr_t)line, NULL}, *const envp[] = {NULL};
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-    const struct dlock__start start = {"/bin/sh", argv, envp, &ends[1], 1};
+    const struct dlock__start start = {"/bin/sh", argv, envp, &ends[1], 1, 0};
     pid_t pid = dlock__start(&start);
     assert_true(pid > 0);
     close(ends[1]);
@@ -67,7 +67,7 @@ static void descriptors_keep_their_order(void **state) {
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     for (int i = 0; i < 3; i++) fds[2 - i] = open(names[2 - i], O_RDONLY | O_CLOEXEC); /* the last gets the lowest */
     fds[3] = ends[1];
-    const struct dlock__start start = {"/bin/sh", argv, envp, fds, 4};
+    const struct dlock__start start = {"/bin/sh", argv, envp, fds, 4, 0};
     assert_true(dlock__start(&start) > 0);
     close(ends[1]);
     FILE *answer = fdopen(ends[0], "r");
@@ -78,6 +78,27 @@ static void descriptors_keep_their_order(void **state) {
         close(fds[i]);
     }
     fclose(answer);
+}
+
+/* Only of those that other threads may close at any time. */
+static void a_descriptor_may_be_closed(void **state) {
+    static const char line[] = "for fd in 3 4 5; do readlink /proc/$$/fd/$fd; done >&3";
+    char text[256] = "";
+    int ends[2];
+    char *const argv[] = {(char *)"sh", (char *)"-c", (char *)(uintptr_t)line, NULL}, *const envp[] = {NULL};
+    (void)state;
+    assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+    const int fds[] = {ends[1], -1, open("/dev/zero", O_RDONLY | O_CLOEXEC)};
+    const struct dlock__start strict = {"/bin/sh", argv, envp, fds, 3, 1}, start = {"/bin/sh", argv, envp, fds, 3, 2};
+    assert_int_equal(dlock__start(&strict), -1);
+    assert_int_equal(errno, EBADF);
+    assert_true(dlock__start(&start) > 0);
+    close(ends[1]);
+    size_t used = 0;
+    for (ssize_t n; (n = read(ends[0], text + used, sizeof text - 1 - used)) > 0;) used += (size_t)n;
+    assert_non_null(strstr(text, "]\n/dev/null\n/dev/zero\n"));
+    close(fds[2]);
+    close(ends[0]);
 }
 
 static void the_caller_has_no_child(void **state) {
@@ -104,9 +125,9 @@ static void who_adopts_orphans_can_reap_it(void **state) {
 
 static void what_cannot_be_executed_is_an_error(void **state) {
     char *const argv[] = {(char *)"x", NULL}, *const envp[] = {NULL};
-    const struct dlock__start missing = {"/nonexistent/program", argv, envp, NULL, 0};
-    const struct dlock__start folder = {"/", argv, envp, NULL, 0};
-    const struct dlock__start no_descriptor = {"/bin/sh", argv, envp, (const int[]){-1}, 1};
+    const struct dlock__start missing = {"/nonexistent/program", argv, envp, NULL, 0, 0};
+    const struct dlock__start folder = {"/", argv, envp, NULL, 0, 0};
+    const struct dlock__start no_descriptor = {"/bin/sh", argv, envp, (const int[]){-1}, 1, 0};
     (void)state;
     assert_int_equal(dlock__start(&missing), -1);
     assert_int_equal(errno, ENOENT);
@@ -120,7 +141,7 @@ static void what_cannot_be_executed_is_an_error(void **state) {
 /* However low it is. */
 static void a_limit_to_descriptors_is_named(void **state) {
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)":", NULL}, *const envp[] = {NULL};
-    const struct dlock__start start = {"/bin/sh", argv, envp, NULL, 0};
+    const struct dlock__start start = {"/bin/sh", argv, envp, NULL, 0, 0};
     struct rlimit before, now;
     (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -135,11 +156,9 @@ static void a_limit_to_descriptors_is_named(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_gets_a_session_and_nothing_else),
-        cmocka_unit_test(descriptors_keep_their_order),
-        cmocka_unit_test(the_caller_has_no_child),
-        cmocka_unit_test(who_adopts_orphans_can_reap_it),
-        cmocka_unit_test(what_cannot_be_executed_is_an_error),
+        cmocka_unit_test(it_gets_a_session_and_nothing_else), cmocka_unit_test(descriptors_keep_their_order),
+        cmocka_unit_test(a_descriptor_may_be_closed),         cmocka_unit_test(the_caller_has_no_child),
+        cmocka_unit_test(who_adopts_orphans_can_reap_it),     cmocka_unit_test(what_cannot_be_executed_is_an_error),
         cmocka_unit_test(a_limit_to_descriptors_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
