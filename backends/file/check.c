@@ -35,7 +35,7 @@ static bool is_temporary(const struct stat *dir) {
     return false;
 }
 
-static const char *weakness(const struct file_conn *conn, const struct stat *dir) {
+static const char *weakness(struct file_conn *conn, const struct stat *dir) {
     const char *why;
     int safe = file_is_safe(conn, conn->dir, dir, &why);
     if (safe < 0) return "whether its owner may be trusted is not known: the system's list of users cannot be read";
@@ -49,7 +49,7 @@ static const char *weakness(const struct file_conn *conn, const struct stat *dir
     return NULL;
 }
 
-static void check_rights(struct dlock_report *report, const struct file_conn *conn, const struct stat *dir) {
+static void check_rights(struct dlock_report *report, struct file_conn *conn, const struct stat *dir) {
     char owner[40] = "this user", group[40] = "";
     if (dir->st_uid != geteuid()) snprintf(owner, sizeof owner, "user %u", (unsigned)dir->st_uid);
     if (conn->group != FILE_ANY_GROUP) snprintf(group, sizeof group, ", of group %u", (unsigned)conn->group);
@@ -61,7 +61,7 @@ static void check_rights(struct dlock_report *report, const struct file_conn *co
 
 /* Checks the directories above: a stranger who may rename one of them can put another directory in place of this one,
  * and with it other locks. */
-static void check_above(struct dlock_report *report, const struct file_conn *conn, const struct stat *dir) {
+static void check_above(struct dlock_report *report, struct file_conn *conn, const struct stat *dir) {
     const int flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
     struct stat below = *dir, st;
     bool top = false, safe = true;
@@ -107,7 +107,7 @@ static void check_wakes(struct dlock_report *report, const struct file_conn *con
 }
 
 int file_check(void *c, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
-    const struct file_conn *conn = c;
+    struct file_conn *conn = c;
     struct dlock_report report = {each, arg, false};
     struct statfs fs;
     struct stat dir;

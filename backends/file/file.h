@@ -39,7 +39,8 @@ enum {
     FILE_FD_PAGES = 2048, /* times 512 is the kernel's default limit of descriptors, fs.nr_open */
     FILE_FDS_PER_PAGE = 512,
     FILE_CACHE_SETS = 16,
-    FILE_CACHE_WAYS = 4
+    FILE_CACHE_WAYS = 4,
+    FILE_MEMBERS = 64 /* users of whom a connection remembers that they are members of its group */
 };
 
 /* The byte locks of a descriptor, see byte_locks.c. */
@@ -110,8 +111,9 @@ struct file_conn {
     gid_t group;            /* of the lock files that we make, or FILE_ANY_GROUP */
     uid_t uid;              /* effective user of this process when it connected */
     rlim_t size_limit;      /* of a file that this process writes to (RLIMIT_FSIZE), when it connected */
-    atomic_llong safe_s;    /* file_second() in which the directory was last found safe; 0: never */
-    atomic_llong leads_s;   /* file_second() in which the path last led to the directory; 0: never */
+    atomic_uint_least64_t members[FILE_MEMBERS]; /* 1 + a user's number; 0: none, and none after it */
+    atomic_llong safe_s;  /* file_second() in which the directory was last found safe; 0: never */
+    atomic_llong leads_s; /* file_second() in which the path last led to the directory; 0: never */
     struct file_descriptors fds;
     struct file_cached cache[FILE_CACHE_SETS][FILE_CACHE_WAYS];
     atomic_uint lingering; /* number of grants with FILE_LINGERING */
@@ -161,14 +163,14 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
 
 /* Returns 1 if this owner and group of a lock file are trusted not to replace lock files, 0 if not, -1 with errno if
  * that cannot be told. */
-int file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid);
+int file_trusts(struct file_conn *conn, uid_t uid, gid_t gid);
 
 /* The same for the owner of a symbolic link, who might point it elsewhere. */
-int file_trusts_link(const struct file_conn *conn, uid_t uid);
+int file_trusts_link(struct file_conn *conn, uid_t uid);
 
 /* Returns 1 if no stranger can take away locks in the directory `fd`; 0 if one can, with *why, which also says what to
  * do about that; -1 with errno if that cannot be told. */
-int file_is_safe(const struct file_conn *conn, int fd, const struct stat *dir, const char **why);
+int file_is_safe(struct file_conn *conn, int fd, const struct stat *dir, const char **why);
 
 /* Makes the lock file, which must not exist yet. Returns its descriptor, taken, or -1 and errno: ENOENT only if the
  * directory is gone or its file system creates no files. */

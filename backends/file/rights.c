@@ -87,6 +87,19 @@ static bool of_the_group(const struct file_conn *conn, gid_t gid) {
     return conn->group != FILE_ANY_GROUP && gid == conn->group;
 }
 
+/* Returns what file_is_member() says of the URI's group. Remembers members, so that it asks about each only once. */
+static int is_member(struct file_conn *conn, uid_t uid) {
+    const uint64_t number = (uint64_t)uid + 1;
+    for (int i = 0; i < FILE_MEMBERS; i++)
+        if (atomic_load(&conn->members[i]) == number) return 1;
+    int rc = file_is_member(uid, conn->group);
+    for (int i = 0; i < FILE_MEMBERS && rc == 1; i++) {
+        uint64_t none = 0;
+        if (atomic_compare_exchange_strong(&conn->members[i], &none, number) || none == number) break;
+    }
+    return rc;
+}
+
 /* True if only members of the URI's group, or root, can make files of that group in a directory whose chain of parents
  * is `dir`/`up`, `dir`/`up`/.., and so on. In a set-group-ID directory that others may write strangers can, since every
  * file and directory there inherits the group; and so they can in directories of their own below it. */
@@ -107,22 +120,22 @@ static bool members_only(const struct file_conn *conn, int dir, const char *up) 
 }
 
 /* Returns what file_trusts() returns. `dir` and `up` lead to the directory that has the file or directory in question. */
-static int trusted(const struct file_conn *conn, uid_t uid, gid_t gid, int dir, const char *up) {
+static int trusted(struct file_conn *conn, uid_t uid, gid_t gid, int dir, const char *up) {
     if (trusted_user(conn, uid)) return 1;
     if (!of_the_group(conn, gid)) return 0;
-    return members_only(conn, dir, up) ? 1 : file_is_member(uid, gid);
+    return members_only(conn, dir, up) ? 1 : is_member(conn, uid);
 }
 
-int file_trusts(const struct file_conn *conn, uid_t uid, gid_t gid) {
+int file_trusts(struct file_conn *conn, uid_t uid, gid_t gid) {
     return trusted(conn, uid, gid, conn->dir, ".");
 }
 
-int file_trusts_link(const struct file_conn *conn, uid_t uid) {
+int file_trusts_link(struct file_conn *conn, uid_t uid) {
     if (trusted_user(conn, uid)) return 1;
-    return conn->group == FILE_ANY_GROUP ? 0 : file_is_member(uid, conn->group);
+    return conn->group == FILE_ANY_GROUP ? 0 : is_member(conn, uid);
 }
 
-int file_is_safe(const struct file_conn *conn, int fd, const struct stat *dir, const char **why) {
+int file_is_safe(struct file_conn *conn, int fd, const struct stat *dir, const char **why) {
     *why = "anybody may delete or replace lock files, and so take locks away: chmod +t, or o-w";
     if ((dir->st_mode & S_IWOTH) && !(dir->st_mode & S_ISVTX)) return 0;
     if (of_the_group(conn, dir->st_gid))

@@ -31,6 +31,8 @@ extern time_t whole_second;
 
 /* Not 0: the number of the error with which the system's lists of users and groups cannot be read. */
 extern int lists_fail;
+extern gid_t lists_group;    /* not 0: every user's group, as the lists say */
+extern unsigned lists_asked; /* how often they were asked about a user */
 
 /* ---- connections ---- */
 

@@ -45,6 +45,8 @@ int __wrap_statx(int dir, const char *path, int flags, unsigned mask, struct sta
 }
 
 int lists_fail;
+gid_t lists_group;
+unsigned lists_asked;
 
 int __real_getgrnam_r(const char *name, struct group *entry, char *buffer, size_t size, struct group **found);
 int __wrap_getgrnam_r(const char *name, struct group *entry, char *buffer, size_t size, struct group **found);
@@ -56,6 +58,8 @@ int __wrap_getgrnam_r(const char *name, struct group *entry, char *buffer, size_
 
 static int rights_begin(void **state) {
     lists_fail = 0;
+    lists_group = 0;
+    lists_asked = 0;
     strange_directories = strange_files = strange_links = false;
     return world_begin(state);
 }
@@ -380,6 +384,60 @@ static void lists_that_cannot_be_read(void **state) {
     lists_fail_with(world, ESRCH, DLOCK_EAUTH);
 }
 
+/* ---- how often the lists are asked ------------------------------------------------------------------------------- */
+
+/* A server may have them, so no acquire asks again what its connection knows. */
+static void a_member_is_asked_about_once(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    char name[16];
+    make_open_to_all(world, gid);
+    void *conn = open_with(path_of(world, "open"), "0660", group);
+    strange_files = true;
+    lists_group = gid;
+    lists_asked = 0;
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "open/%d", i);
+        file_put(path_of(world, name), "", 0);
+        granted(conn, name + strlen("open/"));
+    }
+    assert_int_equal(lists_asked, 1);
+    conn_close(conn);
+}
+
+static void the_directorys_owner_is_asked_about_at_connect(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    make_open_to_all(world, gid);
+    assert_int_equal(mkdir(path_of(world, "open/locks"), 0770), 0);
+    strange_directories = true;
+    lists_group = gid;
+    void *conn = open_with(path_of(world, "open/locks"), "0660", group);
+    assert_int_equal(lists_asked, 1);
+    lists_fail = EIO;
+    granted(conn, "job");
+    assert_int_equal(lists_asked, 1);
+    conn_close(conn);
+}
+
+/* Who is no member may become one. */
+static void a_stranger_is_asked_about_again(void **state) {
+    struct world *world = *state;
+    gid_t gid;
+    const char *group = our_group(&gid);
+    make_open_to_all(world, gid);
+    file_put(path_of(world, "open/job"), "", 0);
+    strange_files = true;
+    lists_group = gid + 1;
+    void *conn = open_with(path_of(world, "open"), "0660", group);
+    refused(conn, "job", DLOCK_EAUTH, "belongs to user 54321");
+    lists_group = gid;
+    granted(conn, "job");
+    conn_close(conn);
+}
+
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
 static void a_strangers_link(void **state) {
@@ -428,6 +486,9 @@ int rights_tests(void) {
         RIGHTS_TEST(inherited_at_second_hand),
         RIGHTS_TEST(made_by_a_member),
         RIGHTS_TEST(lists_that_cannot_be_read),
+        RIGHTS_TEST(a_member_is_asked_about_once),
+        RIGHTS_TEST(the_directorys_owner_is_asked_about_at_connect),
+        RIGHTS_TEST(a_stranger_is_asked_about_again),
         RIGHTS_TEST(a_strangers_link),
         RIGHTS_TEST(a_hard_link),
     };
