@@ -25,7 +25,7 @@ long __wrap_syscall(long number, ...) {
     va_end(all);
     long rc = __real_syscall(number, args[0], args[1], args[2], args[3], args[4]);
 #ifdef SYS_fstat
-    struct stat *st = (void *)(uintptr_t)args[1]; /* NOLINT(performance-no-int-to-ptr) */
+    struct stat *st = (void *)(uintptr_t)args[1];
     if (number == SYS_fstat && rc == 0 && whole_second && S_ISDIR(st->st_mode))
         st->st_ctim = (struct timespec){whole_second, 0};
 #endif
