@@ -258,6 +258,8 @@ enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, 
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key);
 /* Returns how many keys it has deleted; -1: the answer makes no sense. */
 int64_t etcd_deleted(const json_t *transaction);
+/* Reads from a key's value how its claim uses the name. */
+void etcd_mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit);
 /* Reads the answers to the operations of etcd_add_view(), from number `at` on. False: they make no sense. */
 bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_claim *claim, const char *key,
                     struct etcd_view *view);

@@ -19,23 +19,16 @@ static void read_key(const json_t *kv, char key[ETCD_KEY_SIZE]) {
     if (!key64 || !etcd_base64(key64, key, ETCD_KEY_SIZE)) key[0] = '\0';
 }
 
-static void read_mode(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
-    const char *value = etcd_string(kv, "value");
-    char text[ETCD_VALUE_SIZE] = "";
-    if (value && !etcd_base64(value, text, sizeof text)) text[0] = '\0';
-    etcd_mode(text, mode, limit);
-}
-
 static void count(struct queue *queue) {
     size_t all = json_array_size(queue->keys);
     enum dlock_mode mode;
     uint32_t limit;
     if (all == 0) return;
-    read_mode(json_array_get(queue->keys, 0), &queue->mode, &queue->limit);
+    etcd_mode_of(json_array_get(queue->keys, 0), &queue->mode, &queue->limit);
     queue->n = 1;
     if (queue->mode == DLOCK_PERMIT) queue->n = all < queue->limit ? all : queue->limit;
     for (; queue->mode == DLOCK_SHARED && queue->n < all; queue->n++) {
-        read_mode(json_array_get(queue->keys, queue->n), &mode, &limit);
+        etcd_mode_of(json_array_get(queue->keys, queue->n), &mode, &limit);
         if (mode != DLOCK_SHARED) break;
     }
     if (queue->mode != DLOCK_PERMIT) queue->limit = 1;

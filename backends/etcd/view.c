@@ -114,7 +114,7 @@ static json_t *keys_of(const json_t *transaction, size_t i, json_t *none) {
     return keys ? keys : none;
 }
 
-static void mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
+void etcd_mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
     const char *value = etcd_string(kv, "value");
     char text[ETCD_VALUE_SIZE] = "";
     if (value && !etcd_base64(value, text, sizeof text)) text[0] = '\0';
@@ -124,12 +124,12 @@ static void mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
 static bool in_the_way(const struct dlock_claim *claim, const json_t *kv) {
     enum dlock_mode mode = DLOCK_EXCLUSIVE;
     uint32_t limit;
-    if (claim->mode == DLOCK_SHARED) mode_of(kv, &mode, &limit);
+    if (claim->mode == DLOCK_SHARED) etcd_mode_of(kv, &mode, &limit);
     return mode != DLOCK_SHARED;
 }
 
 static void read_use(const struct dlock_claim *claim, const json_t *first, struct etcd_view *view) {
-    mode_of(first, &view->used, &view->used_limit);
+    etcd_mode_of(first, &view->used, &view->used_limit);
     view->misused = (view->used == DLOCK_PERMIT) != (claim->mode == DLOCK_PERMIT) ||
                     (claim->mode == DLOCK_PERMIT && view->used_limit != claim->limit);
 }
