@@ -14,9 +14,11 @@ struct queue {
     uint32_t limit, waiters;
 };
 
+/* "": there is none. A key that is longer or contains a NUL, and so is not dlock's, is cut. */
 static void read_key(const json_t *kv, char key[ETCD_KEY_SIZE]) {
     const char *key64 = etcd_string(kv, "key");
-    if (!key64 || !etcd_base64(key64, key, ETCD_KEY_SIZE)) key[0] = '\0';
+    key[0] = '\0';
+    if (key64) etcd_base64(key64, key, ETCD_KEY_SIZE);
 }
 
 static void count(struct queue *queue) {
@@ -153,6 +155,12 @@ static void after(char key[ETCD_KEY_SIZE]) {
     key[n] = '\0';
 }
 
+/* Writes the first key after one that is not a lock's, and after those that are cut in the same way. */
+static void skip(const struct etcd *z, const char *key, char from[ETCD_KEY_SIZE]) {
+    if (etcd_after_closed_slots(&z->address, key, from)) return;
+    if (snprintf(from, ETCD_KEY_SIZE, "%s\x01", key) >= ETCD_KEY_SIZE) after(from);
+}
+
 int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
@@ -168,11 +176,11 @@ int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each,
         else
             etcd_start(&z->address, prefix, from);
         int rc;
-        do { /* skips keys that are not a lock's */
+        do {
             rc = next_key(z, from, end, deadline_us, key, err);
             if (rc != 0) return rc;
             if (!key[0]) return 0;
-            if (!etcd_after_closed_slots(&z->address, key, from)) snprintf(from, sizeof from, "%s\x01", key);
+            skip(z, key, from);
         } while (!etcd_name(&z->address, key, name));
         if ((rc = read_queue(z, name, deadline_us, &queue, err)) != 0) return rc;
         ended = show(z, &queue, name, each, arg);

@@ -76,6 +76,7 @@ bool etcd_name(const struct etcd_address *address, const char *key, char name[25
             int high = hex(at[0]), low = high < 0 ? -1 : hex(at[1]);
             if (low < 0) return false;
             c = (char)(high << 4 | low);
+            if (c != '%' && c != '/') return false;
             at += 2;
         }
         if (used >= 255 || (unsigned char)c < 0x20 || c == 0x7f) return false;

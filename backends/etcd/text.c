@@ -72,17 +72,21 @@ bool etcd_base64(const char *text, char *out, size_t size) {
     size_t used = 0;
     uint32_t bits = 0;
     int n = 0;
-    for (; *text && *text != '='; text++) {
+    bool whole = true;
+    for (; *text && *text != '=' && whole; text++) {
         const char *digit = strchr(digits, *text);
-        if (!digit) return false;
+        if (!digit) {
+            out[0] = '\0';
+            return false;
+        }
         bits = bits << 6 | (uint32_t)(digit - digits);
         n += 6;
         if (n < 8) continue;
         n -= 8;
         char byte = (char)(bits >> n & 0xff);
-        if (!byte || used + 1 >= size) return false;
-        out[used++] = byte;
+        whole = byte && used + 1 < size;
+        if (whole) out[used++] = byte;
     }
     out[used] = '\0';
-    return true;
+    return whole;
 }

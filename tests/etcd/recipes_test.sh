@@ -76,4 +76,25 @@ equal "no permits" "$status" 64
 contains "what it is" "$err" "in use as a lock"
 kill "$pid"
 
+# A name is encoded in one way only. Keys that others encode may sort before or after the name that they decode to.
+describe "keys below the path that are not a lock's"
+begin "$DLOCK" run ba -- sleep 60
+within 60 "a lock beside them" has_keys ba 1
+lists_ba() {
+    run timeout 60 "$DLOCK" list
+    equal "the list ends" "$status" 0
+    contains "the lock is in it" "$out" "ba"
+    equal "and nothing else" "$(wc -l <<<"$out")" 2
+}
+for key in a%20b/1 b%7A/1 caf%C3%A9/1; do ctl put "$path/$key" x >/dev/null; done
+lists_ba
+for key in bare $'c\x01/1' "$(printf '%01500d' 0)/1" "$(printf '%01500d' 0)"; do ctl put "$path/$key" x >/dev/null; done
+python3 -c '
+import base64, http.client, json, sys
+put = json.dumps({"key": base64.b64encode(sys.argv[2].encode() + b"/with\0NUL").decode(), "value": ""})
+http.client.HTTPConnection(sys.argv[1]).request("POST", "/v3/kv/put", put)' "$DLOCK_TEST_ETCD" "$path"
+lists_ba
+ctl del --prefix "$path/" >/dev/null
+ended "$pid"
+
 finish
