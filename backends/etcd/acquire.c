@@ -9,9 +9,10 @@
 #include <stdlib.h>
 
 enum {
-    KEEP_SHARE = 3,     /* a waiter asks again each third of its lease's TTL, and so keeps the lease alive */
-    UNWATCHED_MS = 250, /* a waiter without a stream asks again after this time */
-    JOINS = 8           /* how often a reader that must not wait tries to join others while the queue changes */
+    KEEP_SHARE = 3,       /* a waiter asks again each third of its lease's TTL, and so keeps the lease alive, */
+    RETRY_MAX_MS = 10000, /* and after this time at the latest: its stream's member may be stopped or cut off */
+    UNWATCHED_MS = 250,   /* a waiter without a stream asks again after this time */
+    JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
 };
 
 enum stage {
@@ -204,6 +205,7 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
     if (reply->term != r->lease.term) return look_again(r, a);
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED;
     claim->retry_ms = r->lease.ttl_ms / KEEP_SHARE;
+    if (claim->retry_ms > RETRY_MAX_MS) claim->retry_ms = RETRY_MAX_MS;
     if (!etcd_watch(r->z, claim, view, reply->revision)) claim->retry_ms = UNWATCHED_MS;
     return DLOCK_EBUSY;
 }

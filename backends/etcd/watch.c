@@ -27,6 +27,7 @@ struct etcd_watch {
     struct curl_slist *headers, *connect;
     struct etcd_text body, line;
     char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
+    size_t member;                       /* the number of the member that it is on */
     int64_t need;                        /* number of events that are still to come */
     int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
     bool over, heard;
@@ -175,7 +176,6 @@ static void write_request(struct etcd *z, struct etcd_watch *watch) {
 /* Makes a watch and its request. NULL: out of memory. */
 static struct etcd_watch *make(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision) {
     struct etcd_watch *watch = calloc(1, sizeof *watch);
-    size_t number;
     if (!watch) return NULL;
     snprintf(watch->name, sizeof watch->name, "%s", name);
     snprintf(watch->key, sizeof watch->key, "%s", view->blocker ? view->blocker : "");
@@ -184,7 +184,7 @@ static struct etcd_watch *make(struct etcd *z, const char *name, const struct et
     write_request(z, watch);
     watch->easy = watch->body.failed ? NULL : curl_easy_init();
     if (watch->easy)
-        watch->headers = etcd_prepare(z, watch->easy, etcd_member(z, &number), "/v3/watch", &watch->connect);
+        watch->headers = etcd_prepare(z, watch->easy, etcd_member(z, &watch->member), "/v3/watch", &watch->connect);
     if (!watch->headers) {
         if (watch->easy) curl_easy_cleanup(watch->easy);
         etcd_text_free(&watch->body);
@@ -244,9 +244,13 @@ static bool add(struct etcd *z, const char *name, const struct etcd_view *view, 
     return true;
 }
 
-/* True if a stream that exists waits for the same as the view, or is over, and so is about to wake the waiter. */
-static bool fits(const struct etcd_watch *watch, const struct etcd_view *view) {
+/* True if a stream that exists waits for the same as the view, or is over, and so is about to wake the waiter. One on a
+ * member that is no longer in use does not fit: a member that is stopped or cut off keeps its streams, and tells nothing. */
+static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct etcd_view *view) {
+    size_t member;
     if (watch->over) return true;
+    etcd_member(z, &member);
+    if (watch->member != member) return false;
     return view->blocker ? strcmp(watch->key, view->blocker) == 0 : !*watch->key && watch->need == view->need;
 }
 
@@ -256,7 +260,7 @@ bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct et
     pthread_mutex_lock(&z->watch_mutex);
     etcd_signals_off(z, &signals);
     struct etcd_watch **at = find(z, claim->name);
-    bool there = *at && fits(*at, view);
+    bool there = *at && fits(z, *at, view);
     if (there && (*at)->seen < revision) (*at)->seen = revision;
     if (*at && !there) drop(z, at);
     if (!there) {

@@ -1,16 +1,27 @@
 /* What wakes a waiter, by the backend's table of operations, on the server that tests/run.sh has started. */
 #include "support/held.h"
 #include "support/pair.h"
+#include "support/relay.h"
 #include "support/test.h"
 
 #include <stdlib.h>
 
-static void link_new(struct link *link, char letter) {
+/* With a stream a waiter asks again after a third of the session, 20 s, but not later than this. */
+enum { RETRY_MS = 10000 };
+
+static int server_port(void) {
     const char *address = getenv("DLOCK_TEST_ETCD"), *colon = address ? strrchr(address, ':') : NULL;
+    if (!colon) fail_msg("no server: run the tests with tests/run.sh");
+    return atoi(colon + 1);
+}
+
+/* Connects to a cluster of two members: `port`, and the server itself. */
+static void link_through(struct link *link, char letter, int port) {
     struct dlock_error err = {0};
     struct uri uri;
-    if (!colon) fail_msg("no server: run the tests with tests/run.sh");
-    uri_init(&uri, atoi(colon + 1));
+    uri_init(&uri, server_port());
+    uri.host[0].port = port;
+    uri.parts.n_hosts = 2;
     uri.param[0] = (struct dlock_param){"session", "60s"};
     uri.parts.path = "/dlock/waiters";
     uri.parts.n_params = 1;
@@ -20,16 +31,16 @@ static void link_new(struct link *link, char letter) {
 
 static int pair_begin(void **state) {
     (void)state;
-    link_new(&one, 'a');
-    link_new(&two, 'b');
+    link_through(&one, 'a', server_port());
+    link_through(&two, 'b', server_port());
     return 0;
 }
 
-/* Asks again at each wake-up until the claim is granted. Each has to come long before the time to ask without one. */
+/* Asks again at each wake-up until the claim is granted. Nothing else makes it ask before the wake-up. */
 static void expect_turn(struct link *link, struct held *held) {
     struct dlock_wake wake;
     do {
-        assert_true(held->claim.retry_ms > TIMEOUT_MS);
+        assert_int_equal(held->claim.retry_ms, RETRY_MS);
         if (!wake_within(link, &wake, TIMEOUT_MS)) fail_msg("no wake-up");
         assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
         assert_string_equal(wake.name, held->claim.name);
@@ -100,12 +111,39 @@ static void waiter_that_leaves_takes_its_stream_along(void **state) {
     assert_false(wake_within(&one, &wake, 300));
 }
 
+static int hang_up(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    (void)arg, (void)pair, (void)first, (void)bytes, (void)size;
+    return RELAY_END_IT;
+}
+
+/* The first member is stopped, or cut off from the others: its streams stay open, and tell nothing. */
+static void waiter_that_asks_another_member_has_its_stream_there(void **state) {
+    struct relay *relay = relay_new(server_port());
+    struct held holder, waiter;
+    struct link far;
+    (void)state;
+    relay_cut(relay, "/v3/watch");
+    link_through(&far, 'c', relay_port(relay));
+    claim_init(&holder, "moving", 'a', 1);
+    claim_init(&waiter, "moving", 'c', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    relay_watch(relay, hang_up, NULL);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &holder), 0);
+    expect_turn(&far, &waiter);
+    assert_int_equal(release(&far, &waiter), 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(own_release_leaves_the_stream_of_a_waiter, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(own_grant_leaves_the_stream_of_a_waiter, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(waiter_that_leaves_late_leaves_the_stream_of_the_next, pair_begin, pair_end),
         cmocka_unit_test_setup_teardown(waiter_that_leaves_takes_its_stream_along, pair_begin, pair_end),
+        cmocka_unit_test_setup_teardown(waiter_that_asks_another_member_has_its_stream_there, pair_begin, pair_end),
     };
     return cmocka_run_group_tests_name("etcd waiters", tests, backend_load, NULL);
 }
