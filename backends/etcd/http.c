@@ -114,8 +114,10 @@ static void set_body(CURL *easy, const struct etcd_text *body, enum etcd_repeat 
 
 static void set_tls(const struct etcd_address *address, CURL *easy) {
     if (!address->tls) return;
-    curl_easy_setopt(easy, CURLOPT_CAINFO, address->ca);
-    if (address->ca) curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    if (address->ca) { /* else the system's, which NULL would switch off */
+        curl_easy_setopt(easy, CURLOPT_CAINFO, address->ca);
+        curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+    }
     curl_easy_setopt(easy, CURLOPT_SSLCERT, address->cert);
     curl_easy_setopt(easy, CURLOPT_SSLKEY, address->key ? address->key : address->cert);
     curl_easy_setopt(easy, CURLOPT_KEYPASSWD, ""); /* keeps OpenSSL from asking at the terminal */
