@@ -20,7 +20,10 @@
 
 #include <inttypes.h>
 
-enum { FRESH_SHARE = 3 /* a lease is set anew when a third of its TTL has passed */ };
+enum {
+    FRESH_SHARE = 3, /* a lease is set anew when a third of its TTL has passed */
+    PAUSE_MS = 10    /* before the members are asked again whether they agree on a leader */
+};
 
 struct etcd_lease etcd_lease_known(struct etcd *z) {
     pthread_mutex_lock(&z->mutex);
@@ -99,18 +102,21 @@ static int grant_once(struct etcd *z, int64_t deadline_us, struct etcd_lease *le
 }
 
 /* The answer to a grant may name a later term than that of the leader that was asked. If the term before it was the
- * same, the lease is of that term; else it is left to end. */
+ * same, the lease is of that term; else it is left to end. No other one is granted before the member knows of that later
+ * term: each of them costs a majority a write, and lives for a whole TTL. */
 static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct etcd_lease *lease,
                  struct dlock_error *err) {
     uint64_t term = 0;
+    lease->term = 0;
     do {
         int rc = ask_term(z, deadline_us, &term, err);
-        if (rc == 0) rc = grant_once(z, deadline_us, lease, err);
+        if (rc == 0 && lease->term <= term) rc = grant_once(z, deadline_us, lease, err);
         if (rc != 0) return rc;
         if (lease->term == term) {
             note(z, replaces, lease);
             return 0;
         }
+        poll(NULL, 0, PAUSE_MS);
     } while (dlock_now_us() < deadline_us);
     return etcd_unsettled(z, err);
 }
