@@ -84,9 +84,11 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
     int64_t code = etcd_int(body, json_is_object(error) ? "grpc_code" : "code");
     if (!text) text = etcd_string(body, "message");
     if (!text || code < 0) {
-        dlock_fail(err, DLOCK_EPROTO, "etcd at %s answered with HTTP status %ld", z->address.where, status);
+        /* A proxy says these when it has no answer of a member: the outcome is unknown. */
+        int rc = status >= 502 && status <= 504 ? DLOCK_EUNAVAILABLE : DLOCK_EPROTO;
+        dlock_fail(err, rc, "etcd at %s answered with HTTP status %ld", z->address.where, status);
         doubt(err);
-        return DLOCK_EPROTO;
+        return rc;
     }
     return judge(z, code, text, err);
 }

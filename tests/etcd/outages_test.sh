@@ -61,6 +61,23 @@ if [ $((SECONDS - begun)) -gt 10 ]; then fail "it took $((SECONDS - begun)) s"; 
 run "$DLOCK" run -b "etcd://127.0.0.1:$(<"$work/silent"),$hosts?timeout=4s" -w 30s c -- true
 equal "with others behind it" "$status" 0
 
+describe "an HTTP proxy without an answer of a member"
+PYTHONPATH=$(dirname "$0") python3 -B - >"$work/proxy" <<'END' &
+import proxy
+class Handler(proxy.Handler):
+    def do_POST(self):
+        self.read_body()
+        self.answer(503, b"<html>no server is available</html>")
+proxy.serve(Handler)
+END
+started+=("$!")
+within 60 "it is there" written "$work/proxy"
+run "$DLOCK" run -b "etcd://127.0.0.1:$(<"$work/proxy"),$hosts?timeout=4s" -w 30s c -- true
+equal "with others behind it" "$status" 0
+run "$DLOCK" run -b "etcd://127.0.0.1:$(<"$work/proxy")?timeout=1s&guardian=off" -n c -- true
+equal "alone" "$status" 69
+contains "what it says" "$err" "HTTP status 503; is this an etcd server?"
+
 describe "something else than etcd"
 python3 -c '
 import http.server
