@@ -4,20 +4,13 @@
 /* gRPC's status codes. */
 enum { INVALID = 3, NOT_FOUND = 5, DENIED = 7, EXHAUSTED = 8, PRECONDITION = 9, UNKNOWN = 2, UNAUTHENTICATED = 16 };
 
-/* As dlock_doubt(), with the right article. */
-static void doubt(struct dlock_error *err) {
-    if (!err) return;
-    size_t used = strlen(err->message);
-    snprintf(err->message + used, sizeof err->message - used, "; is this an etcd server?");
-}
-
 int etcd_no_memory(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request to etcd");
 }
 
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err) {
     dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent an invalid %s", z->address.where, what);
-    doubt(err);
+    dlock_doubt(err, "etcd");
     return DLOCK_EPROTO;
 }
 
@@ -87,7 +80,7 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
         /* A proxy says these when it has no answer of a member: the outcome is unknown. */
         int rc = status >= 502 && status <= 504 ? DLOCK_EUNAVAILABLE : DLOCK_EPROTO;
         dlock_fail(err, rc, "etcd at %s answered with HTTP status %ld", z->address.where, status);
-        doubt(err);
+        dlock_doubt(err, "etcd");
         return rc;
     }
     return judge(z, code, text, err);
@@ -98,12 +91,12 @@ int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, cons
     switch (code) {
     case CURLE_OPERATION_TIMEDOUT:
         dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", at);
-        if (stranger) doubt(err);
+        if (stranger) dlock_doubt(err, "etcd");
         return DLOCK_EUNAVAILABLE;
     case CURLE_GOT_NOTHING:
     case CURLE_SEND_FAIL_REWIND: /* the same, when libcurl would repeat the request and must not: http.c */
         dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s hung up without an answer", at);
-        if (stranger) doubt(err);
+        if (stranger) dlock_doubt(err, "etcd");
         return DLOCK_EUNAVAILABLE;
     case CURLE_OUT_OF_MEMORY: return etcd_no_memory(err);
     case CURLE_PEER_FAILED_VERIFICATION:
@@ -117,13 +110,13 @@ int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, cons
                           why);
     case CURLE_WRITE_ERROR:
         dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent an answer of more than %d MB", at, ETCD_REPLY_MAX >> 20);
-        doubt(err);
+        dlock_doubt(err, "etcd");
         return DLOCK_EPROTO;
     case CURLE_UNSUPPORTED_PROTOCOL:
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_HTTP2:
         dlock_fail(err, DLOCK_EPROTO, "etcd at %s: %.200s", at, why);
-        doubt(err);
+        dlock_doubt(err, "etcd");
         return DLOCK_EPROTO;
     default: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to etcd at %s: %.200s", at, why);
     }

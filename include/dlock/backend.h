@@ -402,7 +402,8 @@ static inline int dlock_fail(struct dlock_error *err, int code, const char *form
 static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
     if (!err) return;
     size_t used = strlen(err->message);
-    snprintf(err->message + used, sizeof err->message - used, "; is this a %s server?", kind);
+    const char *article = *kind && strchr("aeiouAEIOU", *kind) ? "an" : "a";
+    snprintf(err->message + used, sizeof err->message - used, "; is this %s %s server?", article, kind);
 }
 
 /* QUEUE: how long the receiver of a hand-over may take to confirm it, by a renewal or by asking again; its lease, if
