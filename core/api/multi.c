@@ -441,12 +441,21 @@ int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, st
     return rc;
 }
 
+static int release_each(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
+    int first = 0;
+    for (size_t i = 0; i < n; i++) {
+        int rc = dlock_release(locks[i], first == 0 ? err : NULL);
+        if (first == 0) first = rc;
+    }
+    return first;
+}
+
 int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
-    int rc = check(locks, n, err);
-    if (rc != 0 || n == 0) return rc;
+    if (n == 0 || !locks) return check(locks, n, err);
     struct all all;
-    if ((rc = all_new(&all, locks, n, err)) != 0) return rc;
-    rc = begin(&all, err);
+    /* A NULL in the list, or no memory for it, is no reason to keep locks. */
+    if (check(locks, n, NULL) != 0 || all_new(&all, locks, n, NULL) != 0) return release_each(locks, n, err);
+    int rc = begin(&all, err);
     for (size_t i = 0; i < n; i++) all.items[i].held = all.items[i].in_call;
     int released = release_from(&all, 0, rc == 0 ? err : NULL);
     end(&all);

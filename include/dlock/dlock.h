@@ -493,8 +493,8 @@ DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
  * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
-/* Releases n locks, all of them whatever happens; returns the first error that occurred. Blocks. Errors: as
- * dlock_release. */
+/* Releases n locks, all of them whatever happens, also beside a NULL in the list, and without memory; returns the first
+ * error that occurred. Blocks. Errors: as dlock_release. */
 DLOCK_EXPORT int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err);
 
 /* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`, of at least

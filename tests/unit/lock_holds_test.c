@@ -137,6 +137,32 @@ static void without_memory_for_a_second_hold_nothing_more_is_held(void **state) 
     assert_int_equal(dlock_release(p.a, NULL), DLOCK_EOWNER);
 }
 
+static void all_are_released_without_memory(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[] = {lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")};
+    struct dlock_error err = {0, ""};
+    assert_int_equal(dlock_acquire_all(locks, 3, 0, NULL), 0);
+    fake_settle();
+    out_of_memory = true;
+    int rc = dlock_release_all(locks, 3, &err);
+    out_of_memory = false;
+    if (rc != 0) fail_msg("%s", err.message);
+    assert_int_equal(fake_entries(), 0);
+}
+
+static void all_others_are_released_beside_a_null(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[] = {lock_new(client, "a"), NULL, lock_new(client, "c")};
+    struct dlock_error err = {0, ""};
+    assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0);
+    assert_int_equal(dlock_acquire(locks[2], 0, NULL), 0);
+    assert_int_equal(dlock_release_all(locks, 3, &err), DLOCK_EINVAL);
+    assert_non_null(strstr(err.message, "NULL"));
+    assert_int_equal(fake_entries(), 0);
+}
+
 /* A claim that merely waits has given away what it needs for its next request, or to be held: another one holds with
  * that, and there is no more. */
 static struct actor *wait_without_memory(struct pair *p, dlock_lock **other) {
@@ -288,6 +314,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_loss_is_told_through_every_handle_that_holds),
         LOCK_TEST(freeing_a_handle_after_the_loss_leaves_it_a_loss),
         LOCK_TEST(without_memory_for_a_second_hold_nothing_more_is_held),
+        LOCK_TEST(all_are_released_without_memory),
+        LOCK_TEST(all_others_are_released_beside_a_null),
         LOCK_TEST(without_memory_for_its_next_question_a_wait_ends),
         LOCK_TEST(without_memory_for_a_grant_by_wake_it_is_given_back),
         LOCK_TEST(asking_whether_it_is_held_needs_no_mutex),
