@@ -13,6 +13,9 @@
  * Conventions, true of every declaration below unless it says otherwise:
  *   - Functions return 0 or a negative DLOCK_E… code. On failure outputs are untouched and `err`, where it is not NULL,
  *     says what is wrong and what to do. On success `err` is untouched.
+ *   - A handle that is NULL is EINVAL. What talks to the server may also return EAUTH, EPROTO, EINVAL, ENOTSUP or
+ *     ENOMEM where its comment does not list them: the server refuses a request, or is no longer the one that
+ *     dlock_open() would accept, or there is no memory for asking it.
  *   - Pointer-to-pointer outputs belong to the caller, who ends them with the function that the comment names.
  *     Everything else stays the library's. Inputs are copied where they are needed later.
  *   - Every function may be called from any thread at any time. None is async-signal-safe.
@@ -319,9 +322,10 @@ DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *
                             struct dlock_error *err);
 
 /* Closes the client: waits in progress end with ECANCELED, held locks are released, callbacks stop, and every later
- * call on its locks answers ECANCELED. Blocks up to the URI's `timeout`, plus the time that a running callback takes.
- * Lock handles stay valid: their owner frees them, before or after. Call it once, not from a callback. NULL is allowed.
- * In a forked child it returns at once and leaves the parent's memory alone. */
+ * call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits any more). Blocks up to the URI's `timeout`,
+ * plus the time that a running callback takes. Lock handles stay valid: their owner frees them, before or after. Call
+ * it once, not from a callback. NULL is allowed. In a forked child it returns at once and leaves the parent's memory
+ * alone. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
 /* For MANUAL clients: returns a descriptor that polls readable when dlock_client_dispatch() has something to do. It
@@ -414,8 +418,8 @@ DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dloc
  * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before: treat the work
  * done as possibly overlapped. If the library knew already, on_lost has been called or is about to be; if it learns of
  * the loss here, on_lost is not called), EUNAVAILABLE (no answer: the caller no longer holds the lock, the library goes
- * on trying to release it, and it becomes free at the latest when its lease ends), ECANCELED (client closed),
- * EFORKED. */
+ * on trying to release it, and it becomes free at the latest when its lease ends), ECANCELED (client closed), EFORKED,
+ * and what the server refuses the release with: EAUTH, EPROTO, EINVAL, ENOTSUP, ENOMEM (then as after EUNAVAILABLE). */
 DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
 
 /* As dlock_acquire, without blocking and without a thread that waits: `done` is called once, when the acquire has
