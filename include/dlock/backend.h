@@ -27,8 +27,9 @@
  *     carries one claim from acquire to release, there are as many connections as claims, and a batch has one claim;
  *     for a renewal that was not answered in time the backend may keep the connection, by EUNAVAILABLE as the claim's
  *     result.
- *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec, no output, no signal handlers, no state outside the
- *     connection (where a client library has some: make it safe for threads and for fork, and say how).
+ *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec (docs/backends.md names those that a client library
+ *     makes otherwise), no output, no signal handlers, no state outside the connection (where a client library has
+ *     some: make it safe for threads and for fork, and say how).
  *   - Connections are opened again at any time: make a relative path absolute the first time you see it, since the
  *     process may chdir().
  *   - `each` callbacks may use other clients of the same backend: call them with no lock and no transaction held. The
