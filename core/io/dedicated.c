@@ -9,6 +9,7 @@ enum { SPARE_US = 1000000 }; /* idle connections beyond `connections` are kept f
 static void begin(struct dlock__conn *conn, struct dlock__acquisition *acq) {
     conn->acq = acq;
     conn->rest_us = DLOCK__NEVER;
+    conn->late = false;
     acq->conn = conn;
 }
 
@@ -131,6 +132,7 @@ int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **ar
     conn->busy = false;
     pthread_cond_broadcast(&client->changed);
     if (rc == 0) {
+        conn->late = (*arg)->result == DLOCK_EUNAVAILABLE;
         dlock__watch(conn, true);
         return (*arg)->result;
     }

@@ -17,6 +17,7 @@ struct dlock__conn {
     bool busy;
     unsigned users;                 /* THREADSAFE: calls in progress; the listener counts as one */
     struct dlock__acquisition *acq; /* SESSION, not THREADSAFE: the acquisition that it carries, whose `conn` is this */
+    bool late;                      /* PENDING: its last renewal was not answered in time */
     bool waiting;                   /* PENDING: its blocking request is not answered yet */
     int fd;                         /* PENDING: the descriptor that `listen` gave, in pool.watch; -1: none */
     bool broken;                    /* its predecessor broke: opening it again counts as a reconnect */

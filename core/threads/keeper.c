@@ -60,10 +60,21 @@ static int64_t lease_of(const struct dlock__acquisition *acq) {
     return dlock__lease_for_ms(acq->valid_until_us - dlock__now_us());
 }
 
-/* Prepares the arguments, sorted by name, as in every batch. They are copies, and not the acquisition's own operation:
- * a release may use that meanwhile, and must not wait for a renewal that hangs. */
+static bool is_late(const struct dlock__acquisition *acq) {
+    return acq->conn && acq->conn->late;
+}
+
+/* Sorts by name, as in every batch. Where each renewal has a connection of its own, and they are sent one after the
+ * other, those that were late the last time come last: one that hangs takes all the time that there is. */
+static int in_turn(const void *a, const void *b) {
+    const struct dlock__acquisition *const *x = a, *const *y = b;
+    return is_late(*x) != is_late(*y) ? is_late(*x) - is_late(*y) : dlock__acq_by_name(a, b);
+}
+
+/* Prepares the arguments, sorted. They are copies, and not the acquisition's own operation: a release may use that
+ * meanwhile, and must not wait for a renewal that hangs. */
 static void fill(struct dlock_client *client, size_t n) {
-    qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), dlock__acq_by_name);
+    qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), in_turn);
     for (size_t i = 0; i < n; i++) {
         const struct dlock__acquisition *acq = client->keeper.batch[i];
         struct dlock_claim *arg = &client->keeper.args[i];

@@ -26,7 +26,8 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
-static int flood; /* wakes that are still to come, of a name that nobody knows */
+static char hanging[DLOCK_NAME_MAX + 56]; /* the name whose renewals hang */
+static int flood;                         /* wakes that are still to come, of a name that nobody knows */
 static pthread_t wake_reader;
 static int64_t quarantine_ms;
 
@@ -362,12 +363,21 @@ static int farewell(struct fake_conn *conn, struct dlock_claim *claim) {
     return 0;
 }
 
+/* A renewal that is not answered in time; its connection stays. */
+static int hang(struct fake_conn *conn, struct dlock_claim *claim, int64_t until_us) {
+    while (slow(conn, until_us)) {
+    }
+    claim->result = DLOCK_EUNAVAILABLE;
+    return 0;
+}
+
 /* Works on the claims. Where the answer is then lost, what stands in the claims must not be believed. */
 static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_claim *const *claims, size_t n,
                         int timeout_ms, struct dlock_error *err) {
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
     if (op == FAKE_RELEASE && conn->dead && conn->kind->caps & DLOCK_CAP_PENDING) return farewell(conn, claims[0]);
     if (server_is_down || conn->dead) return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection refused or reset");
+    if (op == FAKE_RENEW && strcmp(claims[0]->name, hanging) == 0) return hang(conn, claims[0], until_us);
     struct script script = next_script(op);
     if (script.fault == FAKE_AUTH) return conn_fail(conn, DLOCK_EAUTH, err, "wrong password");
     if (script.fault == FAKE_PROTO) return conn_fail(conn, DLOCK_EPROTO, err, "this is not a lock server");
@@ -452,10 +462,17 @@ void fake_backend_reset(void) {
     server_reset(client_tell, client_want, client_listens);
     memset(scripts, 0, sizeof scripts);
     server_is_down = wakes_held = false;
+    *hanging = '\0';
     flood = 0;
     pthread_mutex_unlock(&fake_guard);
     contract_reset();
     fake_log_clear();
+}
+
+void fake_renewals_hang(const char *name) {
+    pthread_mutex_lock(&fake_guard);
+    snprintf(hanging, sizeof hanging, "%s", name ? name : "");
+    pthread_mutex_unlock(&fake_guard);
 }
 
 void fake_faults_clear(void) {

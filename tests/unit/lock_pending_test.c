@@ -350,6 +350,28 @@ static void a_renewal_whose_connection_breaks_is_a_loss(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
+/* Only the session that hangs costs its lock, whatever the order of the names. */
+static void a_session_that_hangs_costs_no_other_lock(void **state) {
+    (void)state;
+    static const char *const names[] = {"a", "b", "c"};
+    for (size_t hanging = 0; hanging < 3; hanging++) {
+        struct lost_count lost[3] = {{0}, {0}, {0}};
+        dlock_client *client = client_new("fakepending:");
+        dlock_lock *locks[3];
+        for (size_t i = 0; i < 3; i++) {
+            locks[i] = watched_lock(client, names[i], &lost[i]);
+            assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
+        }
+        fake_renewals_hang(names[hanging]);
+        fake_advance_ms(3 * LEASE_MS);
+        for (size_t i = 0; i < 3; i++) {
+            assert_int_equal(lost[i].calls, i == hanging);
+            assert_int_equal(dlock_release(locks[i], NULL), i == hanging ? DLOCK_ELOST : 0);
+        }
+        fake_renewals_hang(NULL);
+    }
+}
+
 /* A release that comes while its lock is being renewed waits for the connection. */
 static void a_release_waits_for_the_renewal(void **state) {
     (void)state;
@@ -432,6 +454,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_release_without_answer_has_released),
         LOCK_TEST(renewals_without_answer_keep_the_lock_for_its_lease),
         LOCK_TEST(a_renewal_whose_connection_breaks_is_a_loss),
+        LOCK_TEST(a_session_that_hangs_costs_no_other_lock),
         LOCK_TEST(a_release_waits_for_the_renewal),
         LOCK_TEST(the_next_file_of_that_number_stays_watched),
         LOCK_TEST(readers_share_and_writers_become_readers),
