@@ -140,6 +140,7 @@ static int check_version(struct maria *maria, struct dlock_error *err) {
 static int connect_one(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                        int64_t deadline_us, struct dlock_error *err) {
     name_server(maria, host);
+    maria_begin_library();
     maria->link = mysql_init(NULL);
     if (!maria->link || set_options(maria)) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     int rc = maria->tls ? maria_set_tls(maria, uri, host, err) : 0;

@@ -2,7 +2,8 @@
  *
  * Of libmariadb only the calls that do not block are used: each is begun, and continued when poll() reports the socket
  * ready, until the deadline. The library never reconnects by itself (MYSQL_OPT_RECONNECT), reads no configuration, and
- * sends no file to a server that asks for one. Its process-wide state it initializes once, under pthread_once().
+ * sends no file to a server that asks for one. Its process-wide state it initializes once, under pthread_once(); what
+ * that does to SIGPIPE is undone.
  *
  * A call that does not block still reads as long as something arrives, so each may read little only: one row, and the
  * descriptions of a result's few columns. An answer without end ends the connection.
@@ -15,6 +16,7 @@
  *   tls       TLS settings, and a handshake within the deadline
  *   call      requests that are repeated after a deadlock, and the objects, created on first use
  *   wire      requests and answers within a deadline, and a limit of their length
+ *   signals   SIGPIPE, which stays the program's own
  *   columns   the descriptions of columns          kept      values of rows, copied from libmariadb
  *   errors    the server's errors as dlock's codes and messages
  *   text      statements and values               address   the URI */
@@ -24,6 +26,8 @@
 #include <dlock/backend_socket.h>
 
 #include <mysql.h>
+#include <pthread.h>
+#include <signal.h>
 
 #define MARIA_NAME_MAX 255
 #define MARIA_FENCE_END (INT64_C(1) << 55)
@@ -158,6 +162,19 @@ const struct maria_value *maria_row(struct maria *maria, size_t answer, unsigned
 
 /* Limits the number of columns on a new link, if the version of libmariadb is one whose table of functions is known. */
 void maria_limit_columns(struct maria *maria);
+
+/* ---- signals.c --------------------------------------------------------------------------------------------------- */
+
+struct maria_signals {
+    sigset_t before;
+    bool pending;
+};
+
+/* Initializes libmariadb, once, before its first use. */
+void maria_begin_library(void);
+/* Between these two calls the thread gets no SIGPIPE from a connection over TLS. */
+void maria_signals_off(const struct maria *maria, struct maria_signals *signals);
+void maria_signals_on(const struct maria *maria, const struct maria_signals *signals);
 
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
 

@@ -79,9 +79,12 @@ static int cont(struct maria *maria, int ready) {
 /* Begins a call (`ready` is 0), or resumes it. `fd` is 0 meanwhile: libmariadb closes the socket of a broken
  * connection, and a child that is forked then must not close that number, which may belong to another file by then. */
 static void run(struct maria *maria, int ready) {
+    struct maria_signals signals;
     maria->fd = 0;
     atomic_signal_fence(memory_order_seq_cst);
+    maria_signals_off(maria, &signals);
     maria->waits = ready ? cont(maria, ready) : begin(maria);
+    maria_signals_on(maria, &signals);
     atomic_signal_fence(memory_order_seq_cst);
     maria->fd = (int)mysql_get_socket(maria->link) + 1;
 }
@@ -215,9 +218,12 @@ void maria_hang_up(struct maria *maria) {
     maria_forget_answers(maria);
     if (!maria->link) return;
     if (maria->step != MARIA_IDLE) abort_step(maria);
+    struct maria_signals signals;
     MYSQL *link = maria->link;
     maria->fd = 0; /* cleared first, since a child forked meanwhile would close this descriptor */
     maria->link = NULL;
     atomic_signal_fence(memory_order_seq_cst);
+    maria_signals_off(maria, &signals);
     mysql_close(link);
+    maria_signals_on(maria, &signals);
 }

@@ -78,8 +78,16 @@ describe "a server without TLS"
 refused "verified" "$(uri)" 69 "offers no TLS"
 refused "not verified" "$(unverified '&insecure=on')" 69 "offers no TLS"
 
-describe "a certificate of the authority"
+describe "SIGPIPE without TLS"
+run "$SIGPIPE" "$port"
+equal "stays the program's own" "$status" 0
+
+describe "SIGPIPE over TLS"
 server_with good
+run "$SIGPIPE" "$port" tls
+equal "stays the program's own" "$status" 0
+
+describe "a certificate of the authority"
 address_accepted "an address" "$(uri "" 127.0.0.1)"
 accepted "a name" "$(uri)"
 accepted "an address with sni=" "$(uri '&sni=locks.test' 127.0.0.1)"
