@@ -22,7 +22,8 @@ static int ask(const struct subject *subject, dlock_client *client, struct holde
         if (rc != DLOCK_ENOTSUP) return rc;
         const struct dlock_backend_info *info = dlock_client_backend(client);
         if (info->caps & DLOCK_CAP_LIST || !(info->caps & DLOCK_CAP_INSPECT)) return rc;
-        return dlock_fail(err, rc, "backend %s cannot list locks: give the names of locks", info->name);
+        const struct dlock_error why = *err;
+        return dlock_fail(err, rc, "%s: give the names of locks", why.message);
     }
     for (size_t i = 0; i < subject->n; i++) {
         int rc = dlock_inspect(client, subject->names[i], holders_keep, holders, err);

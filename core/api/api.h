@@ -26,6 +26,9 @@ int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *e
 int dlock__fence_can_grow(const struct dlock__acquisition *acq, struct dlock_error *err);
 /* Checks a lease from lock options, or of a call. Returns 0 or EINVAL. Needs no mutex. */
 int dlock__lease_check(const struct dlock_client *client, int64_t lease_ms, struct dlock_error *err);
+/* Returns ENOTSUP: the backend lacks these capabilities. `what` follows its name in the message, such as "has no permits".
+ * Needs no mutex. */
+int dlock__not_supported(const struct dlock_client *client, uint32_t caps, const char *what, struct dlock_error *err);
 /* Returns EOWNER, with a message. */
 int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err);
 /* Copies the options, as much as the caller's version of the struct has. Members that this library does not know must

@@ -40,15 +40,16 @@ static int pass_finding_on(const struct dlock_finding *finding, void *arg) {
 
 /* Begins the call. Returns 0 with the mutex held, or an error without. */
 static int begin(struct dlock_client *client, struct question *question, const char *text, struct dlock_error *err) {
-    static const char *const what[] = {"show who holds a lock", "list locks", "look at its server's settings",
-                                       "break locks"};
+    static const char *const lacks[] = {"cannot show who holds a lock", "cannot list locks",
+                                        "cannot look at its server's settings", "cannot break locks"};
+    static const uint32_t caps[] = {DLOCK_CAP_INSPECT, DLOCK_CAP_LIST, 0, DLOCK_CAP_BREAK};
     int rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     const struct dlock_backend *backend = client->backend;
     const bool can[] = {backend->inspect, backend->list, backend->check, backend->break_lock};
     if (!can[question->kind])
-        return dlock__client_end(client, dlock_fail(err, DLOCK_ENOTSUP, "backend %s cannot %s", backend->name,
-                                                    what[question->kind]));
+        return dlock__client_end(client,
+                                 dlock__not_supported(client, caps[question->kind], lacks[question->kind], err));
     question->prefix = strlen(client->uri->prefix);
     stpcpy(stpcpy(question->text, client->uri->prefix), text);
     return 0;

@@ -32,8 +32,12 @@ int dlock__lease_check(const struct dlock_client *client, int64_t lease_ms, stru
     return 0;
 }
 
+int dlock__not_supported(const struct dlock_client *client, uint32_t caps, const char *what, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOTSUP, "backend %s%s %s", client->backend->name,
+                      dlock__as_selected(client->base_caps, caps), what);
+}
+
 static int check_options(struct dlock_client *client, struct dlock_options *options, struct dlock_error *err) {
-    const char *backend = client->backend->name;
     if ((unsigned)options->mode > DLOCK_PERMIT)
         return dlock_fail(err, DLOCK_EINVAL, "lock options: unknown mode %d", (int)options->mode);
     if ((unsigned)options->owner > DLOCK_OWNER_HANDLE)
@@ -44,9 +48,9 @@ static int check_options(struct dlock_client *client, struct dlock_options *opti
         return dlock_fail(err, DLOCK_EINVAL, "lock options: limit is %u; permits have 1 to %d, other modes 0",
                           (unsigned)options->limit, DLOCK_LIMIT_MAX);
     if (options->mode == DLOCK_SHARED && !dlock__can(client, DLOCK_CAP_SHARED))
-        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", backend);
+        return dlock__not_supported(client, DLOCK_CAP_SHARED, "has no shared locks", err);
     if (options->mode == DLOCK_PERMIT && !dlock__can(client, DLOCK_CAP_PERMIT))
-        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no permits", backend);
+        return dlock__not_supported(client, DLOCK_CAP_PERMIT, "has no permits", err);
     if (options->lease_ms == 0) options->lease_ms = client->uri->lease_ms;
     return dlock__lease_check(client, options->lease_ms, err);
 }

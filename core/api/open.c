@@ -47,6 +47,7 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
     client->uri = server.uri;
     client->module = server.module;
     client->resolver = server.resolver;
+    client->base_caps = server.base_caps;
     if (rc != 0) return rc;
     client->backend = &client->module->ops;
     rc = dlock__watch_open(client, err);

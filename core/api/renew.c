@@ -99,7 +99,7 @@ int dlock__renew_to_export(struct dlock_lock *lock, struct dlock__acquisition *a
 
 static int check_downgrade(struct dlock_lock *lock, const struct dlock__acquisition *acq, struct dlock_error *err) {
     if (!dlock__can(lock->client, DLOCK_CAP_SHARED))
-        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s has no shared locks", lock->client->backend->name);
+        return dlock__not_supported(lock->client, DLOCK_CAP_SHARED, "has no shared locks", err);
     int rc = check_owned(lock, acq, "downgrade", err);
     if (rc != 0) return rc;
     if (acq->mode != DLOCK_EXCLUSIVE)

@@ -97,11 +97,10 @@ static bool read_ticket(char *copy, struct ticket *ticket) {
 static int check_export(struct dlock_lock *lock, const struct dlock__acquisition *acq, struct dlock_error *err) {
     const char *shown = dlock__name_shown(lock->name);
     if (!dlock__can(lock->client, DLOCK_CAP_EXPORT))
-        return dlock_fail(
-            err, DLOCK_ENOTSUP,
-            "backend %s cannot hand a grant to another process: it ends with the process that has it; keep "
-            "that one running (`dlock run NAME COMMAND`)",
-            lock->client->backend->name);
+        return dlock__not_supported(lock->client, DLOCK_CAP_EXPORT,
+                                    "cannot hand a grant to another process: it ends with the process that has it; "
+                                    "keep that one running (`dlock run NAME COMMAND`)",
+                                    err);
     if (!acq) return dlock__not_owned(lock, err);
     if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
     if (acq->count != 1)
@@ -191,8 +190,7 @@ static int check_import(dlock_client *client, const struct ticket *ticket, struc
         return dlock_fail(err, DLOCK_EINVAL, "the ticket is for a %s server, this one is %s", ticket->backend,
                           client->backend->name);
     if (!dlock__can(client, DLOCK_CAP_EXPORT))
-        return dlock_fail(err, DLOCK_ENOTSUP, "backend %s cannot take over a grant of another process",
-                          client->backend->name);
+        return dlock__not_supported(client, DLOCK_CAP_EXPORT, "cannot take over a grant of another process", err);
     if (strncmp(ticket->name, prefix, strlen(prefix)) != 0)
         return dlock_fail(err, DLOCK_EINVAL, "the ticket is for a name without this client's prefix \"%s\"", prefix);
     return 0;

@@ -65,7 +65,7 @@ static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 
 static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
     const struct dlock_client *client = conn->client;
-    const struct dlock__server server = {client->uri, client->module, client->resolver};
+    const struct dlock__server server = {client->uri, client->module, client->resolver, client->base_caps};
     struct dlock__addresses *addresses;
     int rc = dlock__server_look_up(&server, lookup, deadline_us, &addresses, err);
     if (rc != 0) return rc;

@@ -9,9 +9,10 @@ static int check_keys(const struct dlock__server *server, struct dlock_error *er
     const struct dlock_backend *backend = &server->module->ops;
     int rc = dlock__uri_check_keys(server->uri, backend, err);
     if (rc == 0 && server->uri->linger_ms > 0 && !can(server, DLOCK_CAP_WANTED))
-        return dlock_fail(err, DLOCK_ENOTSUP,
-                          "URI: \"linger\" needs a server that tells holders about waiters, %s does not: leave it out",
-                          backend->name);
+        return dlock_fail(
+            err, DLOCK_ENOTSUP,
+            "URI: \"linger\" needs a server that tells holders about waiters, %s%s does not: leave it out",
+            backend->name, dlock__as_selected(server->base_caps, DLOCK_CAP_WANTED));
     if (rc == 0 && server->uri->password_file && can(server, DLOCK_CAP_LOCAL))
         return dlock_fail(err, DLOCK_EINVAL,
                           "URI: %s has no server that asks for a password: leave \"password_file\" out", backend->name);
@@ -33,6 +34,7 @@ int dlock__server_open(const char *text, struct dlock__server *server, struct dl
     const struct dlock_uri *parts = &server->uri->parts;
     rc = dlock__registry_find(parts->scheme, &server->module, err);
     if (rc == DLOCK_ENOBACKEND && dlock__uri_is_address(parts, err)) rc = DLOCK_EINVAL;
+    if (rc == 0) server->base_caps = server->module->ops.caps;
     if (rc == 0) rc = dlock__registry_variant(&server->module, parts, err);
     if (rc == 0) rc = check_keys(server, err);
     if (rc == 0) rc = accepts(server, err);

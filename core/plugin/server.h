@@ -11,7 +11,13 @@ struct dlock__server {
     struct dlock__uri *uri;
     const struct dlock__module *module;
     struct dlock__resolver *resolver;
+    uint32_t base_caps; /* of the backend that the scheme names; the module may be a variant of it */
 };
+
+/* For an error that says what a backend lacks, after its name: a variant has the name of its base, which may have it. */
+static inline const char *dlock__as_selected(uint32_t base_caps, uint32_t lacking) {
+    return base_caps & lacking ? ", as this URI selects it," : "";
+}
 
 /* Parses the URI, finds the backend, loads its module if need be, and lets the backend judge the URI. *server must be
  * zeroed before, and closed afterwards whatever this returns. Errors: as dlock__uri_parse, dlock__registry_find and a

@@ -23,6 +23,7 @@ struct dlock_client {
     const struct dlock__module *module;
     struct dlock__uri *uri;
     struct dlock__resolver *resolver;
+    uint32_t base_caps; /* as in struct dlock__server */
     void (*log)(int level, const char *message, void *arg);
     void *log_arg;
     char id[25];

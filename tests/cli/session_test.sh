@@ -1,9 +1,22 @@
 #!/bin/bash
-# The command on PostgreSQL's mode=session, where nobody can be asked who holds a lock.
+# The command on PostgreSQL's mode=session: what it lacks, and that nobody can be asked who holds a lock.
 . "$(dirname "$0")/lib.sh"
 export DLOCK_URI=${DLOCK_TEST_URI_postgresql_session:?"no server: run the tests with tests/run.sh"}
 name=session-$$
 is_held() { ! "$DLOCK" run -n "$1" true 2>/dev/null; }
+
+describe "what the mode lacks"
+lacks_it() { # WHAT MESSAGE ARGUMENTS…
+    run "$DLOCK" "${@:3}"
+    equal "$1" "$status $out" "69 "
+    contains "$1 says why" "$err" "backend postgresql, as this URI selects it, $2"
+}
+lacks_it "list" "cannot list locks" list
+lacks_it "inspect" "cannot show who holds a lock" inspect "$name"
+lacks_it "permits" "has no permits" run -p 2 "$name" true
+lacks_it "acquire" "cannot hand a grant to another process" acquire "$name"
+run "$DLOCK" run -b "$DLOCK_URI&linger=1s" "$name" true
+contains "linger" "$err" "postgresql, as this URI selects it, does not"
 
 describe "-v"
 begin "$DLOCK" run "$name" -- sleep 1000
