@@ -8,13 +8,15 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Keeps OpenSSL's exit handler from freeing its state while dlock's threads still run. */
 static void begin(void) {
     OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
 }
 
-bool pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]) {
+void pg_begin_openssl(void) {
     pthread_once(&once, begin);
+}
+
+bool pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]) {
     EVP_MD_CTX *sum = EVP_MD_CTX_new();
     bool done = sum && EVP_DigestInit_ex(sum, EVP_sha256(), NULL) == 1;
     for (size_t i = 0; i < n && done; i++) done = EVP_DigestUpdate(sum, parts[i].bytes, parts[i].length) == 1;

@@ -11,6 +11,7 @@ static int pg_connect(void *conn, const struct dlock_uri *uri, const struct dloc
                       struct dlock_error *err) {
     struct pg *pg = conn;
     pg->peer = peer;
+    pg_begin_openssl();
     int rc = pg_address(pg, uri, err);
     pg->script = pg->sessions ? session_sql_text : schema_sql_text;
     return rc == 0 ? pg_connect_link(pg, uri, dlock_deadline_us(timeout_ms), err) : rc;

@@ -283,6 +283,10 @@ bool pg_read_text(const PGresult *rows, int row, int column, char *out, size_t s
 
 #define PG_SHA256 32
 
+/* Keeps OpenSSL's exit handler from freeing its state while dlock's threads still run. OpenSSL's first user decides, so it is
+ * called before libpq is used. */
+void pg_begin_openssl(void);
+
 /* One of several pieces of text to be hashed. */
 struct pg_text {
     const char *bytes;

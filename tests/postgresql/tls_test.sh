@@ -71,6 +71,10 @@ refused "a name that it has not" "$(uri "" elsewhere.test)" "does not match host
 refused "another authority" "$(ca=$certificates/other-ca.pem uri)" "or its authority is not in the file that sslrootcert= names"
 refused "no file of an authority" "$(ca=$certificates/none.pem uri)" "name the file of the server's authority with sslrootcert="
 
+describe "exit without dlock_close"
+DLOCK_TEST_POSTGRESQL=127.0.0.1:$port run "$EXIT_TEST"
+equal "OpenSSL keeps its state" "$status $out" "0 "
+
 describe "an address beside a host in front"
 run "$DLOCK" run -b "postgresql://dlock@locks.test:$port/postgres?hostaddr=127.0.0.1" tls true
 equal "refused" "$status" 64
