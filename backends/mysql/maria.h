@@ -16,7 +16,7 @@
  *   tls       TLS settings, and a handshake within the deadline
  *   call      requests that are repeated after a deadlock, and the objects, created on first use
  *   wire      requests and answers within a deadline, and a limit of their length
- *   signals   SIGPIPE, which stays the program's own
+ *   process   SIGPIPE, which stays the program's own, and exit()
  *   columns   the descriptions of columns          kept      values of rows, copied from libmariadb
  *   errors    the server's errors as dlock's codes and messages
  *   text      statements and values               address   the URI */
@@ -163,7 +163,7 @@ const struct maria_value *maria_row(struct maria *maria, size_t answer, unsigned
 /* Limits the number of columns on a new link, if the version of libmariadb is one whose table of functions is known. */
 void maria_limit_columns(struct maria *maria);
 
-/* ---- signals.c --------------------------------------------------------------------------------------------------- */
+/* ---- process.c --------------------------------------------------------------------------------------------------- */
 
 struct maria_signals {
     sigset_t before;

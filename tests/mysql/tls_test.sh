@@ -79,13 +79,14 @@ refused "verified" "$(uri)" 69 "offers no TLS"
 refused "not verified" "$(unverified '&insecure=on')" 69 "offers no TLS"
 
 describe "SIGPIPE without TLS"
-run "$SIGPIPE" "$port"
+run "$PROCESS_TEST" "$port"
 equal "stays the program's own" "$status" 0
 
-describe "SIGPIPE over TLS"
+describe "SIGPIPE and exit over TLS"
 server_with good
-run "$SIGPIPE" "$port" tls
-equal "stays the program's own" "$status" 0
+run "$PROCESS_TEST" "$port" tls
+equal "SIGPIPE stays the program's own" "$status" 0
+lacks "OpenSSL keeps its state" "$out" "has freed"
 
 describe "a certificate of the authority"
 address_accepted "an address" "$(uri "" 127.0.0.1)"

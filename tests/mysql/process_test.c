@@ -1,8 +1,10 @@
-/* SIGPIPE is the program's own: opening a connection leaves its action alone, and a connection that is gone raises none,
- * also over TLS. tls_test.sh runs this program: sigpipe_test PORT [tls]. */
+/* What the backend leaves to the program. SIGPIPE: opening a connection does not change its action, and a connection that
+ * is gone raises none. And exit(), when OpenSSL must not free what dlock's threads may still use: this program says so if
+ * it does. tls_test.sh runs it: process_test PORT [tls]. */
 #include "site.h"
 
 #include <maria.h>
+#include <openssl/crypto.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/socket.h>
@@ -62,7 +64,7 @@ static void no_lost_connection_raises_it(void **state) {
         struct held held;
         sigset_t mask;
         link_here(&link);
-        held_new(&held, &link, "sigpipe");
+        held_new(&held, &link, "process");
         assert_int_equal(acquire(&link, &held), 0);
         hang_up(&link);
         if (operations[i])
@@ -74,6 +76,10 @@ static void no_lost_connection_raises_it(void **state) {
     }
 }
 
+static void tell(void) {
+    puts("OpenSSL has freed its state");
+}
+
 int main(int argc, char **argv) {
     port = argc > 1 ? atoi(argv[1]) : 0;
     over_tls = argc > 2;
@@ -82,5 +88,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(no_lost_connection_raises_it),
     };
     if (backend_load(NULL) != 0) return 1;
-    return cmocka_run_group_tests(tests, set_action, NULL);
+    int failed = cmocka_run_group_tests(tests, set_action, NULL);
+    if (over_tls && OPENSSL_atexit(tell) != 1) return 1;
+    return failed;
 }

@@ -1,13 +1,17 @@
-/* SIGPIPE, which libmariadb ignores for the whole process when it is initialized, and which it can raise over TLS. */
+/* What libmariadb and OpenSSL do to the whole process. SIGPIPE: libmariadb ignores it from its initialization on, and can
+ * raise it over TLS. And exit(): it would free OpenSSL's state while dlock's threads still run. */
 #include "maria.h"
 
 #include <errno.h>
+#include <openssl/crypto.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* Keeps the program's own action, which its other files and the programs that it starts may need. */
+/* Keeps the program's own action, which its other files and the programs that it starts may need. OpenSSL's first user
+ * decides what exit() does. */
 static void begin(void) {
     struct sigaction before;
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     sigaction(SIGPIPE, NULL, &before);
     mysql_server_init(0, NULL, NULL); /* if it fails, so does mysql_init() */
     sigaction(SIGPIPE, &before, NULL);
