@@ -13,18 +13,18 @@ static int pass_on(const struct dlock_finding *finding, void *arg) {
     return relay->report.ended;
 }
 
-/* Checks a member over a connection of its own: the worker's may be in use for long. */
+/* Checks a member over a connection for this alone: the worker's may be in use for long. */
 static void check_member(struct quorum_member *member, struct relay *relay, int timeout_ms) {
     const struct dlock_backend *backend = member->server.backend;
     struct dlock_error why = {0};
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    memset(member->check_conn, 0, backend->conn_size);
-    atomic_store(&member->checking, true);
-    int rc = member->server.connect(&member->server, member->check_conn, timeout_ms, &why);
-    if (rc == 0 && backend->check)
-        rc = backend->check(member->check_conn, pass_on, relay, dlock_left_ms(deadline_us), &why);
-    backend->disconnect(member->check_conn);
-    atomic_store(&member->checking, false);
+    void *conn = member->quorum->check_conn;
+    memset(conn, 0, backend->conn_size);
+    atomic_store(&member->quorum->checked, member);
+    int rc = member->server.connect(&member->server, conn, timeout_ms, &why);
+    if (rc == 0 && backend->check) rc = backend->check(conn, pass_on, relay, dlock_left_ms(deadline_us), &why);
+    backend->disconnect(conn);
+    atomic_store(&member->quorum->checked, NULL);
     if (rc != 0)
         dlock_find(&relay->report, "each missing member leaves one fewer that may fail: bring it back",
                    "%.100s: %.300s", relay->where, why.message);
@@ -50,16 +50,36 @@ static void check_quorum(const struct quorum *quorum, struct dlock_report *repor
     }
 }
 
+/* Waits until no other thread checks. One that is not done by until_us is not waited for: what is left of the time would
+ * be too short for the members' answers. */
+static int begin(struct quorum *quorum, int64_t until_us, struct dlock_error *err) {
+    pthread_mutex_lock(&quorum->mutex);
+    while (quorum->checking && dlock_now_us() < until_us) quorum_wait(&quorum->changed, &quorum->mutex, until_us);
+    const bool taken = quorum->checking;
+    quorum->checking = true;
+    pthread_mutex_unlock(&quorum->mutex);
+    return taken ? dlock_fail(err, DLOCK_EUNAVAILABLE, "another thread is checking the quorum") : 0;
+}
+
+static void end(struct quorum *quorum) {
+    pthread_mutex_lock(&quorum->mutex);
+    quorum->checking = false;
+    pthread_cond_broadcast(&quorum->changed);
+    pthread_mutex_unlock(&quorum->mutex);
+}
+
 int quorum_check(void *memory, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct quorum *quorum = ((struct quorum_conn *)memory)->quorum;
     struct relay relay = {.report = {each, arg, false}};
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    (void)err;
+    int rc = begin(quorum, dlock_deadline_us(timeout_ms / 2), err);
+    if (rc != 0) return rc;
     check_quorum(quorum, &relay.report);
     for (size_t i = 0; i < quorum->n && !relay.report.ended; i++) {
         const int share_ms = dlock_left_ms(deadline_us) / (int)(quorum->n - i);
         relay.where = quorum->members[i].server.where;
         check_member(&quorum->members[i], &relay, share_ms > 0 ? share_ms : 1);
     }
+    end(quorum);
     return 0;
 }

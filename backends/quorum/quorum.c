@@ -122,9 +122,10 @@ static void quorum_abandon(void *memory) {
         struct quorum_member *member = &quorum->members[i];
         if (!member->server.backend || !member->server.backend->abandon) continue;
         if (atomic_exchange(&member->live, false)) member->server.backend->abandon(member->conn);
-        if (atomic_exchange(&member->checking, false)) member->server.backend->abandon(member->check_conn);
         if (atomic_exchange(&member->ear_live, false)) member->server.backend->abandon(member->ear);
     }
+    struct quorum_member *checked = quorum ? atomic_exchange(&quorum->checked, NULL) : NULL;
+    if (checked && checked->server.backend->abandon) checked->server.backend->abandon(quorum->check_conn);
     if (quorum && quorum->event >= 0) close(quorum->event);
     if (quorum && quorum->epoll >= 0) close(quorum->epoll);
 }

@@ -114,8 +114,6 @@ struct quorum_member {
     size_t lined_up;
     atomic_bool live; /* `conn` may have descriptors; read in a forked child */
     void *conn;
-    atomic_bool checking; /* the same for check_conn */
-    void *check_conn;
 
     int64_t unready_until_us; /* until then it grants nothing, by its own word */
     bool hears;               /* `ear` is listening, and used under the mutex by the thread that reads wake-ups */
@@ -130,7 +128,7 @@ struct quorum_member {
 /* The connection and each worker hold a reference. */
 struct quorum {
     pthread_mutex_t mutex;  /* guards everything that is not marked otherwise; never held across blocking calls */
-    pthread_cond_t changed; /* signals changes of a member's state, and the end of a worker */
+    pthread_cond_t changed; /* signals changes of a member's state, and the end of a worker or a check */
     unsigned refs;
     bool closing;
     size_t n, majority;
@@ -143,6 +141,10 @@ struct quorum {
     bool look;           /* all waiters have to ask again */
     uint64_t handed[16]; /* hashes of names that the gate has granted to waiters */
     char woken[256];     /* name of the last wake-up */
+
+    bool checking; /* a thread uses check_conn, which has room for a connection to any member */
+    void *check_conn;
+    struct quorum_member *_Atomic checked; /* check_conn may have descriptors, of a connection to this one; or NULL */
     struct quorum_member members[QUORUM_MOST];
 };
 

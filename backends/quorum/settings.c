@@ -58,19 +58,25 @@ static int open_member(struct quorum_member *member, const char *uri, size_t nth
     return check_member(&member->server, nth, err);
 }
 
+static int no_memory(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the members of the quorum");
+}
+
 int quorum_open_members(struct quorum *quorum, const struct dlock_uri *uri, const struct dlock_peer *peer,
                         struct dlock_error *err) {
+    size_t greatest = 0;
     int rc = quorum_accepts(uri, err);
     for (size_t i = 0; rc == 0 && i < uri->n_params; i++) {
         struct quorum_member *member = &quorum->members[quorum->n++];
         rc = open_member(member, uri->params[i].value, i + 1, peer, err);
         if (rc != 0) break;
-        member->conn = calloc(1, member->server.backend->conn_size);
-        member->check_conn = calloc(1, member->server.backend->conn_size);
-        member->ear = calloc(1, member->server.backend->conn_size);
-        if (!member->conn || !member->check_conn || !member->ear)
-            rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for the members of the quorum");
+        const size_t size = member->server.backend->conn_size;
+        member->conn = calloc(1, size);
+        member->ear = calloc(1, size);
+        if (!member->conn || !member->ear) rc = no_memory(err);
+        if (size > greatest) greatest = size;
     }
+    if (rc == 0 && !(quorum->check_conn = calloc(1, greatest))) rc = no_memory(err);
     quorum->majority = quorum->n / 2 + 1;
     return rc;
 }
@@ -80,7 +86,7 @@ void quorum_close_members(struct quorum *quorum) {
         struct quorum_member *member = &quorum->members[i];
         if (member->server.opened) member->server.close(&member->server);
         free(member->conn);
-        free(member->check_conn);
         free(member->ear);
     }
+    free(quorum->check_conn);
 }

@@ -1,0 +1,230 @@
+/* Members in this process that answer as each test says: late, never, or too much. */
+#include "support/api.h"
+#include "support/clock.h"
+#include "support/test.h"
+
+#include <dlock/backend.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+enum { TOYS = 9, FOR_EVER_MS = 120000 };
+
+/* ---- the members ------------------------------------------------------------------------------------------------- */
+
+struct toy {
+    atomic_int connect_ms; /* how long a connect takes */
+    atomic_int
+        begin_ms; /* below 1000: when the answer to a request that was begun begins; 0: none is begun; -1: never */
+    atomic_int connects, acquires, renews, releases; /* how many have begun */
+} toy[TOYS];
+
+/* What an acquire does, if a test says so, in place of granting. */
+typedef int toy_script(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err);
+static toy_script *_Atomic script;
+static atomic_bool floods; /* members send wake-ups without end */
+static atomic_bool over;   /* whoever hangs goes on */
+
+struct toy_conn {
+    int i;     /* its member's number */
+    int timer; /* readable when the answer to a request begins, */
+    int event; /* and when there are wake-ups */
+};
+
+static int toy_connect(void *memory, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                       struct dlock_error *err) {
+    struct toy_conn *conn = memory;
+    (void)peer, (void)timeout_ms, (void)err;
+    conn->i = atoi(uri->path);
+    conn->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    conn->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    sleep_ms(toy[conn->i].connect_ms);
+    toy[conn->i].connects++;
+    return conn->timer > 0 && conn->event > 0 ? 0 : DLOCK_ENOMEM;
+}
+
+static void toy_disconnect(void *memory) {
+    struct toy_conn *conn = memory;
+    if (conn->timer > 0) close(conn->timer);
+    if (conn->event > 0) close(conn->event);
+    conn->timer = conn->event = 0;
+}
+
+static int toy_begin(void *memory, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
+                     struct dlock_error *err) {
+    const struct toy_conn *conn = memory;
+    const int ms = toy[conn->i].begin_ms;
+    (void)operation, (void)claim;
+    if (ms == 0) return dlock_fail(err, DLOCK_ENOTSUP, "not now");
+    const struct itimerspec at = {.it_value = {.tv_nsec = ms * 1000000L}};
+    if (ms > 0) timerfd_settime(conn->timer, 0, &at, NULL);
+    *fd = conn->timer;
+    return 0;
+}
+
+static int toy_acquire(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                       struct dlock_error *err) {
+    static const struct itimerspec off;
+    static _Atomic uint64_t last_fence = 1000;
+    const struct toy_conn *conn = memory;
+    toy_script *says = script;
+    toy[conn->i].acquires++;
+    timerfd_settime(conn->timer, 0, &off, NULL);
+    for (size_t i = 0; i < n; i++) {
+        claims[i]->fence = ++last_fence;
+        claims[i]->result = 0;
+        int rc = says ? says(conn->i, claims[i], timeout_ms, err) : 0;
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+static int toy_renew(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                     struct dlock_error *err) {
+    const struct toy_conn *conn = memory;
+    (void)timeout_ms, (void)err;
+    toy[conn->i].renews++;
+    for (size_t i = 0; i < n; i++) claims[i]->result = 0;
+    return 0;
+}
+
+static int toy_release(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                       struct dlock_error *err) {
+    const struct toy_conn *conn = memory;
+    (void)timeout_ms, (void)err;
+    for (size_t i = 0; i < n; i++) claims[i]->result = 0;
+    toy[conn->i].releases++;
+    return 0;
+}
+
+static int toy_listen(void *memory, int *fd, int timeout_ms, struct dlock_error *err) {
+    const struct toy_conn *conn = memory;
+    (void)timeout_ms, (void)err;
+    *fd = conn->event;
+    if (floods) eventfd_write(conn->event, 1);
+    return 0;
+}
+
+static int toy_wake(void *memory, struct dlock_wake *out, struct dlock_error *err) {
+    (void)memory, (void)err;
+    if (!floods) return 0;
+    *out = (struct dlock_wake){.kind = DLOCK_WAKE_WANTED, .name = "wanted"};
+    return 1;
+}
+
+static atomic_int checkers, shared; /* threads that check; how often two of them had one connection */
+
+/* Stays until another thread checks, too, and for a moment more. */
+static int toy_check(void *memory, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
+    static void *_Atomic checked;
+    struct dlock_finding fine = {.size = sizeof fine, .what = "it plays"};
+    void *used = NULL, *mine = memory;
+    (void)timeout_ms, (void)err;
+    if (!atomic_compare_exchange_strong(&checked, &used, memory) && used == memory) shared++;
+    for (int64_t until = now_ms() + 20000; checkers < 2 && now_ms() < until;) sleep_ms(1);
+    sleep_ms(50);
+    each(&fine, arg);
+    atomic_compare_exchange_strong(&checked, &mine, NULL);
+    return 0;
+}
+
+static const struct dlock_backend toys = {
+    .abi = DLOCK_ABI,
+    .size = sizeof toys,
+    .name = "toys",
+    .schemes = (const char *const[]){"toys", NULL},
+    .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_FENCE | DLOCK_CAP_FLOOR | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE,
+    .conn_size = sizeof(struct toy_conn),
+    .connect = toy_connect,
+    .disconnect = toy_disconnect,
+    .acquire = toy_acquire,
+    .renew = toy_renew,
+    .release = toy_release,
+    .listen = toy_listen,
+    .wake = toy_wake,
+    .check = toy_check,
+    .begin = toy_begin,
+};
+
+static int toys_register(void **state) {
+    struct dlock_error err = {0};
+    (void)state;
+    if (dlock_register(&toys, &err) != 0) fail_msg("%s", err.message);
+    return 0;
+}
+
+static int toys_new(void **state) {
+    (void)state;
+    memset(toy, 0, sizeof toy);
+    script = NULL;
+    floods = over = false;
+    checkers = shared = 0;
+    return 0;
+}
+
+static int toys_end(void **state) {
+    (void)state;
+    over = true;
+    return 0;
+}
+
+/* A client of the first n, each of which has its connection and nothing to do. */
+static dlock_client *client_of(int n, const char *query) {
+    char uri[400];
+    size_t used = (size_t)snprintf(uri, sizeof uri, "quorum:?%s", query);
+    for (int i = 0; i < n; i++) used += (size_t)snprintf(uri + used, sizeof uri - used, "&of=toys:%d", i);
+    dlock_client *client = api_client("%s", uri);
+    dlock_lock *lock = api_lock(client, "first", NULL);
+    assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    for (int i = 0; i < n; i++)
+        for (int64_t until = now_ms() + 20000; toy[i].releases == 0; sleep_ms(1))
+            if (now_ms() > until) fail_msg("member %d has nothing to release", i);
+    sleep_ms(20);
+    return client;
+}
+
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
+
+static int count_finding(const struct dlock_finding *finding, void *arg) {
+    if (strstr(finding->what, "it plays")) ++*(int *)arg;
+    return 0;
+}
+
+static void *check(void *client) {
+    static _Thread_local int seen;
+    checkers++;
+    int rc = dlock_check(client, count_finding, &seen, NULL);
+    return (void *)(intptr_t)(rc == 0 ? seen : rc);
+}
+
+/* Each uses a connection to every member, as its only thread. */
+static void two_threads_may_check_at_a_time(void **state) {
+    pthread_t other;
+    void *theirs;
+    (void)state;
+    dlock_client *client = client_of(3, "timeout=120s");
+    assert_int_equal(pthread_create(&other, NULL, check, client), 0);
+    void *ours = check(client);
+    assert_int_equal(pthread_join(other, &theirs), 0);
+    assert_int_equal((intptr_t)ours, 3);
+    assert_int_equal((intptr_t)theirs, 3);
+    assert_int_equal(shared, 0);
+    dlock_close(client);
+}
+
+#define TEST(function) cmocka_unit_test_setup_teardown(function, toys_new, toys_end)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(two_threads_may_check_at_a_time),
+    };
+    return cmocka_run_group_tests(tests, toys_register, NULL);
+}
