@@ -80,27 +80,32 @@ bool quorum_was_handed(struct quorum *quorum, const char *name) {
 }
 
 /* Turns a member's wake-up into one for the core. A grant of the gate is one vote only, so it becomes a LOOK, after
- * which the others are asked at once. False: the core need not know. */
-static bool translate(struct quorum_member *member, struct dlock_wake *wake) {
+ * which the others are asked at once. What the core need not know becomes a HEARD, which it ignores: it counts what it
+ * reads, so that a member that never stops sending cannot keep it. */
+static void translate(struct quorum_member *member, struct dlock_wake *wake) {
     struct quorum *quorum = member->quorum;
     if (wake->kind == DLOCK_WAKE_HEARD) member->probing = false;
-    if ((wake->kind != DLOCK_WAKE_GRANTED && wake->kind != DLOCK_WAKE_LOOK) || !wake->name) return false;
+    if ((wake->kind != DLOCK_WAKE_GRANTED && wake->kind != DLOCK_WAKE_LOOK) || !wake->name) {
+        *wake = (struct dlock_wake){.kind = DLOCK_WAKE_HEARD};
+        return;
+    }
     snprintf(quorum->woken, sizeof quorum->woken, "%s", wake->name);
     if (wake->kind == DLOCK_WAKE_GRANTED) {
         const uint64_t hash = dlock_hash(wake->name, strlen(wake->name), DLOCK_HASH_SEED);
         *handed(quorum, hash) = hash;
     }
     *wake = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = quorum->woken};
-    return true;
 }
 
-static bool read_wakes(struct quorum_member *member, struct dlock_wake *out) {
+/* Reads one wake-up of a member. False: there is none. */
+static bool read_wake(struct quorum_member *member, struct dlock_wake *out) {
     struct dlock_error err;
-    int rc = 0;
-    while (member->hears && (rc = member->server.backend->wake(member->ear, out, &err)) == 1)
-        if (translate(member, out)) return true;
-    if (rc != 0) quorum_deafen(member);
-    return false;
+    int rc = member->hears ? member->server.backend->wake(member->ear, out, &err) : 0;
+    if (rc == 1)
+        translate(member, out);
+    else if (rc != 0)
+        quorum_deafen(member);
+    return rc == 1;
 }
 
 int quorum_wake(void *memory, struct dlock_wake *out, struct dlock_error *err) {
@@ -108,7 +113,7 @@ int quorum_wake(void *memory, struct dlock_wake *out, struct dlock_error *err) {
     bool found = false;
     (void)err;
     pthread_mutex_lock(&quorum->mutex);
-    for (size_t i = 0; !found && i < quorum->n; i++) found = read_wakes(&quorum->members[i], out);
+    for (size_t i = 0; !found && i < quorum->n; i++) found = read_wake(&quorum->members[i], out);
     if (!found && quorum->look) {
         eventfd_t drained;
         eventfd_read(quorum->event, &drained);

@@ -220,11 +220,39 @@ static void two_threads_may_check_at_a_time(void **state) {
     dlock_close(client);
 }
 
+/* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
+
+static int is_busy(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
+    (void)i, (void)timeout_ms, (void)err;
+    claim->result = DLOCK_EBUSY;
+    claim->retry_ms = 100;
+    return 0;
+}
+
+/* A member that sends useless wake-ups faster than they can be read keeps neither waits from their end nor locks from
+ * their renewals. */
+static void wake_ups_without_end_stop_nothing(void **state) {
+    (void)state;
+    dlock_client *client = client_of(3, "lease=3s");
+    dlock_lock *held = api_lock(client, "held", NULL), *lock = api_lock(client, "busy", NULL);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    script = is_busy;
+    floods = true;
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), DLOCK_ETIMEDOUT);
+    const int renewals = toy[0].renews;
+    for (int64_t until = now_ms() + 20000; toy[0].renews == renewals && now_ms() < until;) sleep_ms(5);
+    assert_true(toy[0].renews > renewals);
+    dlock_free(held);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, toys_new, toys_end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(two_threads_may_check_at_a_time),
+        TEST(wake_ups_without_end_stop_nothing),
     };
     return cmocka_run_group_tests(tests, toys_register, NULL);
 }
