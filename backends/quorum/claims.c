@@ -4,12 +4,13 @@
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
 /* True if, for each claim, a majority has renewed it, or so many members have lost it that no majority can, or no
- * further answer is worth waiting for. */
+ * further answer is worth waiting for: a majority has answered, or the silent members are too few to show either. */
 static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
     const unsigned majority = (unsigned)round->quorum->majority, rest = (unsigned)round->quorum->n - majority;
     for (size_t i = 0; i < round->n; i++) {
         const struct quorum_votes votes = quorum_count(round, i, now_us);
-        const bool over = votes.open == 0 && (votes.silent == 0 || quorum_answered(&votes) >= majority);
+        const bool vain = votes.yes + votes.silent < majority && votes.lost + votes.silent <= rest;
+        const bool over = votes.open == 0 && (vain || quorum_answered(&votes) >= majority);
         if (votes.yes < majority && votes.lost <= rest && !over) return false;
     }
     return true;

@@ -5,6 +5,7 @@
 #include "support/relay.h"
 #include "support/test.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -147,6 +148,38 @@ static void a_dead_majority_is_an_outage(void **state) {
     member_restart(1);
     dlock_free(lock);
     dlock_close(client);
+}
+
+static void *extend(void *lock) {
+    return (void *)(intptr_t)dlock_extend(lock, 0, NULL);
+}
+
+/* Where too many are gone, a renewal does not wait for one that hangs: the next one finds those that are back. */
+static void a_renewal_without_a_majority_ends_early(void **state) {
+    struct dlock_stats stats = DLOCK_STATS_INIT;
+    struct relay *relay[2] = {relay_new(member[0].port), relay_new(member[1].port)};
+    pthread_t thread;
+    void *rc;
+    (void)state;
+    dlock_client *client = api_client("quorum:?quarantine=0&lease=5m&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d"
+                                      "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d",
+                                      relay_port(relay[0]), relay_port(relay[1]), member[2].port);
+    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
+    dlock_lock *lock = api_lock(client, "kept", &options);
+    assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+    for (int i = 0; i < 3; i++) await_held(i, "kept");
+    member_stop(2);
+    for (int i = 0; i < 2; i++) relay_refuse(relay[i], true);
+    assert_int_equal(pthread_create(&thread, NULL, extend, lock), 0);
+    for (int64_t until = now_ms() + 50000; stats.renewal_failures == 0 && now_ms() < until; sleep_ms(5))
+        assert_int_equal(dlock_client_stats(client, &stats, NULL), 0);
+    assert_true(stats.renewal_failures > 0);
+    for (int i = 0; i < 2; i++) relay_refuse(relay[i], false);
+    assert_int_equal(pthread_join(thread, &rc), 0);
+    assert_int_equal((intptr_t)rc, 0);
+    give_back(lock);
+    dlock_close(client);
+    for (int i = 0; i < 2; i++) relay_end(relay[i]);
 }
 
 static atomic_int losses;
@@ -315,6 +348,7 @@ int main(void) {
         TEST(a_split_vote_waits_for_no_stopped_member, members_three),
         TEST(a_member_that_was_away_gets_its_releases, members_three),
         TEST(a_dead_majority_is_an_outage, members_three),
+        TEST(a_renewal_without_a_majority_ends_early, members_three),
         TEST(holders_lose_a_lock_without_a_majority, members_three),
         TEST(a_majority_that_forgot_is_a_loss, members_three),
         TEST(a_holder_survives_the_restart_of_every_member, members_three),
