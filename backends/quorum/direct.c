@@ -57,6 +57,14 @@ static uint32_t await_answers(struct quorum *quorum, uint32_t sent, const int fd
     return ready;
 }
 
+/* True if workers have parts that may be answered: the caller does not notice that while it polls. */
+static bool workers_have_parts(const struct quorum_round *round, uint32_t sent) {
+    for (size_t i = 0; i < round->quorum->n; i++)
+        if (!(sent & 1U << i) && round->parts[i].state != QUORUM_UNUSED && round->parts[i].state != QUORUM_DONE)
+            return true;
+    return false;
+}
+
 /* Lets the worker go on with a member that this caller has used. */
 static void leave(struct quorum_member *member) {
     if (member->begun || member->passed_by || member->first || member->state != QUORUM_UP)
@@ -64,7 +72,7 @@ static void leave(struct quorum_member *member) {
     member->passed_by = false;
 }
 
-void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST], bool others) {
+void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST]) {
     struct quorum *quorum = round->quorum;
     int64_t until_us = INT64_MAX;
     bool decided = false;
@@ -74,7 +82,7 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
             decided = true;
             until_us = now_us + MORE_US;
         } else if (!decided) {
-            until_us = others ? now_us + APART_US : quorum_next_look(round, now_us);
+            until_us = workers_have_parts(round, sent) ? now_us + APART_US : quorum_next_look(round, now_us);
         }
         const uint32_t ready = await_answers(quorum, sent, fds, until_us);
         for (size_t i = 0; i < quorum->n; i++) {

@@ -208,8 +208,8 @@ int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us);
 /* Sends the request to those members in `mask` that are idle and can begin it. Returns their bits. */
 uint32_t quorum_send(struct quorum_round *round, uint32_t mask, int fds[QUORUM_MOST]);
 /* Reads the answers of these members until the request is decided, for a moment more, and leaves the rest to the
- * workers. `others`: the request may also be decided by members that workers ask. Leaves the mutex meanwhile. */
-void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST], bool others);
+ * workers. Leaves the mutex meanwhile. */
+void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST]);
 
 /* ---- round.c ---- */
 

@@ -97,7 +97,7 @@ void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const
         wake_workers(quorum, others);
         pthread_mutex_lock(&quorum->mutex);
     }
-    quorum_read(round, sent, fds, others != 0);
+    quorum_read(round, sent, fds);
     for (;;) {
         const int64_t now_us = dlock_now_us();
         if (now_us >= round->deadline_us || decided(round, now_us)) break;

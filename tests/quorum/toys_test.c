@@ -247,12 +247,45 @@ static void wake_ups_without_end_stop_nothing(void **state) {
     dlock_close(client);
 }
 
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+/* The first member stops in its answer, and is connected anew; the second one hangs. */
+static int one_ends_one_hangs(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
+    (void)claim, (void)timeout_ms;
+    if (i == 0 && toy[0].connects == 1) {
+        sleep_ms(150);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "it has ended");
+    }
+    for (int64_t until = now_ms() + FOR_EVER_MS; i == 1 && !over && now_ms() < until;) sleep_ms(1);
+    return 0;
+}
+
+/* The answer of a member that is asked again decides, although the caller polls another one's connection. */
+static void an_answer_to_a_worker_ends_the_callers_wait(void **state) {
+    (void)state;
+    dlock_client *client = client_of(3, "timeout=120s");
+    dlock_lock *lock = api_lock(client, "n", NULL);
+    assert_int_equal(toy[0].connects, 1);
+    toy[0].begin_ms = toy[2].begin_ms = 1;
+    toy[1].begin_ms = -1;
+    toy[0].connect_ms = 300;
+    script = one_ends_one_hangs;
+    const int64_t begun_ms = now_ms();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_true(now_ms() - begun_ms < 50000);
+    assert_int_equal(toy[0].connects, 2);
+    over = true;
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, toys_new, toys_end)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(two_threads_may_check_at_a_time),
         TEST(wake_ups_without_end_stop_nothing),
+        TEST(an_answer_to_a_worker_ends_the_callers_wait),
     };
     return cmocka_run_group_tests(tests, toys_register, NULL);
 }
