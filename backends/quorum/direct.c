@@ -6,7 +6,8 @@
 enum {
     MORE_US = 200,   /* time for the last answers once the request is decided: waking a worker takes longer */
     APART_US = 1000, /* longest wait while workers may be answered */
-    REST_MS = 100    /* time for the rest of an answer: a member that stops in the middle must not stop the caller */
+    REST_MS = 100,   /* time for the rest of an answer: a member that stops in the middle must not stop the caller */
+    LATE_MS = 10     /* least time for it when the deadline is near: each of the members may take so long in turn */
 };
 
 int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us) {
@@ -72,6 +73,11 @@ static void leave(struct quorum_member *member) {
     member->passed_by = false;
 }
 
+static int rest_ms(const struct quorum_round *round) {
+    const int left_ms = dlock_left_ms(round->deadline_us);
+    return left_ms < LATE_MS ? LATE_MS : left_ms < REST_MS ? left_ms : REST_MS;
+}
+
 void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST]) {
     struct quorum *quorum = round->quorum;
     int64_t until_us = INT64_MAX;
@@ -87,7 +93,7 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
         const uint32_t ready = await_answers(quorum, sent, fds, until_us);
         for (size_t i = 0; i < quorum->n; i++) {
             if (!(ready & 1U << i)) continue;
-            quorum_read_answer(&quorum->members[i], &round->parts[i], REST_MS);
+            quorum_read_answer(&quorum->members[i], &round->parts[i], rest_ms(round));
             leave(&quorum->members[i]);
         }
         sent &= ~ready;

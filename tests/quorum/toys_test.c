@@ -279,6 +279,32 @@ static void an_answer_to_a_worker_ends_the_callers_wait(void **state) {
     dlock_close(client);
 }
 
+static _Thread_local bool calls;  /* this thread has called the library */
+static _Thread_local int read_ms; /* for how long it was to read answers */
+
+static int stops_short(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
+    (void)i, (void)claim;
+    if (!calls) return 0;
+    read_ms += timeout_ms;
+    sleep_ms(timeout_ms);
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the rest of the answer does not come");
+}
+
+/* However many members stop in the middle of their answers: the call ends 100 ms after its deadline. */
+static void stops_in_many_answers_end_with_the_deadline(void **state) {
+    (void)state;
+    dlock_client *client = client_of(TOYS, "timeout=500ms");
+    dlock_lock *lock = api_lock(client, "n", NULL);
+    for (int i = 0; i < TOYS; i++) toy[i].begin_ms = 1;
+    script = stops_short;
+    calls = true;
+    dlock_acquire(lock, 0, NULL); /* on a slow machine a worker may be faster */
+    calls = false;
+    assert_in_range(read_ms, 0, 500 + 100);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, toys_new, toys_end)
 
 int main(void) {
@@ -286,6 +312,7 @@ int main(void) {
         TEST(two_threads_may_check_at_a_time),
         TEST(wake_ups_without_end_stop_nothing),
         TEST(an_answer_to_a_worker_ends_the_callers_wait),
+        TEST(stops_in_many_answers_end_with_the_deadline),
     };
     return cmocka_run_group_tests(tests, toys_register, NULL);
 }
