@@ -215,8 +215,11 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     rc = dlock__op_run(acq, DLOCK__RENEW, 0, deadline_us, &why);
     if (rc == 0) rc = dlock__guard_enter(acq); /* not earlier: before that our death must not end the grant */
-    acq->op->arg.fence = ticket->number[FENCE];
-    if (rc == 0) rc = dlock__acq_granted(acq, &why);
+    if (rc == 0) {
+        /* After a failure another thread's request may still use the claim. */
+        acq->op->arg.fence = ticket->number[FENCE];
+        rc = dlock__acq_granted(acq, &why);
+    }
     if (rc == 0) {
         acq->ordinal = (unsigned)ticket->number[ORDINAL] + 1;
         dlock__name_hold(lock->name, acq);

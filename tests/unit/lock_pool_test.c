@@ -212,6 +212,68 @@ static void a_thread_past_its_deadline_leaves_the_batch(void **state) {
     assert_int_equal(fake_entries(), N - 1);
 }
 
+struct import {
+    dlock_client *client;
+    char ticket[DLOCK_TICKET_MAX + 1];
+    dlock_lock *lock;
+};
+
+static int import_it(void *arg) {
+    struct import *import = arg;
+    return dlock_import(import->client, import->ticket, NULL, &import->lock, NULL);
+}
+
+static pthread_mutex_t renew_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t renew_cond = PTHREAD_COND_INITIALIZER;
+static bool renew_goes_on;
+static uint64_t fence_in_renewal;
+
+/* Takes longer than it may. */
+static void renew_slowly(struct dlock_claim *claim) {
+    pthread_mutex_lock(&renew_mutex);
+    while (!renew_goes_on) dlock__cond_wait(&renew_cond, &renew_mutex, DLOCK__NEVER);
+    pthread_mutex_unlock(&renew_mutex);
+    fence_in_renewal |= claim->fence;
+}
+
+/* Nor does it change its claim, which the backend still has. */
+static void an_import_past_its_deadline_leaves_its_claim_alone(void **state) {
+    (void)state;
+    dlock_client *from = client_new("fakefull:?lease=1m"), *to = client_new("fakefull:?connections=1&timeout=10s");
+    struct actor *busy = actor_new(), *actors[2];
+    struct import imports[2] = {{.client = to}, {.client = to}};
+    for (int i = 0; i < 2; i++) {
+        dlock_lock *lock = lock_new(from, i == 0 ? "a" : "b");
+        actors[i] = actor_new();
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        assert_int_equal(dlock_export(lock, imports[i].ticket, sizeof imports[i].ticket, NULL), 0);
+    }
+    taken("n");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(busy, lock_new(to, "n"), 0);
+    for (int i = 0; i < 2; i++) begin_call(actors[i], import_it, &imports[i]);
+    fake_log_clear();
+    renew_goes_on = false;
+    fake_edit(FAKE_RENEW, renew_slowly, 1);
+    fake_slow_go(); /* both are in one batch that hangs */
+    fake_settle();
+    assert_int_equal(result(busy), DLOCK_EBUSY);
+    wait_for(actors[1], 10500);
+    assert_int_equal(result(actors[1]), DLOCK_EUNAVAILABLE);
+    assert_false(over(actors[0]));
+    pthread_mutex_lock(&renew_mutex);
+    renew_goes_on = true;
+    pthread_cond_broadcast(&renew_cond);
+    pthread_mutex_unlock(&renew_mutex);
+    fake_settle();
+    assert_int_equal(result(actors[0]), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    assert_int_equal(fake_claims(FAKE_RENEW, NULL), 2);
+    assert_int_equal(fence_in_renewal, 0);
+    begin_free(actors[0], imports[0].lock);
+    fake_advance_ms(60000);
+}
+
 static void a_thread_that_never_got_a_connection_ends_in_time(void **state) {
     (void)state;
     struct crowd crowd;
@@ -359,6 +421,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(each_claim_of_a_batch_has_its_own_result),
         LOCK_TEST(a_lost_batch_is_sent_again),
         LOCK_TEST(a_thread_past_its_deadline_leaves_the_batch),
+        LOCK_TEST(an_import_past_its_deadline_leaves_its_claim_alone),
         LOCK_TEST(a_thread_that_never_got_a_connection_ends_in_time),
         LOCK_TEST(an_idle_connection_that_died_costs_nothing),
         LOCK_TEST(one_retry_and_no_more),
