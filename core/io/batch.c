@@ -59,7 +59,9 @@ static bool sensible(enum dlock__op_kind kind, int result) {
     case DLOCK_EPROTO:
     case DLOCK_EINVAL:
     case DLOCK_ENOMEM:
-    case DLOCK_ENOTSUP: return true;
+    case DLOCK_ENOTSUP:
+    case DLOCK_ENOBACKEND: /* this one and the next: of a member, when a connection is made */
+    case DLOCK_EABI: return true;
     case DLOCK_EBUSY:
     case DLOCK_ENOTREADY: return kind == DLOCK__ACQUIRE;
     case DLOCK_ELOST: return kind != DLOCK__ACQUIRE;

@@ -404,8 +404,9 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
  * answered, or at the deadline of a wait, which goes on until then; the message says how long that will last),
  * ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition without
  * re-entry), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it was acquired),
- * EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, EFORKED. Whatever the error, nothing is
- * left held: if an answer was lost, the library goes on releasing in the background. */
+ * EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a quorum's member,
+ * where dlock_open did not connect), EFORKED. Whatever the error, nothing is left held: if an answer was lost, the
+ * library goes on releasing in the background. */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
 /* Gives back one acquisition. The last one frees the lock for others. When it returns 0 the server has ended the grant,

@@ -52,6 +52,21 @@ static void uris_are_refused(void **state) {
     }
 }
 
+/* A client that does not connect at once hears of it later. */
+static void a_lazy_client_is_told_of_a_missing_backend(void **state) {
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    struct dlock_error err = {0};
+    dlock_client *client;
+    (void)state;
+    options.flags = DLOCK_CLIENT_LAZY;
+    assert_int_equal(dlock_open("quorum:?of=mem:a&of=nosuch:b&of=mem:c", &options, &client, NULL), 0);
+    dlock_lock *lock = api_lock(client, "name", NULL);
+    assert_int_equal(dlock_acquire(lock, 20000, &err), DLOCK_ENOBACKEND);
+    if (!strstr(err.message, "member 2 of the quorum: no backend")) fail_msg("%s", err.message);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 static void uris_are_taken(void **state) {
     static const char *const good[] = {
         "quorum:?of=mem:a&of=mem:b&of=mem:c",
@@ -84,6 +99,7 @@ static void it_offers_what_a_majority_can(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(uris_are_refused),
+        cmocka_unit_test(a_lazy_client_is_told_of_a_missing_backend),
         cmocka_unit_test(uris_are_taken),
         cmocka_unit_test(it_offers_what_a_majority_can),
     };
