@@ -92,13 +92,13 @@ static void explain(const struct dlock__acquisition *acq, int result, const stru
         err->code = 0; /* the caller has its own text for these */
 }
 
-/* Notes an operation without a known outcome. In a session, earlier sends ended with the connections that broke. */
+/* Notes an operation without a known outcome, or with an earlier send without an answer. In a session, earlier sends
+ * ended with the connections that broke. */
 static void note_unknown(const struct dlock__batch *batch, struct dlock__acquisition *acq, bool unknown) {
-    bool acquire = batch->kind == DLOCK__ACQUIRE;
-    bool before = acquire && batch->resent && !dlock__can(acq->name->client, DLOCK_CAP_SESSION);
+    bool before = acq->op->resent && !dlock__can(acq->name->client, DLOCK_CAP_SESSION);
     if (!unknown && !before) return;
     acq->outcome_unknown |= unknown;
-    acq->late_acquire |= acquire;
+    acq->late_acquire |= batch->kind == DLOCK__ACQUIRE;
     dlock__acq_unanswered(acq, acq->op->arg.lease_ms);
 }
 
@@ -108,7 +108,7 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition
     int result = result_of(acq, rc);
     op->result = result;
     op->late = result == DLOCK_EUNAVAILABLE && dlock__now(acq->name->client) >= batch->deadline_us - EARLY_US;
-    op->resent |= batch->resent;
+    op->resent |= batch->resent || (batch->sent && op->arg.hints & DLOCK_HINT_RESENT);
     op->sent_us = batch->sent_us;
     if (op->kind == DLOCK__RELEASE)
         acq->release_sent |= batch->sent;

@@ -124,6 +124,7 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
 /* Takes over the answer for one acquisition. False: it makes no sense. */
 static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__clock_sample_learn(acq->name->client, sent_us, arg->server_us);
+    if (arg->hints & DLOCK_HINT_RESENT) dlock__acq_unanswered(acq, arg->lease_ms);
     if (!dlock__acq_renewable(acq)) { /* released, or lost, meanwhile */
         if (arg->result == 0) dlock__acq_unanswered(acq, arg->lease_ms);
         return true;

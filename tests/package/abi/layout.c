@@ -163,7 +163,7 @@ _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2 && DLOCK_CLIEN
                "client flags");
 _Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4 && DLOCK_CLAIM_AWAITED == 8,
                "claim flags");
-_Static_assert(DLOCK_HINT_UNHEARD == 1 && DLOCK_HINT_LISTEN == 2, "claim hints");
+_Static_assert(DLOCK_HINT_UNHEARD == 1 && DLOCK_HINT_LISTEN == 2 && DLOCK_HINT_RESENT == 4, "claim hints");
 _Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4 &&
                    DLOCK_WAKE_HEARD == 5,
                "kinds of wakes");

@@ -1,0 +1,187 @@
+/* Requests that were sent twice and answered once, by a backend that says so, or by the core: the first one may reach
+ * the server later than the second. */
+#include "fixture.h"
+
+static void resent(struct dlock_claim *claim) {
+    claim->hints |= DLOCK_HINT_RESENT;
+}
+
+struct extend {
+    dlock_lock *lock;
+    int64_t lease_ms;
+};
+
+static int extend_it(void *arg) {
+    const struct extend *extend = arg;
+    return dlock_extend(extend->lock, extend->lease_ms, NULL);
+}
+
+static int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms) {
+    struct extend extend = {lock, lease_ms};
+    begin_call(actor, extend_it, &extend);
+    return result(actor);
+}
+
+static dlock_lock *fixed_lock(const char *uri) {
+    struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
+    return lock_new_with(client_new(uri), "n", &options);
+}
+
+/* The first acquire comes after the release. */
+static void a_late_acquire_is_given_back(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_command first;
+    fake_edit(FAKE_ACQUIRE, resent, 1);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &first));
+    assert_int_equal(release_by(actor, lock), 0);
+    fake_replay(&first);
+    assert_string_equal(fake_holder("n").token, first.token);
+    fake_advance_ms(LEASE_MS / 2);
+    assert_string_equal(fake_holder("n").token, "");
+    fake_advance_ms(2 * LEASE_MS);
+    const unsigned releases = fake_calls(FAKE_RELEASE);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RELEASE), releases);
+}
+
+/* Without that hint one release is all. */
+static void others_are_released_once(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+    fake_advance_ms(3 * LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 1);
+}
+
+static void a_late_acquire_may_make_it_shorter(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_lock *lock = fixed_lock("fake:");
+    struct fake_command first;
+    fake_edit(FAKE_ACQUIRE, resent, 1);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &first));
+    assert_int_equal(extend_by(actor, lock, 3 * LEASE_MS), 0);
+    fake_replay(&first);
+    assert_true(remaining_by(actor, lock) <= fake_holder("n").left_ms);
+    assert_int_equal(release_by(actor, lock), 0);
+    fake_advance_ms(2 * LEASE_MS);
+}
+
+/* Until one lease of the lock is over. */
+static void so_may_a_late_renewal(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    dlock_lock *lock = fixed_lock("fake:");
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_edit(FAKE_RENEW, resent, 1);
+    assert_int_equal(extend_by(actor, lock, LEASE_MS / 2), 0);
+    assert_int_equal(extend_by(actor, lock, 3 * LEASE_MS), 0);
+    assert_true(remaining_by(actor, lock) <= LEASE_MS / 2);
+    assert_true(held_by(actor, lock));
+    for (int i = 0; i < 3; i++) {
+        fake_advance_ms(LEASE_MS * 2 / 5);
+        assert_int_equal(extend_by(actor, lock, 3 * LEASE_MS), 0);
+    }
+    assert_true(remaining_by(actor, lock) > 2 * LEASE_MS);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+struct move {
+    dlock_client *to;
+    dlock_lock *lock;
+    char ticket[DLOCK_TICKET_MAX + 1];
+};
+
+static int export_it(void *arg) {
+    struct move *move = arg;
+    return dlock_export(move->lock, move->ticket, sizeof move->ticket, NULL);
+}
+
+static int import_it(void *arg) {
+    static const struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
+    struct move *move = arg;
+    return dlock_import(move->to, move->ticket, &options, &move->lock, NULL);
+}
+
+static int free_it(void *arg) {
+    dlock_free(arg);
+    return 0;
+}
+
+/* So may the renewal of an import, which the core repeats itself if its connection breaks. */
+static void so_may_the_renewal_of_an_import(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct move move = {client_new("fakefull:"), lock_new(client_new("fakefull:"), "n"), ""};
+    dlock_lock *other = lock_new(move.to, "m");
+    assert_int_equal(acquire_by(actor, move.lock, 0), 0);
+    begin_call(actor, export_it, &move);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(acquire_by(actor, other, 0), 0); /* over a connection that the import uses, too */
+    const unsigned renewals = fake_claims(FAKE_RENEW, "n");
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
+    begin_call(actor, import_it, &move);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals + 2);
+    assert_int_equal(extend_by(actor, move.lock, 3 * LEASE_MS), 0);
+    assert_true(remaining_by(actor, move.lock) <= LEASE_MS);
+    assert_int_equal(release_by(actor, move.lock), 0);
+    begin_call(actor, free_it, move.lock);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(release_by(actor, other), 0);
+}
+
+/* The importer would take what a late acquire is granted for this grant. */
+static void it_is_not_exported_for_less_than_the_late_acquire_may_take(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct move move = {.lock = fixed_lock("fakefull:")};
+    fake_edit(FAKE_ACQUIRE, resent, 1);
+    assert_int_equal(acquire_by(actor, move.lock, 0), 0);
+    assert_int_equal(extend_by(actor, move.lock, LEASE_MS / 2), 0);
+    begin_call(actor, export_it, &move);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(release_by(actor, move.lock), 0);
+}
+
+static void forgotten(struct dlock_claim *claim) {
+    claim->result = DLOCK_ELOST;
+}
+
+static void forgotten_at_last(struct dlock_claim *claim) {
+    claim->result = DLOCK_ELOST;
+    claim->hints = DLOCK_HINT_RESENT;
+}
+
+/* The first release may have ended the grant, so the second one does not tell of a loss. */
+static void not_found_after_another_release_is_success(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    fake_edit(FAKE_RELEASE, forgotten, 1);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+    fake_edit(FAKE_RELEASE, forgotten_at_last, 1);
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
+int main(int argc, char **argv) {
+    only(argc, argv);
+    const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_late_acquire_is_given_back),
+        LOCK_TEST(others_are_released_once),
+        LOCK_TEST(a_late_acquire_may_make_it_shorter),
+        LOCK_TEST(so_may_a_late_renewal),
+        LOCK_TEST(so_may_the_renewal_of_an_import),
+        LOCK_TEST(it_is_not_exported_for_less_than_the_late_acquire_may_take),
+        LOCK_TEST(not_found_after_another_release_is_success),
+    };
+    return cmocka_run_group_tests_name("resent", tests, NULL, NULL);
+}
