@@ -179,13 +179,12 @@ static int run_part(struct part *part) {
         /* a failure here is reported for the claims by the next round */
         if (cluster->stale) cluster_refresh(cluster, part->deadline_us, NULL);
     }
-    /* The release whose answer was lost may have ended the grant. */
-    for (size_t i = 0; i < part->n && part->call == redis_release; i++)
-        if (part->sent[i] && part->claims[i]->result == DLOCK_ELOST) part->claims[i]->result = 0;
     /* The clocks of nodes differ, so server_us is this host's clock (cluster.lua), as of before the nodes worked on the
      * claims. */
-    for (size_t i = 0; i < part->n; i++)
+    for (size_t i = 0; i < part->n; i++) {
         if (part->claims[i]->server_us) part->claims[i]->server_us = begun_us;
+        if (part->sent[i]) part->claims[i]->hints |= DLOCK_HINT_RESENT;
+    }
     return 0;
 }
 
