@@ -174,7 +174,7 @@ static void maps_that_make_no_sense(void **state) {
         {"*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$4\r\nnode\r\n:1\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$-1\r\n", DLOCK_EINVAL},
         {"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$4\r\nno", DLOCK_EUNAVAILABLE}, /* and no more */
         {"*2147483647\r\n*2147483647\r\n", DLOCK_EPROTO},
-        {"*100000\r\n*100000\r\n:1\r\n", DLOCK_EPROTO},
+        {"*400000\r\n*400000\r\n:1\r\n", DLOCK_EPROTO},
         {"-CLUSTERDOWN The cluster is down\r\n", DLOCK_EUNAVAILABLE},
         {"-LOADING Redis is loading the dataset in memory\r\n", DLOCK_EUNAVAILABLE},
         {"-NOPERM this user has no permissions\r\n", DLOCK_EAUTH},
@@ -217,6 +217,26 @@ static void maps_of_other_kinds(void **state) {
         assert_int_equal(try_acquire(&link, &err), 0);
         fake_unlink(&node.fake, &link);
     }
+}
+
+/* Each slot is a range of its own, with a master and a replica. */
+static void a_map_of_as_many_ranges_as_slots(void **state) {
+    enum { SLOTS = 16384, ROOM = SLOTS * 120 };
+    static char map[ROOM];
+    struct node node = {.map = map, .says = FAKE_SAYS(GRANTED)};
+    struct link link;
+    struct dlock_error err;
+    (void)state;
+    node_start(&node);
+    size_t used = (size_t)snprintf(map, ROOM, "*%d\r\n", SLOTS);
+    for (int slot = 0; slot < SLOTS; slot++)
+        used += (size_t)snprintf(map + used, ROOM - used,
+                                 "*4\r\n:%d\r\n:%d\r\n*4\r\n$-1\r\n:%d\r\n$1\r\nx\r\n*0\r\n"
+                                 "*4\r\n$9\r\n127.0.0.2\r\n:%d\r\n$1\r\ny\r\n*0\r\n",
+                                 slot, slot, node.fake.port, node.fake.port);
+    link_to(&link, node.fake.port, 'a');
+    if (try_for(&link, LONG_MS, &err) != 0) fail_msg("%s", err.message);
+    fake_unlink(&node.fake, &link);
 }
 
 /* The second map that it tells, and each after that, is cut in the middle. */
@@ -467,6 +487,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(maps_that_make_no_sense),
         cmocka_unit_test(maps_of_other_kinds),
+        cmocka_unit_test(a_map_of_as_many_ranges_as_slots),
         cmocka_unit_test(a_bad_map_leaves_the_old_one),
         cmocka_unit_test(nodes_are_forgotten),
         cmocka_unit_test(answers_that_lead_nowhere),
