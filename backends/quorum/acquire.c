@@ -89,7 +89,10 @@ static void raise_fences(struct quorum_request *request, const struct quorum_rou
         struct dlock_claim *claim = request->chosen[k];
         claim->floor = 0;
         if (round) votes[k] = quorum_count(round, k, dlock_now_us());
-        if (round && votes[k].yes >= quorum->majority) continue;
+        if (round && votes[k].yes >= quorum->majority) {
+            quorum_note_resent(round, k, claim);
+            continue;
+        }
         claim->result = round && quorum_answered(&votes[k]) >= quorum->majority ? DLOCK_EBUSY : DLOCK_EUNAVAILABLE;
         if (claim->result == DLOCK_EUNAVAILABLE && round) quorum_fail(request, round, &votes[k], claim, claim->result);
         give_back(quorum, claim, quorum_everybody(quorum));

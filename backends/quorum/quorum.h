@@ -67,7 +67,7 @@ struct quorum_part {
     struct quorum_part *next; /* in the member's queue */
     enum quorum_part_state state;
     bool sent;  /* it was sent, or is about to be */
-    bool again; /* sent for the second time: the connection had died unnoticed */
+    bool again; /* it was sent more than once: the connection had died, unnoticed before or with the answer */
     int rc;     /* result of the call; if not 0, the claims' results mean nothing */
     struct dlock_error err;
     struct dlock_claim *claims;
@@ -247,6 +247,9 @@ int quorum_explain(const struct quorum_round *round, const struct quorum_votes *
  * k-th least time after which the members that are not ready will be, or -1 if that is unknown. */
 int64_t quorum_kept_ms(const struct quorum_round *round, size_t claim, unsigned k);
 int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned k);
+/* Sets DLOCK_HINT_RESENT in a claim that has a result, if members that were sent the request once do not suffice for that
+ * result: the others may execute the request again, later than their answer. `number`: the claim's in the round. */
+void quorum_note_resent(const struct quorum_round *round, size_t number, struct dlock_claim *claim);
 
 /* ---- request.c: the common part of all operations ---- */
 

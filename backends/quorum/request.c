@@ -43,6 +43,7 @@ void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct
     char lines[QUORUM_MOST][400];
     int levels[QUORUM_MOST];
     size_t n = 0;
+    for (size_t i = 0; i < request->n; i++) quorum_note_resent(round, i, request->claims[i]);
     quorum_round_put(round);
     for (size_t i = 0; i < quorum->n; i++) {
         struct quorum_member *member = &quorum->members[i];

@@ -120,3 +120,18 @@ int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned
     int64_t at = n < k ? INT64_MAX : kth(ready, n, k - 1);
     return at == INT64_MAX ? -1 : at;
 }
+
+void quorum_note_resent(const struct quorum_round *round, size_t number, struct dlock_claim *claim) {
+    const size_t n = round->quorum->n, majority = round->quorum->majority;
+    const size_t needed = claim->result == DLOCK_ELOST ? n - majority + 1 : majority;
+    size_t sure = 0;
+    if (claim->result != 0 && claim->result != DLOCK_ELOST) return;
+    for (size_t i = 0; i < n; i++) {
+        const struct quorum_part *part = &round->parts[i];
+        const struct dlock_claim *answer = &part->claims[number];
+        const bool answered = part->state == QUORUM_DONE && part->rc == 0 && answer->result == claim->result;
+        if (round->counted[number] & 1U << i || (answered && !part->again && !(answer->hints & DLOCK_HINT_RESENT)))
+            sure++;
+    }
+    if (sure < needed) claim->hints |= DLOCK_HINT_RESENT;
+}

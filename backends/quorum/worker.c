@@ -136,8 +136,9 @@ static void hang_up(struct quorum_member *member) {
     pthread_mutex_lock(&member->quorum->mutex);
 }
 
+/* Without a pause it is not down yet: requests wait for the attempt to connect that comes next. */
 static void went_down(struct quorum_member *member, int64_t pause_us, const struct dlock_error *why) {
-    member->state = QUORUM_DOWN;
+    member->state = pause_us > 0 ? QUORUM_DOWN : QUORUM_CONNECTING;
     member->why = *why;
     member->pause_us = pause_us;
     member->retry_us = dlock_now_us() + pause_us;
@@ -229,8 +230,8 @@ static int call(struct quorum_member *member, struct batch *batch, int timeout_m
  * unnoticed, so a part gets a second try on a new one. A release always stays in the queue, since a grant may be
  * there. */
 static bool is_tried_again(const struct quorum_member *member, struct quorum_part *part, int rc) {
-    if (part->round->verb == DLOCK_RELEASE) return true;
-    if (rc != DLOCK_EUNAVAILABLE || !member->used || part->again) return false;
+    const bool second = rc == DLOCK_EUNAVAILABLE && member->used && !part->again;
+    if (!second && part->round->verb != DLOCK_RELEASE) return false;
     part->again = true;
     return true;
 }

@@ -7,6 +7,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -296,16 +297,68 @@ static void a_quarantine_of_a_majority_is_one(void **state) {
     dlock_close(client);
 }
 
-/* Connections that die while nobody uses them are no outage. */
+/* Connections that die while nobody uses them are no outage, nor are those that die amid the releases which follow a
+ * request that was sent twice. */
 static void idle_connections_may_die(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0");
     give_back(take(client, "idle", NULL));
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 60; round++) {
         for (int i = 0; i < 3; i++) ask_number(&member[i], "CLIENT KILL TYPE normal SKIPME yes");
         assert_int_equal(try_once(client, "idle", NULL), 0);
     }
     dlock_close(client);
+}
+
+/* A request that was sent again, since its connection had died, may arrive after the release: what it takes is given
+ * back. */
+static void a_late_acquire_is_given_back(void **state) {
+    char token[DLOCK_TOKEN_MAX + 1];
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=2m");
+    give_back(take(client, "late", NULL));
+    for (int i = 0; i < 3; i++) ask_number(&member[i], "CLIENT KILL TYPE normal SKIPME yes");
+    dlock_lock *lock = take(client, "late", NULL);
+    const int holding = ask_number(&member[0], "EXISTS late") ? 0 : 1; /* two of them have granted it */
+    snprintf(token, sizeof token, "%s", ask_text(&member[holding], "GET late"));
+    give_back(lock);
+    for (int i = 0; i < 3; i++) await_free(i, "late");
+    for (int i = 0; i < 3; i++) ask_text(&member[i], "SET late %s PX 120000", token);
+    for (int i = 0; i < 3; i++) await_free(i, "late");
+    dlock_close(client);
+}
+
+static void *release_it(void *lock) {
+    return (void *)(intptr_t)dlock_release(lock, NULL);
+}
+
+/* The first release ended the grant, and its answers were lost with the connections: the second one finds nothing. */
+static void not_found_after_another_release_is_success(void **state) {
+    const struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
+    struct relay *relay[3];
+    pthread_t thread;
+    void *result;
+    (void)state;
+    for (int i = 0; i < 3; i++) relay[i] = relay_new(member[i].port);
+    dlock_client *client =
+        api_client("quorum:?quarantine=0&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
+                   "&of=redis%%3A%%2F%%2F127.0.0.1:%d",
+                   relay_port(relay[0]), relay_port(relay[1]), relay_port(relay[2]));
+    give_back(take(client, "twice", NULL)); /* from here on the members have all scripts */
+    for (int i = 0; i < 3; i++) await_free(i, "twice");
+    dlock_lock *lock = api_lock(client, "twice", &options);
+    assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+    for (int i = 0; i < 3; i++) await_held(i, "twice");
+    for (int i = 0; i < 3; i++) relay_lose(relay[i], true);
+    assert_int_equal(pthread_create(&thread, NULL, release_it, lock), 0);
+    for (int i = 0; i < 3; i++)
+        while (relay_lost(relay[i]) == 0) sleep_ms(1);
+    for (int i = 0; i < 3; i++) relay_lose(relay[i], false);
+    pthread_join(thread, &result);
+    assert_int_equal((intptr_t)result, 0);
+    dlock_free(lock);
+    dlock_close(client);
+    for (int i = 0; i < 3; i++) relay_end(relay[i]);
 }
 
 /* ---- what is told ------------------------------------------------------------------------------------------------ */
@@ -356,6 +409,8 @@ int main(void) {
         TEST(a_quarantine_of_one_is_not_felt, members_three),
         TEST(a_quarantine_of_a_majority_is_one, members_three),
         TEST(idle_connections_may_die, members_three),
+        TEST(a_late_acquire_is_given_back, members_three),
+        TEST(not_found_after_another_release_is_success, members_three),
         TEST(the_log_tells_who_is_away, members_three),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
