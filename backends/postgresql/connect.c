@@ -38,9 +38,9 @@ static int no_answer(struct pg *pg, struct dlock_error *err) {
 static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
     if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, uri, err);
-    while (next != PGRES_POLLING_OK) {
+    for (bool late = false; next != PGRES_POLLING_OK; late = dlock_now_us() >= deadline_us) {
         if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, uri, err);
-        if (!dlock_wait_fd(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
+        if (late || !dlock_wait_fd(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
             return no_answer(pg, err);
         next = PQconnectPoll(pg->link);
     }

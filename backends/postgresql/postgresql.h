@@ -188,6 +188,9 @@ int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **res
 #define PG_BLOCK_US 10000
 int pg_wait(const struct pg *pg, int64_t deadline_us);
 
+/* Reads what has arrived, and drops notifications unless this connection listens. False: the connection has failed. */
+bool pg_consume(struct pg *pg);
+
 /* Both follow a PQsend…() by the caller. pg_flush() sends all of the request. pg_read_answer() reads the whole answer
  * and stores the last result, or the first that is an error. Return 0, EUNAVAILABLE or EPROTO, or EAUTH if that is why
  * the server has ended the session. */

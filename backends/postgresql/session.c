@@ -13,6 +13,9 @@
  * error. */
 #define FRESH_US 1000
 
+/* Most reads in a row of what has arrived unasked. A session to which more comes counts as ended. */
+#define UNASKED_MAX 100
+
 /* A waiting request is cancelled at most CANCELS times, after pauses that begin with CANCEL_US and double. */
 #define CANCELS 4
 #define CANCEL_US INT64_C(8000)
@@ -147,7 +150,8 @@ static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadli
     claim->retry_ms = DLOCK_FOREVER;
     *fence = 0;
     int64_t until_us = dlock_now_us() + (claim->flags & DLOCK_CLAIM_AWAITED ? AWAITED_US : AT_ONCE_US);
-    while (rc == 0 && pg_wait(pg, until_us)) rc = read_wait(pg, fence, &claim->server_us, err);
+    do rc = pg_wait(pg, until_us) ? read_wait(pg, fence, &claim->server_us, err) : 0;
+    while (rc == 0 && dlock_now_us() < until_us);
     return rc < 0 ? rc : 0;
 }
 
@@ -229,7 +233,8 @@ static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *
         if (until_us > deadline_us) until_us = deadline_us;
         if (tries++ == CANCELS || now_us >= deadline_us) return pg_dead(pg, "no answer in time", err);
         rc = send_cancel(pg, err);
-        while (rc == 0 && !rows && dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us)) rc = pg_posted(pg, &rows, err);
+        while (rc == 0 && !rows && dlock_now_us() < until_us)
+            if (dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us)) rc = pg_posted(pg, &rows, err);
     }
     if (rc != 0) return rc;
     pg->session.waits = false;
@@ -248,13 +253,11 @@ static int give_back(struct pg *pg, int64_t deadline_us, struct dlock_error *err
     return 0;
 }
 
-/* True if the server has announced the end of the session, or the connection has failed. Nothing else arrives
+/* True if the server has announced the end of the session, or the connection has failed. Hardly anything else arrives
  * unasked. */
 static bool has_ended(struct pg *pg) {
-    while (!pg->session.ended && dlock_wait_fd(PQsocket(pg->link), POLLIN, 0)) {
-        if (!PQconsumeInput(pg->link)) return true;
-        PQfreemem(PQnotifies(pg->link)); /* reads what has come */
-    }
+    for (int n = 0; !pg->session.ended && dlock_wait_fd(PQsocket(pg->link), POLLIN, 0); n++)
+        if (n == UNASKED_MAX || !pg_consume(pg)) return true;
     return pg->session.ended;
 }
 

@@ -1,6 +1,13 @@
 /* Requests and answers. libpq never blocks here: every wait is one of this file's, against the caller's deadline. libpq
- * sends with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes. */
+ * sends with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes.
+ *
+ * A server may send without end. poll() reports a ready socket after the deadline, too, so every loop that waits also
+ * looks at the clock, once for each read. libpq keeps all of an answer's rows, and does not tell how many before it has
+ * all: only the deadline limits the memory that these take. */
 #include "postgresql.h"
+
+/* More results than any request here has statements. */
+#define RESULTS_MAX 1000
 
 int pg_wait(const struct pg *pg, int64_t deadline_us) {
     int fd = PQsocket(pg->link);
@@ -9,17 +16,37 @@ int pg_wait(const struct pg *pg, int64_t deadline_us) {
     return dlock_wait_fd(fd, POLLIN, deadline_us);
 }
 
+bool pg_consume(struct pg *pg) {
+    PGnotify *notice;
+    if (!PQconsumeInput(pg->link)) return false;
+    while (!*pg->secret && (notice = PQnotifies(pg->link))) PQfreemem(notice);
+    return true;
+}
+
 /* Sends what is unsent and waits until PQgetResult() would not block. */
 static int wait_for_result(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
-    for (;;) {
+    for (bool late = false;; late = dlock_now_us() >= deadline_us) {
         int unsent = PQflush(pg->link);
         if (unsent < 0) return pg_dead(pg, PQerrorMessage(pg->link), err);
         if (!unsent && !PQisBusy(pg->link)) return 0;
+        if (late) return pg_dead(pg, "no answer in time", err);
         int ready =
             unsent ? dlock_wait_fd(PQsocket(pg->link), POLLIN | POLLOUT, deadline_us) : pg_wait(pg, deadline_us);
-        if (!ready) return pg_dead(pg, "no answer in time", err);
-        if ((ready & ~POLLOUT) && !PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
+        if ((ready & ~POLLOUT) && !pg_consume(pg)) return pg_dead(pg, PQerrorMessage(pg->link), err);
     }
+}
+
+/* Takes the next result of an answer, of which `n` were taken before; NULL: that was the last. During a COPY libpq would
+ * return one result again and again. */
+static int take_result(struct pg *pg, int *n, PGresult **one, struct dlock_error *err) {
+    *one = PQgetResult(pg->link);
+    if (!*one) return 0;
+    pg_hear(pg, *one);
+    ExecStatusType status = PQresultStatus(*one);
+    bool copies = status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH;
+    if (!copies && ++*n <= RESULTS_MAX) return 0;
+    PQclear(*one);
+    return pg_nonsense(pg, copies ? "a COPY that was not asked for" : "more results than statements", err);
 }
 
 bool pg_is_error(const PGresult *result) {
@@ -29,21 +56,14 @@ bool pg_is_error(const PGresult *result) {
 
 int pg_read_answer(struct pg *pg, int64_t deadline_us, PGresult **result, struct dlock_error *err) {
     PGresult *kept = NULL, *one;
-    for (;;) {
+    for (int n = 0;;) {
         int rc = wait_for_result(pg, deadline_us, err);
+        if (rc == 0) rc = take_result(pg, &n, &one, err);
         if (rc != 0) {
             PQclear(kept);
             return rc;
         }
-        one = PQgetResult(pg->link);
         if (!one) break;
-        ExecStatusType status = PQresultStatus(one);
-        pg_hear(pg, one);
-        if (status == PGRES_COPY_IN || status == PGRES_COPY_OUT || status == PGRES_COPY_BOTH) {
-            PQclear(one);
-            PQclear(kept);
-            return pg_nonsense(pg, "a COPY that was not asked for", err);
-        }
         if (kept && pg_is_error(kept)) {
             PQclear(one);
         } else {
@@ -78,16 +98,20 @@ int pg_query(struct pg *pg, const char *sql, int64_t deadline_us, PGresult **res
 
 int pg_flush(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     int unsent;
-    while ((unsent = PQflush(pg->link)) > 0)
-        if (!dlock_wait_fd(PQsocket(pg->link), POLLOUT, deadline_us)) return pg_dead(pg, "no answer in time", err);
+    while ((unsent = PQflush(pg->link)) > 0) {
+        dlock_wait_fd(PQsocket(pg->link), POLLOUT, deadline_us);
+        if (dlock_now_us() >= deadline_us) return pg_dead(pg, "no answer in time", err);
+    }
     return unsent == 0 ? 0 : pg_send_failed(pg, err);
 }
 
 int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err) {
+    PGresult *one;
     *result = NULL;
-    if (!PQconsumeInput(pg->link)) return pg_dead(pg, PQerrorMessage(pg->link), err);
-    while (!PQisBusy(pg->link)) {
-        PGresult *one = PQgetResult(pg->link);
+    if (!pg_consume(pg)) return pg_dead(pg, PQerrorMessage(pg->link), err);
+    for (int n = 0; !PQisBusy(pg->link);) {
+        int rc = take_result(pg, &n, &one, err);
+        if (rc != 0) return rc;
         if (one) {
             PQclear(pg->session.answer);
             pg->session.answer = one;
@@ -103,14 +127,14 @@ int pg_posted(struct pg *pg, PGresult **result, struct dlock_error *err) {
 }
 
 int pg_catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
-    for (;;) {
+    PGresult *one;
+    for (int n = 0;;) {
         int rc = wait_for_result(pg, deadline_us, err);
+        if (rc == 0) rc = take_result(pg, &n, &one, err);
         if (rc != 0) return rc;
-        PGresult *one = PQgetResult(pg->link);
         if (!one) break;
-        bool copies = PQresultStatus(one) == PGRES_COPY_IN || PQresultStatus(one) == PGRES_COPY_OUT;
         PQclear(one);
-        if (copies || PQstatus(pg->link) != CONNECTION_OK) return pg_dead(pg, "the connection has ended", err);
+        if (PQstatus(pg->link) != CONNECTION_OK) return pg_dead(pg, "the connection has ended", err);
     }
     pg->unanswered = false;
     return 0;
