@@ -101,10 +101,11 @@ static void write_sql(const struct pg *pg, enum pg_call call, char sql[SQL_MAX])
 }
 
 /* Sends the call, after preparing it if need be; *refused gets the error if the server refuses to prepare it. With
- * listen=off nothing may outlive a statement, so nothing is prepared. */
+ * listen=off nothing may outlive a statement, so nothing is prepared. Nor is the first request for a lock in
+ * mode=session, since it may be the connection's only one. */
 static int put(struct pg *pg, enum pg_call call, int64_t deadline_us, PGresult **refused, struct dlock_error *err) {
     const struct pg_arguments *arguments = &pg->arguments;
-    bool once = pg->listen == PG_LISTEN_OFF || !calls[call].name;
+    bool once = pg->listen == PG_LISTEN_OFF || !calls[call].name || (pg->sessions && !pg->session.tried);
     struct values v;
     char sql[SQL_MAX];
     *refused = NULL;

@@ -96,6 +96,7 @@ struct pg {
     struct {
         uint64_t fence; /* of the lock that this session holds; 0: none */
         int64_t granted_us;
+        bool tried;        /* PG_TRY or a variant was answered on this connection, without an error */
         bool drawn;        /* this connection has drawn a fence: the sequence is ahead of all fences from before it */
         bool shared;       /* the lock is held as SHARED */
         bool ended;        /* the server has announced the end of the session */

@@ -163,9 +163,11 @@ static int take(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, i
     rc = read_take(pg, rows, fence, &claim->server_us, err);
     PQclear(rows);
     claim->kept_ms = kept_ms(claim);
-    if (rc == 0) pg->session.lease_ms = claim->kept_ms;
-    if (rc == 0 && *fence) granted(pg, *fence, claim->mode == DLOCK_SHARED);
-    return rc;
+    if (rc != 0) return rc;
+    pg->session.lease_ms = claim->kept_ms;
+    pg->session.tried = true;
+    if (*fence) granted(pg, *fence, claim->mode == DLOCK_SHARED);
+    return 0;
 }
 
 /* Reads the late answer to an earlier request, if there is one, before the next request is sent. */
@@ -279,8 +281,12 @@ int pg_session_acquire(void *conn, struct dlock_claim *const *claims, size_t n, 
         claim->fence = pg->session.fence;
         return prove(pg, claim, deadline_us, err);
     }
-    rc = claim->flags & DLOCK_CLAIM_QUEUE ? take_or_wait(pg, claim, deadline_us, &fence, err)
-                                          : take(pg, claim, deadline_us, &fence, err);
+    /* The first request of a connection does not wait for the lock, so its answer is awaited, and a refusal that is
+     * final is returned here. As a wake-up it would have no code, and the core would ask again, without end. The server
+     * looks at a role's rights before it looks whether the lock is free. */
+    bool waits = claim->flags & DLOCK_CLAIM_QUEUE;
+    if (!waits || !pg->session.tried) rc = take(pg, claim, deadline_us, &fence, err);
+    if (waits && rc == 0 && !fence) rc = take_or_wait(pg, claim, deadline_us, &fence, err);
     claim->result = fence ? 0 : DLOCK_EBUSY;
     claim->fence = (uint64_t)fence;
     return rc;

@@ -120,7 +120,7 @@ static void visit(struct visit *visit, struct script script) {
     if (connect_to(&visit->flood, &visit->script, &visit->link, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
     struct pg *pg = pg_of(&visit->link);
     pg->session.idle_s = INT32_MAX;
-    pg->session.drawn = pg->prepared[PG_WAIT_LEASE] = true;
+    pg->session.tried = pg->session.drawn = pg->prepared[PG_WAIT_LEASE] = true;
     held_new(&visit->held, &visit->link, "endless");
     visit->begun = now_ms();
 }
