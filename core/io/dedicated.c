@@ -112,7 +112,7 @@ void dlock__session_broke(struct dlock__conn *conn) {
         if (dlock__acq_renewable(acq))
             dlock__lose(acq);
         else
-            dlock__acq_ask_again(acq, dlock__now_us());
+            dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
     }
     dlock__conn_drop(conn);
     dlock__session_end(conn);

@@ -142,6 +142,10 @@ int dlock__op_run(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint
 
 /* ---- dedicated.c: connections that carry one acquisition each ---- */
 
+/* How long a waiter whose request at the server has ended without a grant, or with its connection, waits before it asks
+ * again: the server may end the next one at once. */
+enum { DLOCK__RETRY_US = 50000 };
+
 /* Ends the tie between the connection and the acquisition that it carries. */
 void dlock__session_end(struct dlock__conn *conn);
 /* Runs the acquisition's operation on its own connection. Leaves the mutex meanwhile. */

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-enum { EVENTS = 16, RETRY_US = 50000 };
+enum { EVENTS = 16 };
 
-/* Handles a blocking acquire that ended without a grant: the waiter asks again after a moment. */
+/* Handles a blocking acquire that ended without a grant. */
 static void ask_again(struct dlock__conn *conn, struct dlock__acquisition *acq) {
     dlock__session_end(conn);
-    dlock__acq_ask_again(acq, dlock__now_us() + RETRY_US);
+    dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
 }
 
 static void act(struct dlock__conn *conn, struct dlock__acquisition *acq, const struct dlock_wake *wake,
