@@ -60,6 +60,7 @@ static const struct {
     [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$3", "$4"), 3, CREATES},
     [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$3", "$4"), 3, CREATES},
     [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$3", "$4"), 3, CREATES},
+    [PG_DRAW] = {NULL, "SELECT {}.first_fence_v2(), clock_timestamp()" LEASE("$1", "$2"), 3, 0},
     [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), 2, 0},
     [PG_DOWNGRADE] =
         {NULL,

@@ -56,6 +56,7 @@ enum pg_call {
     PG_TRY_SHARED_LEASE,
     PG_WAIT_LEASE,
     PG_WAIT_SHARED_LEASE,
+    PG_DRAW, /* a first fence, and the lease, for the lock that the session has */
     PG_PROVE,
     PG_DOWNGRADE,
     PG_GIVE_BACK,
@@ -100,7 +101,7 @@ struct pg {
         bool drawn;        /* this connection has drawn a fence: the sequence is ahead of all fences from before it */
         bool shared;       /* the lock is held as SHARED */
         bool ended;        /* the server has announced the end of the session */
-        bool waits;        /* PG_WAIT or a variant is unanswered */
+        bool waits;        /* PG_WAIT, a variant or PG_DRAW is unanswered */
         bool waits_shared; /* that request asks for SHARED */
         bool owed;         /* the answer to PG_PROVE was late and is still to be read */
         int64_t lease_ms;  /* the idle_session_timeout in effect; 0: none; -1: unknown */

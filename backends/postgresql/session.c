@@ -120,7 +120,19 @@ static int refused_wait(const struct pg *pg, const PGresult *result, struct dloc
     return DLOCK_EUNAVAILABLE;
 }
 
-/* Reads what has arrived of the answer to PG_WAIT: 1 when the lock is granted, 0 when the answer is incomplete. */
+/* Asks for a fence again after PG_WAIT has ended with 55P03. Only the drawing of a first fence has a lock_timeout, and
+ * that begins when the session has the lock, which it keeps after an error. To give the lock up would cost the place in
+ * the queue, whenever a mover of the sequence waits for a standby. */
+static int draw_again(struct pg *pg, struct dlock_error *err) {
+    pg_begin(&pg->arguments);
+    add_lease(pg, pg->session.kept_ms); /* the error has undone it */
+    int rc = pg_post(pg, PG_DRAW, dlock_now_us(), err);
+    pg->session.waits = rc == 0;
+    return rc;
+}
+
+/* Reads what has arrived of the answer to PG_WAIT or PG_DRAW: 1 when the lock is granted, 0 when the answer is
+ * incomplete. */
 static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct dlock_error *err) {
     PGresult *rows;
     int rc = pg_posted(pg, &rows, err);
@@ -128,6 +140,9 @@ static int read_wait(struct pg *pg, int64_t *fence, int64_t *server_us, struct d
     pg->session.waits = false;
     if (PQresultStatus(rows) == PGRES_TUPLES_OK) {
         rc = read_take(pg, rows, fence, server_us, err);
+    } else if (pg_state_is(pg_state(rows), "55P03")) {
+        PQclear(rows);
+        return draw_again(pg, err);
     } else { /* it may have come after the lock was granted: the caller ends the session, so that nothing is held */
         rc = refused_wait(pg, rows, err);
     }

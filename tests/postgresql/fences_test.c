@@ -189,6 +189,58 @@ static void an_open_transaction_is_reported(void **state) {
     PQfinish(drawer);
 }
 
+static void wait_for_lock(struct link *link, struct held *held, int place) {
+    held_new(held, link, "fence");
+    assert_int_equal(queue_up(link, held), DLOCK_EBUSY);
+    sql_wait("SELECT (count(*) = %d)::integer FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", place);
+    link->fd = PQsocket(pg_of(link)->link);
+}
+
+/* The first in the queue has the lock already when its fence has to wait for others, as for the commit of one that moves
+ * the sequence while a standby is away. It keeps the lock, and does not go to the end of the queue, but can give up. */
+static void who_waits_for_a_fence_keeps_the_lock(void **state) {
+    (void)state;
+    make();
+    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '50ms'");
+    for (int gives_up = 0; gives_up < 2; gives_up++) {
+        struct link holder, first, second;
+        struct held held, held_first, held_second;
+        struct dlock_wake wake;
+        PGconn *drawer = plain_open();
+        session_new(&holder);
+        session_new(&first);
+        session_new(&second);
+        int64_t fence = grant(&holder, &held, DLOCK_EXCLUSIVE, 0);
+        wait_for_lock(&first, &held_first, 1);
+        pg_of(&second)->session.drawn = true;
+        wait_for_lock(&second, &held_second, 2);
+        plain_run(drawer, "SET idle_in_transaction_session_timeout = '30s'"); /* or a failure would hang */
+        plain_run(drawer, "BEGIN");
+        ask(drawer, NEXT);
+        answer_of(drawer);
+        assert_int_equal(release(&holder, &held), 0);
+        for (int i = 0; i < 2; i++) {
+            assert_true(dlock_wait_fd(first.fd, POLLIN, dlock_deadline_us(TIMEOUT_MS)));
+            if (backend->wake(first.conn, &wake, &err) != 0) fail_msg("%s", err.message);
+        }
+        if (gives_up) {
+            /* On a busy machine it fails, since the cancellation may be late. Then the core ends the session. */
+            if (held_run(backend->release, &first, &held_first, 0, TIMEOUT_MS, &err) != 0) link_end(&first);
+            wake_get(&second, &wake);
+        } else {
+            plain_run(drawer, "COMMIT");
+            wake_get(&first, &wake);
+            assert_int_equal(release(&first, &held_first), 0);
+        }
+        assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+        assert_true((int64_t)wake.fence > fence);
+        PQfinish(drawer);
+        link_end(&holder);
+        link_end(&first);
+        link_end(&second);
+    }
+}
+
 /* One that has drawn, and waits for the lock of a client whose first fence waits for it: the client gives way, since the
  * server cannot take its lock away. */
 static void a_deadlock_frees_the_lock(void **state) {
@@ -404,6 +456,7 @@ int main(void) {
         FENCE_TEST(it_never_moves_back),
         FENCE_TEST(nobody_draws_meanwhile),
         FENCE_TEST(an_open_transaction_is_reported),
+        FENCE_TEST(who_waits_for_a_fence_keeps_the_lock),
         FENCE_TEST(a_deadlock_frees_the_lock),
         FENCE_TEST(no_number_comes_twice),
         FENCE_TEST(a_move_is_flushed),
