@@ -2,6 +2,10 @@
  * claim. A waiter leaves a request with the server, which answers when the lock is granted. */
 #include "postgresql.h"
 
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
 /* How long an acquire waits for the answer to PG_WAIT before it reports EBUSY: a free lock is granted within this time.
  * It is longer where a thread waits for nothing else, since on many machines a poll() that could be over before their
  * next timer tick takes tens of microseconds to begin and end. */
@@ -224,40 +228,65 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
 
 /* ---- giving back ------------------------------------------------------------------------------------------------- */
 
+/* What a thread that cancels has, and frees. The other end of the pipe hangs up when PQcancel() has returned. */
+struct cancellation {
+    PGcancel *request;
+    int pipe;
+};
+
+static void cancellation_free(struct cancellation *cancellation) {
+    PQfreeCancel(cancellation->request);
+    close(cancellation->pipe);
+    free(cancellation);
+}
+
 /* Runs in a thread of its own: PQcancel() opens a connection, without a deadline. */
-static void *cancel(void *request) {
+static void *cancel(void *cancellation) {
     char why[256];
-    PQcancel(request, why, sizeof why);
-    PQfreeCancel(request);
+    PQcancel(((struct cancellation *)cancellation)->request, why, sizeof why);
+    cancellation_free(cancellation);
     return NULL;
 }
 
+/* Returns the end of the pipe that hangs up when the server has sent the cancellation on, or a code. */
 static int send_cancel(struct pg *pg, struct dlock_error *err) {
-    PGcancel *request = PQgetCancel(pg->link);
-    if (request && pg_detach(cancel, request)) return 0;
-    PQfreeCancel(request);
-    return pg_dead(pg, "out of memory or threads to cancel a request", err);
+    int ends[2];
+    struct cancellation *cancellation = calloc(1, sizeof *cancellation);
+    if (cancellation && pipe2(ends, O_CLOEXEC) == 0) {
+        *cancellation = (struct cancellation){PQgetCancel(pg->link), ends[1]};
+        if (cancellation->request && pg_detach(cancel, cancellation)) return ends[0];
+        cancellation_free(cancellation);
+        close(ends[0]);
+    } else {
+        free(cancellation);
+    }
+    return pg_dead(pg, "out of memory, descriptors or threads to cancel a request", err);
 }
 
-/* Ends the waiting request by cancelling it. Returns 1 if it ended after the first cancellation; 0 if the session must
- * not be used any more, since a cancellation may still be under way and hit the next request. In both cases the lock
- * may have been granted. The cancellation is repeated since a server that has not begun with a request ignores it. */
+/* Ends the waiting request by cancelling it. Returns 1 if it ended after the first cancellation, and nothing of that is
+ * under way any more; 0 if the session must not be used any more, since a cancellation may still hit the next request:
+ * up to PostgreSQL 16 at least the server sends the session two signals for each one (signal_child in its postmaster.c),
+ * and closes the connection that PQcancel() waits for after the second. In both cases the lock may have been granted.
+ * The cancellation is repeated since a server that has not begun with a request ignores it. */
 static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PGresult *rows = NULL;
-    int tries = 0, rc = 0;
+    int tries = 0, rc = 0, sent = -1;
     while (rc == 0 && !rows) {
         int64_t now_us = dlock_now_us(), until_us = now_us + (CANCEL_US << tries);
         if (until_us > deadline_us) until_us = deadline_us;
+        if (sent >= 0) close(sent);
         if (tries++ == CANCELS || now_us >= deadline_us) return pg_dead(pg, "no answer in time", err);
-        rc = send_cancel(pg, err);
+        if ((sent = send_cancel(pg, err)) < 0) return sent;
         while (rc == 0 && !rows && dlock_now_us() < until_us)
             if (dlock_wait_fd(PQsocket(pg->link), POLLIN, until_us)) rc = pg_posted(pg, &rows, err);
     }
+    bool over =
+        rc == 0 && tries == 1 && pg_state_is(pg_state(rows), "57014") && dlock_wait_fd(sent, POLLIN, deadline_us);
+    close(sent);
+    PQclear(rows);
     if (rc != 0) return rc;
     pg->session.waits = false;
-    bool cancelled = pg_state_is(pg_state(rows), "57014");
-    PQclear(rows);
-    return cancelled && tries == 1 ? 1 : 0;
+    return over;
 }
 
 static int give_back(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {

@@ -189,10 +189,11 @@ static void an_open_transaction_is_reported(void **state) {
     PQfinish(drawer);
 }
 
-static void wait_for_lock(struct link *link, struct held *held, int place) {
+static void wait_for_lock(struct link *link, struct held *held) {
     held_new(held, link, "fence");
     assert_int_equal(queue_up(link, held), DLOCK_EBUSY);
-    sql_wait("SELECT (count(*) = %d)::integer FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", place);
+    sql_wait("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND pid = %d",
+             PQbackendPID(pg_of(link)->link));
     link->fd = PQsocket(pg_of(link)->link);
 }
 
@@ -211,9 +212,9 @@ static void who_waits_for_a_fence_keeps_the_lock(void **state) {
         session_new(&first);
         session_new(&second);
         int64_t fence = grant(&holder, &held, DLOCK_EXCLUSIVE, 0);
-        wait_for_lock(&first, &held_first, 1);
+        wait_for_lock(&first, &held_first);
         pg_of(&second)->session.drawn = true;
-        wait_for_lock(&second, &held_second, 2);
+        wait_for_lock(&second, &held_second);
         plain_run(drawer, "SET idle_in_transaction_session_timeout = '30s'"); /* or a failure would hang */
         plain_run(drawer, "BEGIN");
         ask(drawer, NEXT);

@@ -1,6 +1,7 @@
 /* mode=session: locks as session-level advisory locks. */
 #include "site.h"
 
+#include <dlfcn.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -117,6 +118,44 @@ static void readers_stand_in_one_line_with_writers(void **state) {
     assert_int_equal(release(&links[1], &held[1]), 0);
     assert_int_equal(release(&links[2], &held[2]), 0);
     for (int i = 0; i < 3; i++) link_end(&links[i]);
+}
+
+/* A second signal of one cancellation, which the server sends late if it is busy. Calls of the backend come here, too. */
+static _Atomic int late_ms;
+
+__attribute__((visibility("default"))) int PQcancel(PGcancel *request, char *why, int size) {
+    int (*cancel)(PGcancel *, char *, int);
+    void *symbol = dlsym(RTLD_NEXT, "PQcancel");
+    memcpy(&cancel, &symbol, sizeof cancel);
+    int rc = cancel(request, why, size);
+    if (late_ms == 0) return rc;
+    sleep_ms(late_ms);
+    return cancel(request, why, size);
+}
+
+/* Nothing of the cancellation is left when the release returns. */
+static void a_late_signal_hits_no_other_request(void **state) {
+    struct link holder, waiter;
+    struct held held, waits;
+    (void)state;
+    late_ms = 100;
+    session_new(&holder, 'a');
+    session_new(&waiter, 'b');
+    held_new(&held, &holder, "twice");
+    assert_int_equal(acquire(&holder, &held), 0);
+    held_new(&waits, &waiter, "twice");
+    wait_in_line(&waiter, &waits);
+    int rc = held_run(backend->release, &waiter, &waits, 0, TIMEOUT_MS, &err);
+    assert_true(rc == DLOCK_EUNAVAILABLE || (rc == 0 && waits.claim.result == DLOCK_ELOST));
+    if (rc == 0) {
+        PGresult *rows = PQexec(pg_of(&waiter)->link, "SELECT pg_sleep(0.3)");
+        assert_int_equal(PQresultStatus(rows), PGRES_TUPLES_OK);
+        PQclear(rows);
+    }
+    late_ms = 0;
+    assert_int_equal(release(&holder, &held), 0);
+    link_end(&holder);
+    link_end(&waiter);
 }
 
 /* Nothing is left of it when the release returns, and the connection goes on, or says that it does not. */
@@ -455,6 +494,7 @@ int main(void) {
         cmocka_unit_test(first_come_first_served),
         cmocka_unit_test(readers_stand_in_one_line_with_writers),
         cmocka_unit_test(a_wait_is_given_up),
+        cmocka_unit_test(a_late_signal_hits_no_other_request),
         cmocka_unit_test(a_wait_outlasts_the_servers_timeouts),
         cmocka_unit_test(a_grant_nobody_waits_for_is_given_back),
         cmocka_unit_test(a_silent_server_costs_no_more_than_the_time_given),

@@ -74,7 +74,7 @@ int64_t sql_number(const char *format, ...) {
 }
 
 void sql_wait(const char *format, ...) {
-    int64_t until = now_ms() + 5000;
+    int64_t until = now_ms() + 30000;
     for (;;) {
         va_list args;
         va_start(args, format);
