@@ -13,6 +13,7 @@ import warnings
 
 import dlock
 import support
+from dlock import _native
 
 SERVERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "servers")
 
@@ -414,6 +415,60 @@ class Loss(Case):
         self.assertEqual(seen, [LookupError])
         with self.assertRaises(dlock.Lost):
             await grant.release()
+
+
+class OnlyTheGrant(Case):
+    """The application keeps neither the client nor the lock."""
+
+    async def fewer_clients(self, most):
+        """Waits until no more than so many are open."""
+
+        async def wait():
+            while len(_native._clients) > most:
+                await turns(1)
+
+        await timed(wait())
+
+    async def take(self, **options):
+        grant = await dlock.AsyncClient(support.uri(lease="3s")).lock(self.name, **options).acquire()
+        gc.collect()
+        return grant
+
+    async def test_release(self):
+        await (await self.take()).release()
+        await self.free()
+
+    async def test_on_lost(self):
+        lost = asyncio.get_running_loop().create_future()
+        grant = await self.take(on_lost=lost.set_result)
+        await self.client.break_lock(self.name)
+        self.assertEqual((await timed(lost)).fence, grant.fence)
+        with self.assertRaises(dlock.Lost):
+            await grant.release()
+
+    async def test_collected_while_held(self):
+        """The client is collected in the thread that frees the grant; the loop goes on without its descriptor."""
+        clients = len(_native._clients)
+        for on_lost in (None, print):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                await self.take(on_lost=on_lost)
+                gc.collect()
+                await self.free()
+                clients += 1  # self.free() has opened one of its own
+                await self.fewer_clients(clients)
+
+    async def test_a_wait_that_is_cancelled(self):
+        """Nothing of it is left: neither in the queue nor in this process."""
+        clients = len(_native._clients)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            async with self.client.lock(self.name):
+                with self.assertRaises(asyncio.TimeoutError):
+                    await asyncio.wait_for(self.take(), 0.3)
+            gc.collect()
+            await self.fewer_clients(clients)
+        await self.free()
 
 
 class Ends(Case):

@@ -57,6 +57,16 @@ class _Loop:
         if self.loop is not None and not self.loop.is_closed():
             self.loop.remove_reader(self.fd)
 
+    def __del__(self) -> None:
+        # Clients, grants and requests refer to this object: now no callback is awaited any more.
+        loop = self.loop
+        if loop is None or self.closing or loop.is_closed():
+            return
+        if asyncio._get_running_loop() is loop or not loop.is_running():
+            self.unbind()
+        else:
+            loop.call_soon_threadsafe(_unwatch, loop, self.fd, self.native)
+
     async def elsewhere(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Calls a blocking function in a thread of the loop's executor."""
         return await self.bind().run_in_executor(None, functools.partial(function, *arguments))
@@ -84,6 +94,12 @@ class _Loop:
         return call
 
 
+def _unwatch(loop: asyncio.AbstractEventLoop, fd: int, native: NativeClient) -> None:
+    """Removes the descriptor of a client from the loop. Until then `native` keeps it open, so that its number is not
+    used for another one."""
+    loop.remove_reader(fd)
+
+
 def _dispatch(native_of: weakref.ref[NativeClient]) -> None:
     native = native_of()
     if native is not None and not native.closed:
@@ -94,8 +110,9 @@ def _dispatch(native_of: weakref.ref[NativeClient]) -> None:
 class _Request:
     """An asynchronous call of the library. When it has ended, the future `ended` has the error, or None."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, handle: Handle) -> None:
+    def __init__(self, owner: _Loop, loop: asyncio.AbstractEventLoop, handle: Handle) -> None:
         self.handle = handle  # keeps the handle alive until the end
+        self._owner = owner  # keeps dispatching until the end
         self.ended: asyncio.Future[Optional[errors.Error]] = loop.create_future()
         self._loop = loop
         self._number = _callbacks.register(self._told)
@@ -136,7 +153,7 @@ class _Request:
         if self._told_code != 0:
             return
         try:
-            _Request(self._loop, self.handle).start(lib.dlock_release_async)
+            _Request(self._owner, self._loop, self.handle).start(lib.dlock_release_async)
         except errors.Error:
             pass  # the client's end has released it, or that of the handle will; the task ends as cancelled all the same
 
@@ -183,7 +200,7 @@ class AsyncGrant(BaseGrant):
         try:
             loop = self._loop.bind()
             self._ends()
-            request = _Request(loop, self._handle).start(lib.dlock_release_async)
+            request = _Request(self._loop, loop, self._handle).start(lib.dlock_release_async)
             return self._handle.detailed(await asyncio.shield(request.ended))
         except errors.Error as error:
             return self._handle.detailed(error)
@@ -224,7 +241,7 @@ class AsyncLock:
         handle = self._client._native.new(self._name, self._terms, self._on_lost)
         self._waiting.add(handle)
         try:
-            request = _Request(loop, handle).start(lib.dlock_acquire_async, ms)
+            request = _Request(self._client._loop, loop, handle).start(lib.dlock_acquire_async, ms)
             try:
                 error = await request.ended
             except (asyncio.CancelledError, GeneratorExit):  # the latter if the loop ends before the task does
@@ -358,10 +375,6 @@ class AsyncClient(BaseClient):
 
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
-
-    def __del__(self) -> None:
-        if hasattr(self, "_loop"):
-            self._loop.unbind()
 
     def _entered_here(self) -> List[Tuple[AsyncLock, AsyncGrant]]:
         """Returns the locks and grants of the with-blocks that the running task is in."""
