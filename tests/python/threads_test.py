@@ -5,10 +5,13 @@ import gc
 import pickle
 import sys
 import threading
+import unittest.mock
 import warnings
 
 import dlock
 import support
+from dlock import _native
+from dlock._abi import lib
 
 
 class Grants(support.Case):
@@ -175,6 +178,26 @@ class Modes(support.Case):
             grant.downgrade()
             other.lock(self.name, shared=True).acquire(5).release()
 
+    def test_a_downgrade_without_an_answer(self):
+        """It counts as done: other readers may be there, so its thread does not enter as a writer."""
+        self.need("shared")
+
+        class Silent:  # the answer to a downgrade is lost
+            def __getattr__(self, function):
+                return getattr(lib, function)
+
+            def dlock_downgrade(self, *arguments):
+                lib.dlock_downgrade(*arguments)
+                return dlock.Unavailable.code
+
+        with self.client.lock(self.name) as grant:
+            with unittest.mock.patch.object(_native, "lib", Silent()), self.assertRaises(dlock.Unavailable):
+                grant.downgrade()
+            self.open().lock(self.name, shared=True).acquire(5).release()
+            with self.assertRaises(dlock.Deadlock):
+                self.client.lock(self.name).acquire()
+            self.client.lock(self.name, shared=True).acquire().release()
+
     def test_permits(self):
         self.need("permit")
         lock = self.client.lock(self.name, permits=2)
@@ -216,8 +239,9 @@ class Modes(support.Case):
             self.assertLessEqual(grant.remaining, 8)
             grant.extend(300)
             self.assertGreater(grant.remaining, 8)
-            with self.assertRaises(dlock.Invalid):
-                grant.extend(0.001)
+            for wrong in (0.001, 0, datetime.timedelta(0), 1e-9):
+                with self.assertRaises(dlock.Invalid):
+                    grant.extend(wrong)
 
     def test_several_at_once(self):
         names = [self.name + letter for letter in "abc"]
@@ -373,8 +397,9 @@ class Errors(support.Case):
                 self.client.lock(self.name, permits=permits)
         with self.assertRaises(ValueError):
             self.client.lock(self.name, shared=True, permits=2)
-        with self.assertRaises(dlock.Invalid):
-            self.client.lock(self.name, lease=0.001)
+        for lease in (0.001, 0, 0.0, datetime.timedelta(0), 1e-9):
+            with self.assertRaises(dlock.Invalid, msg=repr(lease)):
+                self.client.lock(self.name, lease=lease)
         with self.assertRaises(dlock.Invalid):
             self.client.import_grant("no ticket")
 

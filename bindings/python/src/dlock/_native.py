@@ -45,8 +45,7 @@ class Terms(NamedTuple):
         if permits is not None and not 1 <= permits < 2**31:
             raise errors.Invalid(f"permits is {permits}: it must be 1 to 2147483647")
         mode = _abi.SHARED if shared else _abi.EXCLUSIVE if permits is None else _abi.PERMIT
-        lease_ms = 0 if lease is None else _values.milliseconds(lease, "lease")
-        return Terms(mode, permits or 0, _abi.FIXED_LEASE if fixed else 0, lease_ms)
+        return Terms(mode, permits or 0, _abi.FIXED_LEASE if fixed else 0, _values.lease_milliseconds(lease))
 
 
 class NativeClient:
@@ -291,11 +290,15 @@ class Handle:
 
     def extend(self, lease: Optional[_values.Seconds]) -> None:
         """Sets the lease anew, to `lease` or to that of the lock."""
-        self._call(lib.dlock_extend, 0 if lease is None else _values.milliseconds(lease, "lease"))
+        self._call(lib.dlock_extend, _values.lease_milliseconds(lease))
 
     def downgrade(self) -> None:
-        """Turns the exclusive grant into a shared one."""
-        self._call(lib.dlock_downgrade)
+        """Turns the exclusive grant into a shared one. It counts as shared also if no answer has confirmed that."""
+        try:
+            self._call(lib.dlock_downgrade)
+        except errors.Unavailable:
+            self.mode = _abi.SHARED
+            raise
         self.mode = _abi.SHARED
 
     def export(self) -> str:

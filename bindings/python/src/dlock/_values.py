@@ -120,6 +120,14 @@ def milliseconds(value: Optional[Seconds], what: str) -> int:
     return _abi.FOREVER if seconds > 9e15 else math.ceil(round(seconds * 1000, 3))
 
 
+def lease_milliseconds(value: Optional[Seconds]) -> int:
+    """Returns a lease as the library's milliseconds; None is 0, the default."""
+    ms = 0 if value is None else milliseconds(value, "lease")
+    if value is not None and ms == 0:
+        raise Invalid("lease is 0: it must be longer; None is the default")
+    return ms
+
+
 def seconds(ms: int) -> float:
     """Returns milliseconds of the library as seconds; DLOCK_FOREVER is math.inf."""
     return math.inf if ms == _abi.FOREVER else ms / 1000
