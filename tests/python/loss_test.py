@@ -69,6 +69,33 @@ class Loss(support.Case):
         self.assertEqual(len(self.losses), 1)
         lock.acquire(5).release()
 
+    def test_entered_again_by_another_lock(self):
+        """Each on_lost is called, as long as its grant is not released, though another one fails."""
+        told = []
+
+        def lock(word):
+            def on_lost(lost):
+                told.append((word, lost.name, lost.fence))
+                if word == "last":
+                    self.told.set()
+                raise LookupError(word)
+
+            return self.client.lock(self.name, on_lost=on_lost)
+
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = lambda row: None
+        without = self.client.lock(self.name)
+        with contextlib.suppress(dlock.Lost), without as outer:
+            with lock("released"):
+                pass
+            with lock("inner"), lock("inmost"), lock("last"):
+                self.lose()
+                with self.assertRaises(dlock.Lost):
+                    lock("late").acquire()
+        self.assertEqual(sorted(told), [(word, self.name, outer.fence) for word in ("inmost", "inner", "last")])
+        with lock("anew"):
+            pass
+
     def test_the_grant_of_a_ticket(self):
         """Its loss tells the name, too."""
         self.need("export")

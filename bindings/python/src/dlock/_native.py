@@ -13,7 +13,7 @@ import sys
 import threading
 import warnings
 import weakref
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from ctypes import byref, create_string_buffer, sizeof
 from typing import Any, Callable, Iterator, List, NamedTuple, Optional
 
@@ -23,6 +23,8 @@ from ._abi import lib
 _LEVELS = (logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 logger = logging.getLogger("dlock")
 logger.addHandler(logging.NullHandler())
+
+OnLost = Optional[Callable[[errors.Lost], Any]]
 
 _clients: weakref.WeakSet[NativeClient] = weakref.WeakSet()
 
@@ -177,21 +179,22 @@ class NativeClient:
 
     # ---- handles
 
-    def new(self, name: str, terms: Terms, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
-        """Makes a handle (DLOCK_OWNER_HANDLE)."""
-        return self._handle(lib.dlock_new, _values.text(name, "the name"), terms, on_lost)
+    def new(self, name: str, terms: Terms, on_lost: OnLost, reentrant: bool = False) -> Handle:
+        """Makes a handle (DLOCK_OWNER_HANDLE). reentrant: who enters again may add an on_lost."""
+        return self._handle(lib.dlock_new, _values.text(name, "the name"), terms, on_lost, reentrant)
 
-    def imported(self, ticket: str, on_lost: Optional[Callable[[errors.Lost], Any]]) -> Handle:
+    def imported(self, ticket: str, on_lost: OnLost) -> Handle:
         """Makes a handle that holds the grant of a ticket."""
-        handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), Terms(), on_lost)
+        handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), Terms(), on_lost, False)
         handle.count = 1
         return handle
 
-    def _handle(self, make: Any, text: bytes, terms: Terms, on_lost: Any) -> Handle:
+    def _handle(self, make: Any, text: bytes, terms: Terms, on_lost: OnLost, reentrant: bool) -> Handle:
         options = _abi.Options(sizeof(_abi.Options), terms.mode, _abi.OWNER_HANDLE, *terms[1:])
         number = 0
-        if on_lost is not None:
-            number = _callbacks.register(_lost_handler(on_lost))
+        to_tell = [] if on_lost is None else [on_lost]
+        if to_tell or reentrant:
+            number = _callbacks.register(_lost_handler(to_tell))
             options.on_lost, options.on_lost_arg = _callbacks.ended, number
         pointer = _abi.LockPointer()
         try:
@@ -200,7 +203,7 @@ class NativeClient:
         except BaseException:
             _callbacks.forget(number)
             raise
-        handle = Handle(self, _name(pointer), terms.mode, pointer, number)
+        handle = Handle(self, _name(pointer), terms.mode, pointer, number, to_tell)
         with self._mutex:
             self._handles.add(handle)
         return handle
@@ -214,9 +217,16 @@ def _name(lock: Any) -> str:
     return _values.plain(lib.dlock_name(lock))
 
 
-def _lost_handler(on_lost: Callable[[errors.Lost], Any]) -> Callable[..., None]:
+def _lost_handler(to_tell: List[Callable[[errors.Lost], Any]]) -> Callable[..., None]:
+    """Returns what calls each different function of the list once, in its order, even if some raise exceptions."""
+
     def handler(err: Any, lock: int) -> None:
-        on_lost(errors.lost(_values.plain(err.message), _name(lock), lib.dlock_fence(lock)))
+        lost = errors.lost(_values.plain(err.message), _name(lock), lib.dlock_fence(lock))
+        told = list(to_tell)
+        with ExitStack() as calls:
+            for at in reversed(range(len(told))):
+                if told[at] not in told[:at]:
+                    calls.callback(told[at], lost)
 
     return handler
 
@@ -224,7 +234,10 @@ def _lost_handler(on_lost: Callable[[errors.Lost], Any]) -> Callable[..., None]:
 class Handle:
     """A handle of the library for one acquisition. `count` is how often its owner has entered; 0: it holds nothing."""
 
-    def __init__(self, client: NativeClient, name: str, mode: int, pointer: _abi.LockPointer, on_lost: int) -> None:
+    def __init__(
+        self, client: NativeClient, name: str, mode: int, pointer: _abi.LockPointer, on_lost: int,
+        to_tell: List[Callable[[errors.Lost], Any]],
+    ) -> None:  # fmt: skip
         self.client = client
         self.name = name
         self.mode = mode
@@ -234,7 +247,8 @@ class Handle:
         self.thread = threading.current_thread()
         self.task: Any = None
         self.mutex = threading.Lock()
-        self._on_lost = on_lost
+        self.to_tell = to_tell  # the on_lost of each of its grants that has one
+        self._on_lost = on_lost  # the number of what calls them
 
     def __del__(self) -> None:
         if self.client._pid != os.getpid() or sys.is_finalizing():
@@ -266,12 +280,29 @@ class Handle:
         self._call(lib.dlock_token, token, len(token))
         return _values.plain(token.value)
 
-    def leave(self) -> bool:
-        """Decrements the count. True if it is 0 now and the grant has to be released."""
+    def enter_again(self, on_lost: OnLost) -> bool:
+        """Increments the count. False if the grant is released. Raises Lost if it was lost."""
+        with self.mutex:
+            if not self.count:
+                return False
+            if on_lost is not None:
+                self.to_tell.append(on_lost)  # before the check, so that no loss comes between them
+            if not lib.dlock_held(self.pointer):
+                if on_lost is not None:
+                    self.to_tell.remove(on_lost)
+                raise self.lost(f'lock "{self.name}" was lost; release it before it is acquired again')
+            self.count += 1
+        return True
+
+    def leave(self, on_lost: OnLost = None) -> bool:
+        """Decrements the count; `on_lost` is that of the grant that ends. True if the count is 0 now and the grant has
+        to be released."""
         self.client.check_process()
         with self.mutex:
             self.current_fence()
             self.count -= 1
+            if self.count and on_lost is not None:
+                self.to_tell.remove(on_lost)
             return self.count == 0
 
     def lost(self, text: str) -> errors.Lost:

@@ -84,9 +84,9 @@ class Client(BaseClient):
         fixed: the grant is not renewed; it ends with its lease, unless `Grant.extend` sets that anew.
         reentrant: the thread that holds the lock may acquire it again; if False, that raises Deadlock. Permits are
         never reentrant.
-        on_lost: called once, with a `Lost`, for each grant that is lost before its release. It runs in a thread of
-        dlock, and must neither block for long nor close the client: set an event, or log. An exception in it goes to
-        sys.unraisablehook.
+        on_lost: called once, with a `Lost`, for each grant that is lost before its release; one function only once for
+        all grants of a thread that has acquired the lock again. It runs in a thread of dlock, and must neither block
+        for long nor close the client: set an event, or log. An exception in it goes to sys.unraisablehook.
         """
         terms = Terms.of(shared, permits, lease, fixed)
         return Lock(self._native, self._inside, name, timeout, terms, reentrant, on_lost)

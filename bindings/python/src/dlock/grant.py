@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional, Type
+from typing import Any, Optional, Type
 
 from . import errors
-from ._native import Handle, logger
+from ._native import Handle, OnLost, logger
 from ._values import Seconds
-
-OnLost = Optional[Callable[[errors.Lost], Any]]
 
 
 def leaving(error: Optional[errors.Error], name: str, body: Optional[BaseException]) -> None:
@@ -29,8 +27,9 @@ def leaving(error: Optional[errors.Error], name: str, body: Optional[BaseExcepti
 class BaseGrant:
     """The common part of the grants for threads and for asyncio. Any thread may use a grant."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, on_lost: OnLost = None) -> None:
         self._handle = handle
+        self._on_lost = on_lost
         self._over = False
         handle.current_fence()  # keeps the fence, also for the time after a loss
 
@@ -72,7 +71,7 @@ class BaseGrant:
         with self._handle.mutex:
             self._check()
             self._over = True
-        return self._handle.leave()
+        return self._handle.leave(self._on_lost)
 
     def __repr__(self) -> str:
         state = "released" if self._over else "held" if self.held else "lost"

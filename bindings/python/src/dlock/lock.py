@@ -8,7 +8,6 @@ import weakref
 from typing import Any, List, Optional, Type, Union
 
 from . import _abi, _wait, errors
-from ._abi import lib
 from ._native import Handle, NativeClient, Terms
 from ._values import Seconds, callback, milliseconds
 from .grant import Grant, OnLost
@@ -81,7 +80,7 @@ class Lock:
         if error is not None:
             raise error
         self.note(handle)
-        return Grant(handle)
+        return Grant(handle, self._on_lost)
 
     def try_acquire(self) -> Optional[Grant]:
         """Tries once. Returns the grant, or None if the lock is held by another owner. Raises other errors."""
@@ -117,7 +116,7 @@ class Lock:
 
     def handle(self) -> Handle:
         """Makes a handle for one acquisition."""
-        return self._client.new(self._name, self._terms, self._on_lost)
+        return self._client.new(self._name, self._terms, self._on_lost, self._reentrant)
 
     # ---- entering again
 
@@ -138,13 +137,7 @@ class Lock:
             return None
         with self._client.use():
             self._refuse(handle)
-        with handle.mutex:
-            if not handle.count:
-                return None
-            if not lib.dlock_held(handle.pointer):
-                raise handle.lost(f'lock "{self._name}" was lost; release it before it is acquired again')
-            handle.count += 1
-        return Grant(handle)
+        return Grant(handle, self._on_lost) if handle.enter_again(self._on_lost) else None
 
     def _refuse(self, handle: Handle) -> None:
         """Raises Deadlock if a wait for the lock, which this thread holds by `handle`, would never end."""
