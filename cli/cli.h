@@ -43,7 +43,8 @@ extern const struct command command_doctor;
 extern const struct command command_schema;
 extern const struct command command_bench;
 
-/* Writes "dlock: …" and a newline to stderr in one write(), so that lines of several processes do not mix. */
+/* Writes "dlock: …" and a newline to stderr in one write(), so that lines of several processes do not mix. A line that
+ * would have to wait because nobody reads stderr is dropped. */
 DLOCK_PRINTF(1, 2) void note(const char *format, ...);
 
 /* Returns the advice that follows the text of `errnum` in a message, with a "; " before it: which limit of this process

@@ -6,11 +6,22 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+enum { READER_LIMIT_MS = 50 }; /* how long a reader of standard error may stand still */
+
+/* False if standard error cannot be written, such as a full pipe or a terminal after Ctrl-S. A write() would block
+ * then, and keep `dlock run` from killing its command in time. A pipe takes a line whole, as lines are shorter than
+ * PIPE_BUF. */
+static bool is_read(void) {
+    struct pollfd fd = {STDERR_FILENO, POLLOUT, 0};
+    return poll(&fd, 1, READER_LIMIT_MS) != 0;
+}
 
 DLOCK_PRINTF(1, 0) static void note_args(const char *format, va_list args) {
     char line[1024] = "dlock: ";
@@ -19,6 +30,7 @@ DLOCK_PRINTF(1, 0) static void note_args(const char *format, va_list args) {
     if (more < 0) return;
     used = mask_text(line); /* names and tokens from servers could hold control sequences of terminals */
     line[used++] = '\n';
+    if (!is_read()) return;
     for (size_t done = 0; done < used;) {
         ssize_t n = write(STDERR_FILENO, line + done, used - done);
         if (n < 0) return; /* there is no other place to report that to */

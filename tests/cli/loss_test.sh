@@ -89,6 +89,26 @@ for options in --on-lost=kill --kill-after=300ms; do
     equal "$options: it did nothing more" "$(<"$work/bg.out")" "$child"
 done
 
+describe "file: a standard error that nobody reads: the command is ended and killed all the same"
+mkfifo "$work/full"
+exec 3<>"$work/full"
+python3 -c '
+import contextlib, os
+os.set_blocking(3, False)
+with contextlib.suppress(BlockingIOError):
+    while True: os.write(3, bytes(4096))'
+"$DLOCK" run -v --kill-after=300ms broken -- bash -c 'trap "" TERM; echo $$; exec sleep 1000' >"$work/full.out" 2>"$work/full" </dev/null 3<&- &
+pid=$!
+started+=("$pid")
+within 10 "the command runs" written "$work/full.out"
+child=$(<"$work/full.out")
+started+=("$child")
+run "$DLOCK" break broken
+within 20 "the command is killed" gone "$child" || kill -KILL "$child"
+exec 3<&-
+ended "$pid"
+equal "status" "$status" 75
+
 describe "a lost lock is not held on"
 run env D="$DLOCK" "$DLOCK" run --hold 1h broken -c '"$D" break broken >/dev/null; exec sleep 1000'
 equal "status" "$status" 75

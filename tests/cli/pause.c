@@ -1,6 +1,8 @@
-/* Preloaded into a command: its first rename() or link() waits until somebody opens the FIFO DLOCK_TEST_PAUSE for
- * writing, so that a test can let another process write the same file first. */
+/* Preloaded into a command: its first rename() or link(), or its first message if DLOCK_TEST_PAUSE_MESSAGE is set, waits
+ * until somebody opens the FIFO DLOCK_TEST_PAUSE for writing, so that a test can let another process write the same file
+ * first, or signals arrive meanwhile. */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +14,13 @@ static void wait_once(void) {
     if (!fifo || waited) return;
     waited = true;
     close(open(fifo, O_RDONLY | O_CLOEXEC));
+}
+
+/* The command asks whether standard error can be written before each message. */
+int poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
+    const struct timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1000000L};
+    if (n == 1 && fds->fd == STDERR_FILENO && getenv("DLOCK_TEST_PAUSE_MESSAGE")) wait_once();
+    return ppoll(fds, n, timeout_ms < 0 ? NULL : &timeout, NULL);
 }
 
 int rename(const char *from, const char *to) {
