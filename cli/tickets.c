@@ -57,7 +57,8 @@ static int hand_out(const struct acquisition *what, dlock_client *client, dlock_
     dlock_token(lock, known.token, sizeof known.token, NULL);
     if (dlock_export(lock, ticket, sizeof ticket, &err) != 0) return report(&err);
     print_ticket(what, ticket, &known);
-    if (fflush(stdout) != 0) take_back(client, ticket); /* finish_streams() reports the failure */
+    /* A line-buffered stream has been written already. finish_streams() reports the failure. */
+    if (fflush(stdout) != 0 || ferror(stdout)) take_back(client, ticket);
     return STATUS_OK;
 }
 

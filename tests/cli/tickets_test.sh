@@ -163,6 +163,12 @@ is_free closed || fail "still held"
 } | true
 equal "a reader that is gone" "${PIPESTATUS[0]}" 74
 is_free pipe || fail "still held"
+python3 -c 'import os, subprocess, sys
+master, terminal = os.openpty()
+os.close(master)
+sys.exit(subprocess.run(sys.argv[1:], stdout=terminal).returncode)' "$DLOCK" acquire terminal 2>"$work/err"
+equal "a terminal that is gone" "$?" 74
+is_free terminal || fail "still held"
 
 describe "the wrong server"
 run "$DLOCK" acquire -l 60 here
