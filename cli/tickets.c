@@ -160,11 +160,13 @@ static int with_ticket(const struct command *command, int argc, char **argv, tic
     const char *ticket = find_ticket(argv[optind], line, sizeof line);
     if (!ticket) return usage_error(command, "there is no ticket on standard input");
     struct dlock_error err = {0, ""};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_FIXED_LEASE; /* nothing is renewed after the import, which itself renews the lease */
     dlock_client *client;
     dlock_lock *lock;
     int status = open_client(uri, &client);
     if (status != STATUS_OK) return status;
-    if (dlock_import(client, ticket, NULL, &lock, &err) == 0) { /* the import has renewed the lease */
+    if (dlock_import(client, ticket, &options, &lock, &err) == 0) {
         status = act(lock, &err) == 0 ? STATUS_OK : report(&err);
         dlock_free(lock);
     } else {

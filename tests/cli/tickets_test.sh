@@ -170,6 +170,24 @@ sys.exit(subprocess.run(sys.argv[1:], stdout=terminal).returncode)' "$DLOCK" acq
 equal "a terminal that is gone" "$?" 74
 is_free terminal || fail "still held"
 
+if [ -n "${DLOCK_LIBRARY:-}" ]; then # not under sanitizers, which Python cannot load
+    describe "a ticket of a program, whose lease was not fixed, is renewed by one request, too"
+    requests() { # of a renewal of this ticket
+        redis-cli -h "${address%:*}" -p "${address#*:}" config resetstat >/dev/null
+        run "$DLOCK" renew "$1"
+        equal "renew" "$status $err" "0 "
+        redis-cli -h "${address%:*}" -p "${address#*:}" info commandstats |
+            grep -oE '^cmdstat_(evalsha|eval|set|get):calls=[0-9]+' | sort
+    }
+    run "$DLOCK" acquire -l 60 fixed
+    expected=$(requests "$out")
+    ticket=$(python3 -W ignore -c 'import dlock, sys; print(dlock.Client(sys.argv[1]).lock("exported").acquire().export())' "$DLOCK_URI")
+    equal "requests" "$(requests "$ticket")" "$expected"
+    is_held exported || fail "not held any more"
+    run "$DLOCK" release "$ticket"
+    equal "release" "$status" 0
+fi
+
 describe "the wrong server"
 run "$DLOCK" acquire -l 60 here
 ticket=$out
