@@ -96,7 +96,7 @@ static int backends_main(int argc, char **argv) {
         switch (c) {
         case 'j': listing.as_json = true; break;
         case 'h': return print_help(&command_backends);
-        default: return option_error(&command_backends, argv, c);
+        default: return option_error(&command_backends, argv, longs, c);
         }
     }
     if (optind < argc) return usage_error(&command_backends, "backends takes no operand");

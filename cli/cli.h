@@ -57,9 +57,10 @@ int no_descriptor(int errnum);
 /* Prints why the arguments of `command` are wrong and where the help is. Returns STATUS_USAGE. */
 DLOCK_PRINTF(2, 3) int usage_error(const struct command *command, const char *format, ...);
 
-/* As usage_error, for an option that getopt_long() refused by returning `refusal` ('?' or ':'); opterr must be 0. Never
- * repeats an option's value: it may be a URI with a password. */
-int option_error(const struct command *command, char **argv, int refusal);
+/* As usage_error, for an option that getopt_long(), called with `longs`, refused by returning `refusal` ('?' or ':');
+ * opterr must be 0. Never repeats an option's value: it may be a URI with a password. */
+struct option;
+int option_error(const struct command *command, char **argv, const struct option *longs, int refusal);
 
 /* Prints the help of `command` on stdout. Returns STATUS_OK. */
 int print_help(const struct command *command);

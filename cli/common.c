@@ -65,20 +65,14 @@ int usage_error(const struct command *command, const char *format, ...) {
     return STATUS_USAGE;
 }
 
-/* Writes into `guess` a suggestion for the mistyped long option `word`, "" if none is near. The known options are those
- * in the command's help. Returns `guess`. */
-static const char *nearest_option(const struct command *command, const char *word, char *guess, size_t size) {
+/* Writes into `guess` a suggestion for the mistyped long option `word`, "" if none of `longs` is near. Returns `guess`. */
+static const char *nearest_option(const struct option *longs, const char *word, char *guess, size_t size) {
     char names[48][24];
     const char *words[49];
     size_t n = 0;
-    for (const char *at = command->help; n < 48 && (at = strstr(at, "--")); at += 2) {
-        size_t length = strspn(at + 2, "abcdefghijklmnopqrstuvwxyz-");
-        if (length == 0 || length + 2 >= sizeof names[0] || at[-1] != ' ') continue;
-        snprintf(names[n], sizeof names[0], "%.*s", (int)length + 2, at);
-        size_t same = 0;
-        while (same < n && strcmp(names[same], names[n]) != 0) same++;
-        words[same] = names[same];
-        n += same == n;
+    for (; n < 48 && longs[n].name; n++) {
+        snprintf(names[n], sizeof names[n], "--%s", longs[n].name);
+        words[n] = names[n];
     }
     words[n] = NULL;
     char name[DLOCK_GUESS_MAX] = "";
@@ -88,20 +82,30 @@ static const char *nearest_option(const struct command *command, const char *wor
     return guess;
 }
 
-int option_error(const struct command *command, char **argv, int refusal) {
+/* True if getopt_long() has refused the value in `word`, such as --verbose=x. Otherwise `optopt` is a letter that it has
+ * refused: if more letters follow, `word` is the one before. */
+static bool has_refused_value(const struct option *longs, const char *word) {
+    size_t length = strcspn(word, "=");
+    if (strncmp(word, "--", 2) != 0 || word[length] != '=') return false;
+    for (; longs->name; longs++)
+        if (longs->has_arg == no_argument && longs->val == optopt && strncmp(longs->name, word + 2, length - 2) == 0)
+            return true;
+    return false;
+}
+
+int option_error(const struct command *command, char **argv, const struct option *longs, int refusal) {
     const char *word = argv[optind - 1];
-    bool is_long = optopt == 0 || strncmp(word, "--", 2) == 0;
-    int length = is_long ? (int)strcspn(word, "=") : 0;
-    if (refusal == ':') {
-        if (is_long) return usage_error(command, "option %.*s needs a value", length, word);
+    int length = (int)strcspn(word, "=");
+    if (refusal == ':') { /* only the last word lacks a value */
+        if (strncmp(word, "--", 2) == 0) return usage_error(command, "option %s needs a value", word);
         return usage_error(command, "option -%c needs a value", optopt);
     }
-    if (is_long && optopt) return usage_error(command, "option %.*s takes no value", length, word);
-    if (is_long) {
+    if (optopt == 0) {
         char guess[80];
         return usage_error(command, "unknown or ambiguous option %.*s%s", length, word,
-                           nearest_option(command, word, guess, sizeof guess));
+                           nearest_option(longs, word, guess, sizeof guess));
     }
+    if (has_refused_value(longs, word)) return usage_error(command, "option %.*s takes no value", length, word);
     return usage_error(command, "unknown option -%c", optopt);
 }
 

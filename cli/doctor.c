@@ -118,7 +118,7 @@ static int doctor_main(int argc, char **argv) {
         case 'b': uri = optarg; break;
         case 'j': as_json = true; break;
         case 'h': return print_help(&command_doctor);
-        default: return option_error(&command_doctor, argv, c);
+        default: return option_error(&command_doctor, argv, longs, c);
         }
     }
     if (argc - optind > (uri ? 0 : 1)) return usage_error(&command_doctor, "doctor takes one URI");
@@ -178,7 +178,7 @@ static int schema_main(int argc, char **argv) {
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":h", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_schema);
-        return option_error(&command_schema, argv, c);
+        return option_error(&command_schema, argv, longs, c);
     }
     if (optind == argc) return usage_error(&command_schema, "BACKEND is missing");
     if (argc - optind > 1) return usage_error(&command_schema, "schema takes one backend");

@@ -35,7 +35,7 @@ static int look_at(const struct command *command, int argc, char **argv, enum op
         case 'b': look.uri = optarg; break;
         case 'j': look.json = true; break;
         case 'h': return print_help(command);
-        default: return option_error(command, argv, c);
+        default: return option_error(command, argv, longs, c);
         }
     }
     if (argc - optind > 1) return usage_error(command, "%s takes one name", command->name);

@@ -223,7 +223,7 @@ static int metrics_main(int argc, char **argv) {
         case 'b': uri = optarg; break;
         case 'p': subject.prefix = optarg; break;
         case 'h': return print_help(&command_metrics);
-        default: return option_error(&command_metrics, argv, c);
+        default: return option_error(&command_metrics, argv, longs, c);
         }
     }
     int status = subject_take(&subject, &command_metrics, argc - optind, argv + optind);

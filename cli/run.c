@@ -106,7 +106,7 @@ static int parse(int argc, char **argv, struct request *request) {
         if (c == 'h') return print_help(&command_run);
         if (c == '?' && (optopt == 'c' || strncmp(argv[optind - 1], "--command", 9) == 0))
             return usage_error(&command_run, "-c must follow NAME: dlock run NAME -c 'SHELL LINE'");
-        if (c == '?' || c == ':') return option_error(&command_run, argv, c);
+        if (c == '?' || c == ':') return option_error(&command_run, argv, longs, c);
         if (c == 'o') continue; /* flock(1)'s --close: the command never inherits a descriptor of the lock */
         int status = GO_ON;
         if (c == 'u')

@@ -92,7 +92,7 @@ static int parse_acquire(int argc, char **argv, struct acquisition *what) {
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":" LOCK_OPTIONS_SHORTS "h", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_acquire);
-        if (c == '?' || c == ':') return option_error(&command_acquire, argv, c);
+        if (c == '?' || c == ':') return option_error(&command_acquire, argv, longs, c);
         int status = GO_ON;
         if (c == 'j')
             what->as_json = true;
@@ -152,7 +152,7 @@ static int with_ticket(const struct command *command, int argc, char **argv, tic
         switch (c) {
         case 'b': uri = optarg; break;
         case 'h': return print_help(command);
-        default: return option_error(command, argv, c);
+        default: return option_error(command, argv, longs, c);
         }
     }
     if (argc - optind != 1) return usage_error(command, "%s takes one ticket, or - to read it", command->name);

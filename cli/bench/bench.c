@@ -196,7 +196,7 @@ static int bench_main(int argc, char **argv) {
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":w:h", longs, NULL)) != -1;) {
         if (c == 'h') return print_help(&command_bench);
-        if (c == '?' || c == ':') return option_error(&command_bench, argv, c);
+        if (c == '?' || c == ':') return option_error(&command_bench, argv, longs, c);
         int status = take_option(&request, c);
         if (status != STATUS_OK) return bench_free(bench), status;
     }

@@ -60,7 +60,7 @@ static int top_main(int argc, char **argv) {
         case 'n': status = take_count(&request); break;
         case 'j': request.lines.json = true; break;
         case 'h': return print_help(&command_top);
-        default: return option_error(&command_top, argv, c);
+        default: return option_error(&command_top, argv, longs, c);
         }
     }
     if (status == STATUS_OK) status = subject_take(&request.watch.subject, &command_top, argc - optind, argv + optind);

@@ -112,6 +112,15 @@ says 64 "unknown command; there are: run, acquire, renew, release, inspect, list
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
 says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
 says 64 'unknown or ambiguous option --xyz' run --xyz a true
+says 64 'unknown option -q' run --nonblock -qv a true
+says 64 'unknown option -n' inspect --backend=x -nv a
+says 64 'option --nonblock takes no value' run --nonblock=x -nv a true
+says 64 'option --nonbl takes no value' run --nonbl=x -nv a true
+says 64 'option --pass-uri takes no value' run --pass-uri=x -uv a true
+says 64 'unknown option -u' run --pass-uri -uv a true
+says 64 'unknown option -M' run --metrics=x -Mv a true
+says 64 'option -w needs a value' run -vw
+says 64 'option --wait needs a value' run -v --wait
 says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run -c true job
 says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run -n --command true job
 says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run --command=true job
