@@ -9,6 +9,7 @@
 #include "signals.h"
 #include "supervise.h"
 #include "terminal.h"
+#include "wait.h"
 
 #include <dlock/backend.h>
 
@@ -287,6 +288,7 @@ static int run_main(int argc, char **argv) {
     if (status != STATUS_USAGE) status = use_counted(&run, status);
     run_metrics_close(&run.metrics);
     environment_free(&run.env);
+    wait_end();
     dlock_close(run.client);
     if (run.sig) signals_die(run.sig);
     return status;

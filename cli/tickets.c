@@ -2,6 +2,7 @@
  * commands no process holds the grant: it lasts for its lease, and belongs to whoever has its ticket. */
 #include "lock_options.h"
 #include "text.h"
+#include "wait.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -118,6 +119,7 @@ static int acquire_main(int argc, char **argv) {
     status = open_client(what.wanted.uri, &client);
     if (status != STATUS_OK) return status;
     status = signals_open(&signals) == 0 ? acquire(&what, client, &signals, &sig) : no_descriptor(errno);
+    wait_end();
     dlock_close(client);
     if (sig) signals_die(sig);
     return status;

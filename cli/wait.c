@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,45 +37,80 @@ static void *attempt_run(void *arg) {
     return NULL;
 }
 
+/* ---- reports ----------------------------------------------------------------------------------------------------- */
+
+/* The question who the holder is, which the server may leave unanswered for the URI's `timeout`. A thread of its own
+ * asks it, so that the wait can end meanwhile, and signals are seen. A process waits for one lock, so there is one. */
+static struct {
+    dlock_client *client;
+    const char *name;
+    pthread_t thread;
+    bool asked;                      /* there is a thread to join */
+    atomic_bool answered;            /* it is about to end */
+    pthread_mutex_t mutex;           /* held for a report, so that none comes after the wait's end */
+    bool over;                       /* the wait has ended: no reports any more */
+    char token[DLOCK_TOKEN_MAX + 1]; /* of the holder reported last */
+    int code;                        /* the error reported last, why the holder is not known; 0: it is known */
+} question = {.mutex = PTHREAD_MUTEX_INITIALIZER, .token = "?"};
+
+/* Reports the holder if it is another one than at the last report. */
 static int say_holder(const struct dlock_info *info, void *arg) {
-    char *last_token = arg, remaining[32];
-    if (strncmp(last_token, info->token, DLOCK_TOKEN_MAX) == 0) return 1;
-    snprintf(last_token, DLOCK_TOKEN_MAX + 1, "%s", info->token);
-    remaining_text(info->remaining_ms, remaining, sizeof remaining);
-    note("waiting for \"%s\": held by %s (lease: %s)", info->name, info->token[0] ? info->token : "somebody",
-         remaining);
+    char remaining[32];
+    (void)arg;
+    pthread_mutex_lock(&question.mutex);
+    if (!question.over && strncmp(question.token, info->token, DLOCK_TOKEN_MAX) != 0) {
+        snprintf(question.token, sizeof question.token, "%s", info->token);
+        remaining_text(info->remaining_ms, remaining, sizeof remaining);
+        note("waiting for \"%s\": held by %s (lease: %s)", info->name, info->token[0] ? info->token : "somebody",
+             remaining);
+    }
+    pthread_mutex_unlock(&question.mutex);
     return 1;
 }
 
-/* The last report of a wait, which is not repeated while it stays true. */
-struct said {
-    bool not_ready;                  /* the server was reported as granting nothing yet */
-    char token[DLOCK_TOKEN_MAX + 1]; /* of the reported holder */
-    int code;                        /* the error why the holder is not known; 0: it is known */
-};
+static void *ask(void *arg) {
+    struct dlock_error err = {0, ""};
+    int code = dlock_inspect(question.client, question.name, say_holder, NULL, &err);
+    pthread_mutex_lock(&question.mutex);
+    if (!question.over && code != 0 && code != question.code)
+        note("waiting for \"%s\": %s%s", question.name, code == DLOCK_ENOTSUP ? "held by somebody: " : "", err.message);
+    question.code = code;
+    pthread_mutex_unlock(&question.mutex);
+    question.answered = true;
+    return arg;
+}
 
-/* Reports a server that grants nothing yet. That is reported without -v, too: unlike in an ordinary wait, no holder is
- * at work. */
-static void say_not_ready(const struct wait_plan *plan, struct said *said) {
+/* Asks who the holder is, unless the last such question is not answered yet. */
+static void say_whom(const struct wait_plan *plan) {
+    if (question.asked && !question.answered) return;
+    wait_end();
+    question.client = plan->client;
+    question.name = plan->name;
+    question.answered = false;
+    question.asked = pthread_create(&question.thread, NULL, ask, NULL) == 0; /* else the next report tries again */
+}
+
+void wait_end(void) {
+    if (question.asked) pthread_join(question.thread, NULL);
+    question.asked = false;
+}
+
+static void end_reports(void) {
+    pthread_mutex_lock(&question.mutex);
+    question.over = true;
+    pthread_mutex_unlock(&question.mutex);
+}
+
+/* Reports a server that grants nothing yet, unless *said: the last report says so, too. That is reported without -v as
+ * well: unlike in an ordinary wait, no holder is at work. */
+static void say_not_ready(const struct wait_plan *plan, bool *said) {
     struct dlock_error err = {0, ""};
     bool not_ready = dlock_ready(plan->lock, &err) == DLOCK_ENOTREADY;
-    if (not_ready && !said->not_ready) note("waiting for %s", err.message);
-    said->not_ready = not_ready;
+    if (not_ready && !*said) note("waiting for %s", err.message);
+    *said = not_ready;
 }
 
-/* Reports the holder, or why it is not known, if that has changed since the last report. */
-static void say_whom(const struct wait_plan *plan, struct said *said) {
-    struct dlock_error err = {0, ""};
-    int code = dlock_inspect(plan->client, plan->name, say_holder, said->token, &err);
-    if (code != 0 && code != said->code)
-        note("waiting for \"%s\": %s%s", plan->name, code == DLOCK_ENOTSUP ? "held by somebody: " : "", err.message);
-    said->code = code;
-}
-
-static void say_why(const struct wait_plan *plan, struct said *said) {
-    say_not_ready(plan, said);
-    if (plan->verbose) say_whom(plan, said);
-}
+/* ---- the wait ---------------------------------------------------------------------------------------------------- */
 
 /* Sleeps until the attempt is over, a signal arrives or `timeout_ms` has passed. True if the attempt is over. */
 static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
@@ -85,7 +121,7 @@ static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
 /* Reports, and cancels the attempt at the first signal, until the attempt ends. Returns that signal, or 0. */
 static int attend(const struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
-    struct said said = {.token = "?"};
+    bool said_not_ready = false;
     int caught = 0, pause_ms = FIRST_REPORT_MS;
     while (!attempt_over(attempt, caught ? CANCEL_REPEAT_MS : pause_ms)) {
         int sig = signals_next(plan->signals);
@@ -94,7 +130,10 @@ static int attend(const struct attempt *attempt) {
             dlock_cancel(plan->lock);
             continue;
         }
-        if (plan->timeout_ms != 0) say_why(plan, &said); /* a try waits for the server only, not for a holder */
+        if (plan->timeout_ms != 0) { /* a try waits for the server only, not for a holder */
+            say_not_ready(plan, &said_not_ready);
+            if (plan->verbose) say_whom(plan);
+        }
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;
     }
     return caught;
@@ -125,6 +164,7 @@ int wait_for_lock(const struct wait_plan *plan, int *sig, struct dlock_error *er
     int caught = attend(&attempt);
     pthread_join(thread, NULL);
     close(attempt.done_fd);
+    end_reports();
     if (attempt.result != 0) *err = attempt.err;
     if (!caught) return attempt.result;
     if (attempt.result == 0) dlock_release(plan->lock, NULL);

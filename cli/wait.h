@@ -19,4 +19,8 @@ struct wait_plan {
  * DLOCK_ECANCELED and *sig is the signal; otherwise *sig is 0. */
 int wait_for_lock(const struct wait_plan *plan, int *sig, struct dlock_error *err);
 
+/* To be called before the client is closed: waits for the answer to the last question who holds the lock, at most the
+ * URI's `timeout`. */
+void wait_end(void);
+
 #endif

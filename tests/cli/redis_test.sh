@@ -130,6 +130,20 @@ for command in "inspect s" list "break s"; do
     equal "$command" "$status $out" "69 "
 done
 
+describe "the server does not answer who the holder is: the wait ends in time all the same"
+begin "$DLOCK" run silent -- sleep 1000
+holder=$pid
+within 10 "held" is_held silent
+begin "$DLOCK" run -b "$DLOCK_URI&timeout=300s" -v -w 8 silent true
+within 10 "waits" grep -q waiting "$work/bg.err"
+kill -STOP "$server"
+within 60 "it gives up" grep -q "until the deadline" "$work/bg.err"
+kill -CONT "$server"
+ended "$pid"
+equal "status" "$status" 1
+kill -TERM "$holder" 2>/dev/null # it may have lost its lock meanwhile
+wait "$holder"
+
 describe "a refused password is not repeated"
 for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s"; do
     for uri in "redis://:hunter2@$address" "redis://somebody:hunter2@$address"; do
