@@ -18,7 +18,7 @@ unauthorized role grant-permission locker --prefix=true readwrite dlock/
 unauthorized user grant-role me locker
 unauthorized user grant-role root root
 unauthorized auth enable || fail "no users"
-export DLOCK_URI="etcd://me:hunter2@127.0.0.1:$port/dlock?session=6s&lease=3s&guardian=off"
+export DLOCK_URI="etcd://me:hunter2@127.0.0.1:$port/dlock?session=15s&lease=15s&guardian=off"
 
 describe "a holder and a waiter while users are changed"
 begin "$DLOCK" run a -- sh -c "until [ -e '$work/go' ]; do sleep 0.05; done"
@@ -29,7 +29,7 @@ waiter=$!
 started+=("$waiter")
 within 60 "the other one waits" has_waiters a 1
 ctl user add another:hunter2
-sleep 7 # longer than the session: it is renewed
+sleep 16 # longer than the session: it is renewed
 touch "$work/go"
 ended "$holder"
 equal "the holder's end" "$status" 0
