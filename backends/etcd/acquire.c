@@ -9,8 +9,8 @@
 #include <stdlib.h>
 
 enum {
-    KEEP_SHARE = 3,       /* a waiter asks again each third of its lease's TTL, and so keeps the lease alive, */
-    RETRY_MAX_MS = 10000, /* and after this time at the latest: its stream's member may be stopped or cut off */
+    KEEP_SHARE = 3,       /* a waiter asks again each third of its lease's TTL, and so keeps the lease alive */
+    RETRY_MAX_MS = 10000, /* or after this time, if that is less: its stream's member may be stopped or cut off */
     UNWATCHED_MS = 250,   /* a waiter without a stream asks again after this time */
     JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
 };

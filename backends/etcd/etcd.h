@@ -110,8 +110,8 @@ void etcd_key(const struct etcd_address *address, const struct dlock_claim *clai
 void etcd_closed_slot(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]);
 /* Returns whether `at` is such a key, and writes the first key after all of them. */
 bool etcd_after_closed_slots(const struct etcd_address *address, const char *at, char key[ETCD_KEY_SIZE]);
-/* Decodes the name in a key. False: the key is not below the base, or not a claim's. A name has one encoding: a key with
- * another one is no claim's, and may sort elsewhere than the name. */
+/* Decodes the name in a key. False: the key is not below the base, or not a claim's. A name has one encoding: a key
+ * with another one is no claim's, and may sort elsewhere than the name. */
 bool etcd_name(const struct etcd_address *address, const char *key, char name[256]);
 /* Writes the token in a key's value, or "lease:0x…" for a key of another program. */
 void etcd_token(const struct etcd_address *address, const char *key, const char *value,

@@ -102,8 +102,8 @@ static int grant_once(struct etcd *z, int64_t deadline_us, struct etcd_lease *le
 }
 
 /* The answer to a grant may name a later term than that of the leader that was asked. If the term before it was the
- * same, the lease is of that term; else it is left to end. No other one is granted before the member knows of that later
- * term: each of them costs a majority a write, and lives for a whole TTL. */
+ * same, the lease is of that term; else it is left to end. No other one is granted before the member knows of that
+ * later term: each of them costs a majority a write, and lives for a whole TTL. */
 static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct etcd_lease *lease,
                  struct dlock_error *err) {
     uint64_t term = 0;

@@ -245,7 +245,8 @@ static bool add(struct etcd *z, const char *name, const struct etcd_view *view, 
 }
 
 /* True if a stream that exists waits for the same as the view, or is over, and so is about to wake the waiter. One on a
- * member that is no longer in use does not fit: a member that is stopped or cut off keeps its streams, and tells nothing. */
+ * member that is no longer in use does not fit: a member that is stopped or cut off keeps its streams, and tells
+ * nothing. */
 static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct etcd_view *view) {
     size_t member;
     if (watch->over) return true;

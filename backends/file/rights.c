@@ -119,7 +119,8 @@ static bool members_only(const struct file_conn *conn, int dir, const char *up) 
     }
 }
 
-/* Returns what file_trusts() returns. `dir` and `up` lead to the directory that has the file or directory in question. */
+/* Returns what file_trusts() returns. `dir` and `up` lead to the directory that has the file or directory in
+ * question. */
 static int trusted(struct file_conn *conn, uid_t uid, gid_t gid, int dir, const char *up) {
     if (trusted_user(conn, uid)) return 1;
     if (!of_the_group(conn, gid)) return 0;

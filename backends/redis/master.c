@@ -49,8 +49,8 @@ static size_t size_of(voters set) {
 }
 
 /* Returns how many Sentinels the URI names. An address whose Sentinel is not known may be that of one more: a name may
- * stand for several. But where a name has addresses of both families, each Sentinel is taken to have one of either, unless
- * more than that are known. */
+ * stand for several. But where a name has addresses of both families, each Sentinel is taken to have one of either,
+ * unless more than that are known. */
 static size_t named_by_uri(const struct redis_sentinels *sentinels) {
     size_t addresses[REDIS_SENTINELS][2] = {{0}}, all = 0;
     voters seen = 0, known = 0;

@@ -121,9 +121,10 @@ static int check_late(const struct dlock__acquisition *acq, struct dlock_error *
                       dlock__name_shown(acq->name), (long long)(acq->unknown_until_us - now) / 1000 + 1);
 }
 
-/* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile another thread may use the grant
- * through the same handle, also release it, and it may be handed over to a next owner, whose fence is another one. A
- * reader's grant is never handed over here, and the end of a downgrade changes its fence: so that is not compared. */
+/* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile another thread may use the
+ * grant through the same handle, also release it, and it may be handed over to a next owner, whose fence is another
+ * one. A reader's grant is never handed over here, and the end of a downgrade changes its fence: so that is not
+ * compared. */
 static int renew(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock_error *err) {
     uint64_t fence = dlock__acq_fence(acq);
     int rc = dlock__renew_to_export(lock, acq, err);

@@ -322,10 +322,10 @@ DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *
                             struct dlock_error *err);
 
 /* Closes the client: waits in progress end with ECANCELED, held locks are released, callbacks stop, and every later
- * call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits any more). Blocks up to the URI's `timeout`,
- * plus the time that a running callback takes. Lock handles stay valid: their owner frees them, before or after. Call
- * it once, not from a callback. NULL is allowed. In a forked child it returns at once and leaves the parent's memory
- * alone. */
+ * call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits any more). Blocks up to the URI's
+ * `timeout`, plus the time that a running callback takes. Lock handles stay valid: their owner frees them, before or
+ * after. Call it once, not from a callback. NULL is allowed. In a forked child it returns at once and leaves the
+ * parent's memory alone. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
 /* For MANUAL clients: returns a descriptor that polls readable when dlock_client_dispatch() has something to do. It
