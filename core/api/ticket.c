@@ -110,15 +110,21 @@ static int check_export(struct dlock_lock *lock, const struct dlock__acquisition
     return dlock__fence_can_grow(acq, err);
 }
 
-/* Refuses an export while an unanswered acquire could reach the server after the end of the exported grant: it would be
- * granted anew, and the importer would take that for this grant, with a fence that others have overtaken. */
+/* Refuses an export while a request that was not answered may reach the server and change what the importer counts on.
+ * An acquire that comes after the end of the exported grant would be granted anew, and the importer would take that for
+ * this grant, with a fence that others have overtaken. An extension, or the downgrade of a fixed lease, could set a
+ * shorter lease than the ticket's. */
 static int check_late(const struct dlock__acquisition *acq, struct dlock_error *err) {
     int64_t now = dlock__now_us(), kept_us = dlock__us(dlock__lease_for_ms(acq->valid_until_us - now));
-    if (!dlock__acq_may_come_late(acq, now) || acq->unknown_until_us <= now + kept_us) return 0;
+    bool anew = dlock__acq_may_come_late(acq, now) && acq->unknown_until_us > now + kept_us;
+    int64_t lease_ms = acq->lease_ms < UINT32_MAX ? acq->lease_ms : UINT32_MAX; /* the most that is noted of another */
+    bool shorter = acq->unknown_until_us > now && acq->unknown_lease_ms < lease_ms;
+    if (!anew && !shorter) return 0;
     return dlock_fail(err, DLOCK_EUNAVAILABLE,
                       "lock \"%s\" is still held here: a request for it that was not answered may reach the server "
-                      "after this short lease; export it in %lld ms",
-                      dlock__name_shown(acq->name), (long long)(acq->unknown_until_us - now) / 1000 + 1);
+                      "later and %s; export it in %lld ms",
+                      dlock__name_shown(acq->name), anew ? "acquire it anew" : "make its lease shorter",
+                      (long long)(acq->unknown_until_us - now) / 1000 + 1);
 }
 
 /* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile another thread may use the
