@@ -105,6 +105,21 @@ static void a_grant_that_came_too_late_ends_no_work(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
+/* Its holder may work on until it is told, and then until it stops. */
+static void a_grant_that_was_lost_has_ended(void **state) {
+    (void)state;
+    dlock_client *client = guarded_client("fakefull:?lease=1s");
+    dlock_lock *lock = lock_new(client, "a");
+    struct actor *actor = actor_new();
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 50);
+    fake_advance_ms(1100);
+    assert_false(held_by(actor, lock));
+    assert_in_range(ends_us(client, "a"), 1, dlock__now_us());
+    fake_faults_clear();
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -112,6 +127,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_that_nobody_holds_ends_no_work),
         LOCK_TEST(a_hand_over_that_is_not_confirmed_ends_no_work),
         LOCK_TEST(a_grant_that_came_too_late_ends_no_work),
+        LOCK_TEST(a_grant_that_was_lost_has_ended),
     };
     return cmocka_run_group_tests_name("guarded", tests, NULL, NULL);
 }
