@@ -90,14 +90,23 @@ static void fill(struct dlock_client *client, size_t n) {
     }
 }
 
+/* The deadline of one renewal with n - 1 behind it: half of the time that is left, so that many that hang leave some for
+ * the others. What n that take equally long need, each of them gets. */
+static int64_t deadline_before(size_t n, int64_t now, int64_t deadline_us) {
+    const int64_t half = (deadline_us - now) / 2, most = half > TRY_MIN_US ? half : TRY_MIN_US;
+    return n > 1 && now + most < deadline_us ? now + most : deadline_us;
+}
+
 /* Sends each renewal on the connection that carries the grant. One that is not answered in time is repeated; only a
  * broken connection ends its grant. */
 static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
                      struct dlock_error *err) {
     *sent_us = dlock__now_us();
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        const int64_t until_us = deadline_before(n - i, dlock__now(client), deadline_us);
         client->keeper.args[i].result =
-            dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, deadline_us, err);
+            dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, until_us, err);
+    }
     return 0;
 }
 

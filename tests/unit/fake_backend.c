@@ -26,7 +26,7 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
-static char hanging[DLOCK_NAME_MAX + 56]; /* the name whose renewals hang */
+static char hanging[DLOCK_NAME_MAX + 56]; /* how names begin whose renewals hang */
 static int flood;                         /* wakes that are still to come, of a name that nobody knows */
 static pthread_t wake_reader;
 static int64_t quarantine_ms;
@@ -377,7 +377,8 @@ static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_cl
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
     if (op == FAKE_RELEASE && conn->dead && conn->kind->caps & DLOCK_CAP_PENDING) return farewell(conn, claims[0]);
     if (server_is_down || conn->dead) return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection refused or reset");
-    if (op == FAKE_RENEW && strcmp(claims[0]->name, hanging) == 0) return hang(conn, claims[0], until_us);
+    if (op == FAKE_RENEW && *hanging && strncmp(claims[0]->name, hanging, strlen(hanging)) == 0)
+        return hang(conn, claims[0], until_us);
     struct script script = next_script(op);
     if (script.fault == FAKE_AUTH) return conn_fail(conn, DLOCK_EAUTH, err, "wrong password");
     if (script.fault == FAKE_PROTO) return conn_fail(conn, DLOCK_EPROTO, err, "this is not a lock server");
@@ -469,9 +470,9 @@ void fake_backend_reset(void) {
     fake_log_clear();
 }
 
-void fake_renewals_hang(const char *name) {
+void fake_renewals_hang(const char *begin) {
     pthread_mutex_lock(&fake_guard);
-    snprintf(hanging, sizeof hanging, "%s", name ? name : "");
+    snprintf(hanging, sizeof hanging, "%s", begin ? begin : "");
     pthread_mutex_unlock(&fake_guard);
 }
 

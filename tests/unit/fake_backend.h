@@ -89,10 +89,10 @@ void fake_server_ready_in_ms(int64_t ms);      /* grants nothing before, and say
 void fake_server_step_ms(int64_t ms);          /* its clock jumps */
 void fake_server_handover_ms(int64_t ms);
 void fake_server_break(const char *name);
-void fake_renewals_hang(const char *name); /* fakepending: those of this lock, whose connection stays; NULL: none */
-void fake_wakes_hold(bool hold);           /* wakes stay in the socket until it is set back */
-pthread_t fake_wake_reader(void);          /* the thread that read the last one */
-void fake_wakes_flood(int n);              /* so many, for the listeners; 16 of them take 1 ms to read */
+void fake_renewals_hang(const char *begin); /* fakepending: of names that begin so; connections stay; NULL: none */
+void fake_wakes_hold(bool hold);            /* wakes stay in the socket until it is set back */
+pthread_t fake_wake_reader(void);           /* the thread that read the last one */
+void fake_wakes_flood(int n);               /* so many, for the listeners; 16 of them take 1 ms to read */
 void fake_wake_push(const struct dlock_wake *wake); /* to every listener, whatever it says */
 
 /* Clients that are none of ours. They queue and are handed the lock like everybody. */

@@ -52,7 +52,7 @@ static void every_claim_has_a_connection(void **state) {
     dlock_client *client = client_new("fakepending:?connections=2");
     dlock_lock *locks[N];
     for (int i = 0; i < N; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "n%d", i);
         assert_int_equal(dlock_acquire(locks[i] = lock_new(client, name), 0, NULL), 0);
     }
@@ -376,6 +376,23 @@ static void a_session_that_hangs_costs_no_other_lock(void **state) {
     }
 }
 
+/* However many hang, and come earlier by name. */
+static void sessions_that_hang_cost_no_other_lock(void **state) {
+    (void)state;
+    enum { HANGING = 14 };
+    struct lost_count lost[HANGING + 1] = {{0}};
+    dlock_client *client = client_new("fakepending:");
+    for (int i = 0; i <= HANGING; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%s%d", i < HANGING ? "hangs" : "sound", i);
+        assert_int_equal(dlock_acquire(watched_lock(client, name, &lost[i]), 0, NULL), 0);
+    }
+    fake_renewals_hang("hangs");
+    fake_advance_ms(3 * LEASE_MS);
+    for (int i = 0; i <= HANGING; i++) assert_int_equal(lost[i].calls, i < HANGING);
+    fake_renewals_hang(NULL);
+}
+
 /* A release that comes while its lock is being renewed waits for the connection. */
 static void a_release_waits_for_the_renewal(void **state) {
     (void)state;
@@ -459,6 +476,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(renewals_without_answer_keep_the_lock_for_its_lease),
         LOCK_TEST(a_renewal_whose_connection_breaks_is_a_loss),
         LOCK_TEST(a_session_that_hangs_costs_no_other_lock),
+        LOCK_TEST(sessions_that_hang_cost_no_other_lock),
         LOCK_TEST(a_release_waits_for_the_renewal),
         LOCK_TEST(the_next_file_of_that_number_stays_watched),
         LOCK_TEST(readers_share_and_writers_become_readers),
