@@ -13,7 +13,7 @@ cp -r "$BUILD/lib" "$work/tree/lib"
 export LD_LIBRARY_PATH=$work/tree/lib
 cat >"$work/tree/$guardian" <<END
 #!/bin/sh
-if [ -e "$work/hangs" ]; then echo \$\$ >"$work/sleeper"; exec sleep 60; fi
+if [ -e "$work/hangs" ]; then echo \$\$ >"$work/sleeper"; exec sleep 1000; fi
 if [ -e "$work/slow" ]; then sleep 10; fi
 exec "$BUILD/$guardian" "\$@"
 END
@@ -48,7 +48,7 @@ python3 -c '
 import socket, sys, time
 kept = socket.create_server(("127.0.0.1", 0))
 print(kept.getsockname()[1], flush=True)
-time.sleep(60)' >"$work/port" &
+time.sleep(1000)' >"$work/port" &
 started+=($!)
 within 20 "there is a server that says nothing" written "$work/port"
 SECONDS=0
