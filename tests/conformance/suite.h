@@ -17,9 +17,10 @@
  * process, its threads stand in for processes in all other cases. */
 #define NEEDS_PROCESSES (UINT32_C(1) << 30)
 
-/* The usual leases: long enough for a slow machine to renew in time, short enough to wait for their end. */
+/* The usual lease: long enough for a slow machine to renew in time, short enough to wait for its end. */
 #define LEASE_MS 1000
-#define LONG_LEASE_MS 30000
+/* Longer than PATIENCE_MS, so that the end of a lease does not pass for a release. */
+#define LONG_LEASE_MS 90000
 /* A lease that has to be renewed in time: a machine may stand still for more than a second. */
 #define RENEWED_LEASE_MS 2000
 
