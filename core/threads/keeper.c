@@ -90,6 +90,14 @@ static void fill(struct dlock_client *client, size_t n) {
     }
 }
 
+/* Sets the time that the next renewal gets at least: twice what this one took, or more than before if this one was cut
+ * short. */
+static void learn_patience(struct dlock_client *client, int result, int64_t begun_us, int64_t deadline_us) {
+    int64_t now = dlock__now(client), twice = 2 * (now - begun_us);
+    bool answered = result != DLOCK_EUNAVAILABLE, cut_short = !answered && now >= deadline_us;
+    if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
+}
+
 /* The deadline of one renewal with n - 1 behind it: half of the time that is left, so that many that hang leave some for
  * the others. What n that take equally long need, each of them gets. */
 static int64_t deadline_before(size_t n, int64_t now, int64_t deadline_us) {
@@ -98,14 +106,18 @@ static int64_t deadline_before(size_t n, int64_t now, int64_t deadline_us) {
 }
 
 /* Sends each renewal on the connection that carries the grant. One that is not answered in time is repeated; only a
- * broken connection ends its grant. */
+ * broken connection ends its grant. The first one tells how long this server needs, unless it was late before, too: then
+ * it is that session which hangs. */
 static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
                      struct dlock_error *err) {
+    const bool was_late = is_late(client->keeper.batch[0]);
     *sent_us = dlock__now_us();
     for (size_t i = 0; i < n; i++) {
-        const int64_t until_us = deadline_before(n - i, dlock__now(client), deadline_us);
-        client->keeper.args[i].result =
+        const int64_t begun_us = dlock__now(client), until_us = deadline_before(n - i, begun_us, deadline_us);
+        const int result =
             dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, until_us, err);
+        client->keeper.args[i].result = result;
+        if (i == 0 && !(was_late && result == DLOCK_EUNAVAILABLE)) learn_patience(client, result, begun_us, until_us);
     }
     return 0;
 }
@@ -197,14 +209,6 @@ static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int
     return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
 }
 
-/* Sets the time that the next renewal gets at least: twice what this one took, or more than before if this one was cut
- * short. */
-static void learn_patience(struct dlock_client *client, int result, int64_t begun_us, int64_t deadline_us) {
-    int64_t now = dlock__now(client), twice = 2 * (now - begun_us);
-    bool answered = result != DLOCK_EUNAVAILABLE, cut_short = !answered && now >= deadline_us;
-    if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
-}
-
 /* Sends the renewals of the batch. `others_us` is how long acquisitions outside of it can wait. */
 static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     struct dlock_error err;
@@ -219,7 +223,8 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         dlock__enter(client);
         client->clock_sample = (struct dlock__clock_sample){0};
     }
-    learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
+    if (!dlock__one_each(client))
+        learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
         struct dlock__acquisition *acq = client->keeper.batch[i];

@@ -393,6 +393,25 @@ static void sessions_that_hang_cost_no_other_lock(void **state) {
     fake_renewals_hang(NULL);
 }
 
+/* Nor one that is acquired while it hangs, though its lease is much shorter. */
+static void a_session_that_hangs_costs_no_later_lock(void **state) {
+    struct lost_count hung_lost = {0}, lost = {0};
+    (void)state;
+    dlock_client *client = client_new("fakepending:?timeout=30s");
+    dlock_lock *hung = watched_lock_with(client, "hung", 0, 120000, &hung_lost);
+    dlock_lock *lock = watched_lock_with(client, "n", 0, 1000, &lost);
+    assert_int_equal(dlock_acquire(hung, 0, NULL), 0);
+    fake_renewals_hang("hung");
+    fake_advance_ms(60000);
+    for (int i = 0; i < 50; i++) {
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        fake_advance_ms(1200);
+        assert_int_equal(lost.calls, 0);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    fake_renewals_hang(NULL);
+}
+
 /* A release that comes while its lock is being renewed waits for the connection. */
 static void a_release_waits_for_the_renewal(void **state) {
     (void)state;
@@ -477,6 +496,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_renewal_whose_connection_breaks_is_a_loss),
         LOCK_TEST(a_session_that_hangs_costs_no_other_lock),
         LOCK_TEST(sessions_that_hang_cost_no_other_lock),
+        LOCK_TEST(a_session_that_hangs_costs_no_later_lock),
         LOCK_TEST(a_release_waits_for_the_renewal),
         LOCK_TEST(the_next_file_of_that_number_stays_watched),
         LOCK_TEST(readers_share_and_writers_become_readers),
