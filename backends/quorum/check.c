@@ -50,15 +50,15 @@ static void check_quorum(const struct quorum *quorum, struct dlock_report *repor
     }
 }
 
-/* Waits until no other thread checks. One that is not done by until_us is not waited for: what is left of the time would
- * be too short for the members' answers. */
+/* Waits until no other thread checks. EBUSY: one is not done by until_us, and what is left of the time would be too short
+ * for the members' answers. */
 static int begin(struct quorum *quorum, int64_t until_us, struct dlock_error *err) {
     pthread_mutex_lock(&quorum->mutex);
     while (quorum->checking && dlock_now_us() < until_us) quorum_wait(&quorum->changed, &quorum->mutex, until_us);
     const bool taken = quorum->checking;
     quorum->checking = true;
     pthread_mutex_unlock(&quorum->mutex);
-    return taken ? dlock_fail(err, DLOCK_EUNAVAILABLE, "another thread is checking the quorum") : 0;
+    return taken ? dlock_fail(err, DLOCK_EBUSY, "another thread is checking the quorum") : 0;
 }
 
 static void end(struct quorum *quorum) {

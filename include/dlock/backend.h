@@ -321,7 +321,8 @@ struct dlock_backend {
 
     /* Calls `each` for everything about this server that strengthens or weakens locks (version, persistence,
      * replication, eviction, rights, timeouts, …): what is fine as well as what is not, with advice. Changes nothing.
-     * Stops early, with 0, when `each` returns non-zero. Results: as inspect. */
+     * Stops early, with 0, when `each` returns non-zero. Results: as inspect, or EBUSY (another thread is checking, and
+     * takes too long). */
     int (*check)(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 
     /* The script that an administrator has to run on the server before the first use, as text; NULL: none. */

@@ -537,8 +537,8 @@ DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);
 
 /* Examines the server's version and settings and calls `each` for everything that strengthens or weakens locks there.
- * Changes nothing. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EAUTH, EPROTO, ECANCELED, EFORKED,
- * EINVAL. */
+ * Changes nothing. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EBUSY (another thread is checking a
+ * quorum with this client), EAUTH, EPROTO, ECANCELED, EFORKED, EINVAL. */
 DLOCK_EXPORT int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err);
 
 #ifdef __cplusplus

@@ -122,6 +122,7 @@ static int toy_wake(void *memory, struct dlock_wake *out, struct dlock_error *er
     return 1;
 }
 
+static atomic_bool checks_last;     /* until `over` */
 static atomic_int checkers, shared; /* threads that check; how often two of them had one connection */
 
 /* Stays until another thread checks, too, and for a moment more. */
@@ -132,6 +133,7 @@ static int toy_check(void *memory, dlock_each_finding each, void *arg, int timeo
     (void)timeout_ms, (void)err;
     if (!atomic_compare_exchange_strong(&checked, &used, memory) && used == memory) shared++;
     for (int64_t until = now_ms() + 20000; checkers < 2 && now_ms() < until;) sleep_ms(1);
+    for (int64_t until = now_ms() + FOR_EVER_MS; checks_last && !over && now_ms() < until;) sleep_ms(1);
     sleep_ms(50);
     each(&fine, arg);
     atomic_compare_exchange_strong(&checked, &mine, NULL);
@@ -167,7 +169,7 @@ static int toys_new(void **state) {
     (void)state;
     memset(toy, 0, sizeof toy);
     script = grants;
-    floods = over = false;
+    floods = over = checks_last = false;
     checkers = shared = 0;
     return 0;
 }
@@ -221,6 +223,25 @@ static void two_threads_may_check_at_a_time(void **state) {
     assert_int_equal((intptr_t)ours, 3);
     assert_int_equal((intptr_t)theirs, 3);
     assert_int_equal(shared, 0);
+    dlock_close(client);
+}
+
+/* A check that gives up, since another one lasts, leaves the connection that both use to those who acquire. */
+static void a_check_that_gives_up_stops_no_acquire(void **state) {
+    pthread_t other;
+    void *theirs;
+    (void)state;
+    dlock_client *client = client_of(3, "timeout=4s");
+    dlock_lock *lock = api_lock(client, "n", NULL);
+    checks_last = true;
+    assert_int_equal(pthread_create(&other, NULL, check, client), 0);
+    for (int64_t until = now_ms() + 20000; toy[0].connects < 2; sleep_ms(1))
+        if (now_ms() > until) fail_msg("no check has begun");
+    assert_int_equal((intptr_t)check(client), DLOCK_EBUSY);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    over = true;
+    assert_int_equal(pthread_join(other, &theirs), 0);
+    dlock_free(lock);
     dlock_close(client);
 }
 
@@ -314,6 +335,7 @@ static void stops_in_many_answers_end_with_the_deadline(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(two_threads_may_check_at_a_time),
+        TEST(a_check_that_gives_up_stops_no_acquire),
         TEST(wake_ups_without_end_stop_nothing),
         TEST(an_answer_to_a_worker_ends_the_callers_wait),
         TEST(stops_in_many_answers_end_with_the_deadline),
