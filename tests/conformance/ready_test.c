@@ -21,9 +21,9 @@ static void expect_not_ready(dlock_client *client, const struct dlock_options *o
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, 0, ERR));
     int64_t begun = now_ms();
-    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, 300, ERR));
-    EXPECT_BETWEEN(300, 300 + SLACK_MS, now_ms() - begun);
-    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, 300, ERR));
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, MOMENT_MS, ERR));
+    EXPECT_BETWEEN(MOMENT_MS, MOMENT_MS + SLACK_MS, now_ms() - begun);
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, MOMENT_MS, ERR));
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_ready(lock, ERR));
     EXPECT(!dlock_held(lock));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
@@ -56,7 +56,7 @@ void case_quarantine_keeps_what_is_granted(void) {
     EXPECT(code == DLOCK_EBUSY || code == DLOCK_ENOTREADY); /* it may ask the server, or not */
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(wanted, 300, ERR));
+    EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(wanted, MOMENT_MS, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     dlock_close(young);
