@@ -310,15 +310,52 @@ static void idle_connections_may_die(void **state) {
     dlock_close(client);
 }
 
-/* A request that was sent again, since its connection had died, may arrive after the release: what it takes is given
- * back. */
+/* ---- requests whose answers are lost, and that are sent again ---- */
+
+static struct relay *relays[3];
+
+/* A quorum of members that are reached through relays. From here on they have all scripts. */
+static dlock_client *relayed(const char *name) {
+    for (int i = 0; i < 3; i++) relays[i] = relay_new(member[i].port);
+    dlock_client *client = api_client("quorum:?quarantine=0&lease=30s&" PATIENT
+                                      "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
+                                      "&of=redis%%3A%%2F%%2F127.0.0.1:%d",
+                                      relay_port(relays[0]), relay_port(relays[1]), relay_port(relays[2]));
+    give_back(take(client, name, NULL));
+    for (int i = 0; i < 3; i++) await_free(i, name);
+    return client;
+}
+
+/* Calls it while each member's first answer is lost with its connection. */
+static int call_twice(void *(*call)(void *), dlock_lock *lock) {
+    pthread_t thread;
+    void *result;
+    for (int i = 0; i < 3; i++) relay_lose(relays[i], true);
+    assert_int_equal(pthread_create(&thread, NULL, call, lock), 0);
+    for (int i = 0; i < 3; i++)
+        while (relay_lost(relays[i]) == 0) sleep_ms(1);
+    for (int i = 0; i < 3; i++) relay_lose(relays[i], false);
+    pthread_join(thread, &result);
+    return (int)(intptr_t)result;
+}
+
+static const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
+
+static void *acquire_it(void *lock) {
+    return (void *)(intptr_t)dlock_acquire(lock, 20000, NULL);
+}
+
+static void *release_it(void *lock) {
+    return (void *)(intptr_t)dlock_release(lock, NULL);
+}
+
+/* Such an acquire may arrive after the release, for a lease: what it takes is given back, in a quarter of that. */
 static void a_late_acquire_is_given_back(void **state) {
     char token[DLOCK_TOKEN_MAX + 1];
     (void)state;
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=2m");
-    give_back(take(client, "late", NULL));
-    for (int i = 0; i < 3; i++) ask_number(&member[i], "CLIENT KILL TYPE normal SKIPME yes");
-    dlock_lock *lock = take(client, "late", NULL);
+    dlock_client *client = relayed("late");
+    dlock_lock *lock = api_lock(client, "late", &by_handle);
+    assert_int_equal(call_twice(acquire_it, lock), 0);
     const int holding = ask_number(&member[0], "EXISTS late") ? 0 : 1; /* two of them have granted it */
     snprintf(token, sizeof token, "%s", ask_text(&member[holding], "GET late"));
     give_back(lock);
@@ -326,39 +363,20 @@ static void a_late_acquire_is_given_back(void **state) {
     for (int i = 0; i < 3; i++) ask_text(&member[i], "SET late %s PX 120000", token);
     for (int i = 0; i < 3; i++) await_free(i, "late");
     dlock_close(client);
+    for (int i = 0; i < 3; i++) relay_end(relays[i]);
 }
 
-static void *release_it(void *lock) {
-    return (void *)(intptr_t)dlock_release(lock, NULL);
-}
-
-/* The first release ended the grant, and its answers were lost with the connections: the second one finds nothing. */
+/* The first release ended the grant, and its answers were lost: the second one finds nothing. */
 static void not_found_after_another_release_is_success(void **state) {
-    const struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
-    struct relay *relay[3];
-    pthread_t thread;
-    void *result;
     (void)state;
-    for (int i = 0; i < 3; i++) relay[i] = relay_new(member[i].port);
-    dlock_client *client =
-        api_client("quorum:?quarantine=0&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
-                   "&of=redis%%3A%%2F%%2F127.0.0.1:%d",
-                   relay_port(relay[0]), relay_port(relay[1]), relay_port(relay[2]));
-    give_back(take(client, "twice", NULL)); /* from here on the members have all scripts */
-    for (int i = 0; i < 3; i++) await_free(i, "twice");
-    dlock_lock *lock = api_lock(client, "twice", &options);
+    dlock_client *client = relayed("twice");
+    dlock_lock *lock = api_lock(client, "twice", &by_handle);
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
     for (int i = 0; i < 3; i++) await_held(i, "twice");
-    for (int i = 0; i < 3; i++) relay_lose(relay[i], true);
-    assert_int_equal(pthread_create(&thread, NULL, release_it, lock), 0);
-    for (int i = 0; i < 3; i++)
-        while (relay_lost(relay[i]) == 0) sleep_ms(1);
-    for (int i = 0; i < 3; i++) relay_lose(relay[i], false);
-    pthread_join(thread, &result);
-    assert_int_equal((intptr_t)result, 0);
+    assert_int_equal(call_twice(release_it, lock), 0);
     dlock_free(lock);
     dlock_close(client);
-    for (int i = 0; i < 3; i++) relay_end(relay[i]);
+    for (int i = 0; i < 3; i++) relay_end(relays[i]);
 }
 
 /* ---- what is told ------------------------------------------------------------------------------------------------ */
