@@ -422,7 +422,7 @@ static void the_directorys_owner_is_asked_about_at_connect(void **state) {
     conn_close(conn);
 }
 
-/* Who is no member may become one. */
+/* A user who is no member may become one. */
 static void a_stranger_is_asked_about_again(void **state) {
     struct world *world = *state;
     gid_t gid;

@@ -6,7 +6,7 @@
 /* For how long the server sends: longer than a call may take that has to end after SHORT_MS. */
 enum { SHORT_MS = 300, SLACK_MS = 10000, SEND_MS = 15000 };
 
-/* What comes before the endless part. */
+/* The messages before the endless part. */
 enum stage { LOGIN, ANSWER, SESSION, REQUEST };
 
 struct script {

@@ -278,6 +278,36 @@ struct fake_grant taken(const char *name) {
     return grant;
 }
 
+int extend_it(void *arg) {
+    const struct extend *extend = arg;
+    return dlock_extend(extend->lock, extend->lease_ms, NULL);
+}
+
+int export_it(void *arg) {
+    struct export *export = arg;
+    return dlock_export(export->lock, export->ticket, sizeof export->ticket, &export->err);
+}
+
+int import_it(void *arg) {
+    struct import *import = arg;
+    return dlock_import(import->client, import->ticket, import->options, &import->lock, NULL);
+}
+
+int downgrade_it(void *lock) {
+    return dlock_downgrade(lock, NULL);
+}
+
+int free_it(void *lock) {
+    dlock_free(lock);
+    return 0;
+}
+
+int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms) {
+    struct extend extend = {lock, lease_ms};
+    begin_call(actor, extend_it, &extend);
+    return result(actor);
+}
+
 int acquire_all(void *arg) {
     struct all *all = arg;
     return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);

@@ -79,6 +79,29 @@ bool held_by(struct actor *actor, dlock_lock *lock);
 int64_t remaining_by(struct actor *actor, dlock_lock *lock);
 uint64_t fence_by(struct actor *actor, dlock_lock *lock);
 
+/* Calls for begin_call(), and what they take. free_it() takes a lock that the fixture does not know, as an import's. */
+struct extend {
+    dlock_lock *lock;
+    int64_t lease_ms;
+};
+struct export {
+    dlock_lock *lock;
+    char ticket[DLOCK_TICKET_MAX + 1];
+    struct dlock_error err;
+};
+struct import {
+    dlock_client *client;
+    const char *ticket;
+    const struct dlock_options *options;
+    dlock_lock *lock; /* what was imported */
+};
+int extend_it(void *extend);
+int export_it(void *export);
+int import_it(void *import);
+int downgrade_it(void *lock);
+int free_it(void *lock);
+int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms);
+
 /* Moves the clock from deadline to deadline until the actor has ended; fails the test after limit_ms. Returns the time
  * that passed, in microseconds. */
 int64_t wait_for(struct actor *actor, int64_t limit_ms);

@@ -1,96 +1,318 @@
 /* Exports of grants that other threads use meanwhile, through the same handle. */
 #include "fixture.h"
 
-struct export {
-    dlock_lock *lock;
-    char ticket[DLOCK_TICKET_MAX + 1];
-    dlock_lock *imported;
-};
-
-static int export_it(void *arg) {
-    struct export *export = arg;
-    return dlock_export(export->lock, export->ticket, sizeof export->ticket, NULL);
-}
+static const struct dlock_options fixed = {.size = sizeof fixed,
+                                           .owner = DLOCK_OWNER_HANDLE,
+                                           .flags = DLOCK_FIXED_LEASE};
 
 /* Into another client. */
-static void import_it(struct export *export) {
-    assert_int_equal(dlock_import(client_new("fakefull:"), export->ticket, NULL, &export->imported, NULL), 0);
+static dlock_lock *import(const struct export *export) {
+    struct import import = {.client = client_new("fakefull:"), .ticket = export->ticket};
+    assert_int_equal(import_it(&import), 0);
+    return import.lock;
 }
 
-static void import_end(struct export *export) {
-    assert_int_equal(dlock_release(export->imported, NULL), 0);
-    dlock_free(export->imported);
+static void import_end(dlock_lock *imported) {
+    assert_int_equal(dlock_release(imported, NULL), 0);
+    dlock_free(imported);
     assert_int_equal(fake_entries(), 0);
 }
 
-static int extend_it(void *arg) {
-    return dlock_extend(arg, 6 * LEASE_MS, NULL);
-}
-
-static int downgrade_it(void *arg) {
-    return dlock_downgrade(arg, NULL);
-}
-
-/* A fixed lease is not renewed for its export, but the renewal of another thread's extension may be on the way. */
-static void an_export_waits_for_an_extension(void **state) {
-    static const struct dlock_options fixed = {.size = sizeof fixed,
-                                               .owner = DLOCK_OWNER_HANDLE,
-                                               .flags = DLOCK_FIXED_LEASE};
+/* A handle may be released by any thread, also while another one exports it. */
+static void a_release_ends_an_export(void **state) {
     (void)state;
+    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     struct actor *from = actor_new(), *other = actor_new();
-    struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
+    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
-    begin_call(other, extend_it, export.lock);
+    begin_call(from, export_it, &export);
+    assert_false(over(from));
+    assert_int_equal(release_by(other, export.lock), 0);
+    assert_int_equal(result(from), DLOCK_EOWNER);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_entries(), 0);
+}
+
+static void a_failed_export_leaves_it_held(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = {.size = sizeof options, .on_lost = count_lost, .on_lost_arg = &lost};
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    begin_call(from, export_it, &export);
+    wait_for(from, 3100);
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    fake_faults_clear();
+    fake_advance_ms(3 * LEASE_MS);
+    assert_true(held_by(from, export.lock));
+    assert_int_equal(lost.calls, 0);
+    fake_server_break("n");
+    begin_call(from, export_it, &export);
+    assert_int_equal(result(from), DLOCK_ELOST);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(release_by(from, export.lock), DLOCK_ELOST);
+}
+
+static void an_export_waits_for_a_renewal(void **state) {
+    (void)state;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
     assert_int_equal(fake_slow_waiting(), 1);
     begin_call(from, export_it, &export);
     assert_false(over(from));
     fake_slow_go();
     fake_settle();
     assert_int_equal(result(from), 0);
-    import_it(&export);
-    assert_true(dlock_remaining_ms(export.imported) > 5 * LEASE_MS);
-    import_end(&export);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 2);
+    fake_advance_ms(LEASE_MS + 1000);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 2);
 }
 
-static int shorten_it(void *arg) {
-    return dlock_extend(arg, 3000, NULL);
+/* Thread-less owners: `lock` is held through its handle, `next` waits for it, and a renewal hangs. */
+struct overtaken {
+    dlock_lock *lock, *next;
+    struct actor *caller, *other, *waiter;
+};
+
+static void overtaken_begin(struct overtaken *o) {
+    static const struct dlock_options handle = {.size = sizeof handle, .owner = DLOCK_OWNER_HANDLE};
+    dlock_client *client = client_new("fakefull:");
+    o->lock = lock_new_with(client, "n", &handle);
+    o->next = lock_new_with(client, "n", &handle);
+    o->caller = actor_new();
+    o->other = actor_new();
+    o->waiter = actor_new();
+    assert_int_equal(acquire_by(o->caller, o->lock, 0), 0);
+    begin_acquire(o->waiter, o->next, -1);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+}
+
+/* Another thread releases it meanwhile, and the grant goes to the next one. */
+static void overtake(struct overtaken *o) {
+    assert_false(over(o->caller));
+    assert_int_equal(release_by(o->other, o->lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(o->waiter), 0);
+    assert_int_equal(result(o->caller), DLOCK_EOWNER);
+    assert_true(held_by(o->waiter, o->next));
+}
+
+static void an_export_leaves_alone_what_the_next_one_was_given(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    struct export export = {.lock = o.lock};
+    begin_call(o.caller, export_it, &export);
+    overtake(&o);
+    assert_int_equal(export.err.code, DLOCK_EOWNER);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(held_by(o.waiter, o.next));
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+static void a_downgrade_leaves_alone_what_the_next_one_was_given(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED};
+    begin_call(o.caller, downgrade_it, o.lock);
+    overtake(&o);
+    assert_int_equal(acquire_by(o.other, lock_new_with(client_new("fakefull:"), "n", &reader), 0), DLOCK_EBUSY);
+    begin_call(o.caller, downgrade_it, o.next); /* it is still exclusive */
+    assert_int_equal(result(o.caller), 0);
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* Released while its downgrade hangs: a grant that is neither exclusive nor shared goes to nobody of this process. */
+static void a_pending_downgrade_is_not_handed_over(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    fake_slow_go();
+    fake_settle();
+    uint64_t fence = fence_by(o.caller, o.lock);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    begin_call(o.caller, downgrade_it, o.lock);
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_int_equal(release_by(o.other, o.lock), 0);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(o.caller), DLOCK_EOWNER);
+    wait_for(o.waiter, 1000);
+    assert_int_equal(result(o.waiter), 0);
+    assert_true(fence_by(o.waiter, o.next) >> 8 > fence >> 8);
+    assert_int_equal(fake_grants("n"), 2);
+    begin_call(o.waiter, downgrade_it, o.next); /* it is exclusive */
+    assert_int_equal(result(o.waiter), 0);
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* A waiter here gets a grant of its own after that of the ticket has ended. */
+static void what_was_exported_is_not_handed_over(void **state) {
+    (void)state;
+    struct overtaken o;
+    overtaken_begin(&o);
+    struct export export = {.lock = o.lock};
+    begin_call(o.caller, export_it, &export);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(o.caller), 0);
+    assert_int_equal(release_by(o.other, o.lock), DLOCK_EOWNER);
+    assert_false(over(o.waiter));
+    fake_advance_ms(LEASE_MS + 1000);
+    assert_int_equal(result(o.waiter), 0);
+    assert_int_equal(fake_grants("n"), 2);
+    assert_int_equal(release_by(o.waiter, o.next), 0);
+}
+
+/* The grant stays its owner's, and the owner is told of its loss, until the ticket is written. */
+static void a_loss_during_an_export_is_told_in_time(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE, .on_lost = count_lost};
+    options.on_lost_arg = &lost;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:?lease=1s&timeout=3s"), "n", &options)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 50);
+    fake_advance_ms(200);
+    begin_call(from, export_it, &export);
+    fake_advance_ms(787); /* 988 ms of the lease are its holder's */
+    assert_int_equal(lost.calls, 0);
+    fake_advance_ms(1);
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(result(from), DLOCK_ELOST);
+    fake_faults_clear();
+    fake_slow_go();
+    assert_int_equal(release_by(from, export.lock), DLOCK_ELOST);
+}
+
+/* Also if a renewal was on the way before. */
+static void an_export_ends_in_its_time(void **state) {
+    (void)state;
+    struct actor *from = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:?lease=30s&timeout=1s"), "n")};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 50);
+    while (fake_slow_waiting() == 0) fake_advance_ms(100);
+    begin_call(from, export_it, &export);
+    assert_true(wait_for(from, 3000) <= 1000 * 1000);
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    fake_faults_clear();
+    fake_slow_go();
+    assert_int_equal(release_by(from, export.lock), 0);
+}
+
+/* The export's renewal says what the downgrade's would have said. */
+static void an_export_confirms_a_pending_downgrade(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:?timeout=1s"), "n")};
+    struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    uint64_t fence = fence_by(actor, export.lock);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    begin_call(actor, downgrade_it, export.lock);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    begin_call(actor, export_it, &export);
+    wait_for(actor, 2100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(actor, export.lock));
+    assert_int_equal(fence_by(actor, export.lock), fence); /* not a reader's yet */
+    fake_faults_clear();
+    begin_call(actor, export_it, &export);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), 0);
+    begin_call(actor, import_it, &import);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fence_by(actor, import.lock), fence + 2);
+    begin_call(actor, downgrade_it, import.lock);
+    assert_int_equal(result(actor), DLOCK_EINVAL);
+    begin_call(actor, free_it, import.lock);
+    assert_int_equal(fake_entries(), 0);
+}
+
+/* While the export waits for the keeper: the grant is the caller's as before, with a reader's fence. */
+static void a_downgrade_may_be_confirmed_before_an_export(void **state) {
+    (void)state;
+    struct actor *actor = actor_new();
+    struct export export = {.lock = lock_new(client_new("fakefull:?timeout=1s"), "n")};
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    begin_call(actor, downgrade_it, export.lock);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_faults_clear();
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    for (int i = 0; i < 20 && fake_slow_waiting() == 0; i++) fake_advance_ms(100);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_call(actor, export_it, &export);
+    assert_false(over(actor));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    fake_advance_ms(LEASE_MS + 1000);
+}
+
+/* A fixed lease is not renewed for its export, but the renewal of another thread's extension may be on the way. */
+static void an_export_waits_for_an_extension(void **state) {
+    (void)state;
+    struct actor *from = actor_new(), *other = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    struct extend longer = {export.lock, 6 * LEASE_MS};
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
+    begin_call(other, extend_it, &longer);
+    assert_int_equal(fake_slow_waiting(), 1);
+    begin_call(from, export_it, &export);
+    assert_false(over(from));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(from), 0);
+    dlock_lock *imported = import(&export);
+    assert_true(dlock_remaining_ms(imported) > 5 * LEASE_MS);
+    import_end(imported);
 }
 
 /* It may be executed after the import, which counts on the ticket's lease. */
 static void a_lease_that_may_become_shorter_is_not_exported(void **state) {
-    static const struct dlock_options fixed = {.size = sizeof fixed,
-                                               .owner = DLOCK_OWNER_HANDLE,
-                                               .flags = DLOCK_FIXED_LEASE};
     (void)state;
     struct actor *actor = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
     assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    struct extend shorter = {export.lock, 3000};
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 50);
-    begin_call(actor, shorten_it, export.lock);
+    begin_call(actor, extend_it, &shorter);
     wait_for(actor, 1100);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     fake_faults_clear();
     begin_call(actor, export_it, &export);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     assert_true(held_by(actor, export.lock));
-    begin_call(actor, extend_it, export.lock);
-    assert_int_equal(result(actor), 0);
+    assert_int_equal(extend_by(actor, export.lock, 6 * LEASE_MS), 0);
     begin_call(actor, export_it, &export);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    begin_call(actor, shorten_it, export.lock);
-    assert_int_equal(result(actor), 0);
+    assert_int_equal(extend_by(actor, export.lock, 3000), 0);
     begin_call(actor, export_it, &export); /* no longer than that one */
     assert_int_equal(result(actor), 0);
-    import_it(&export);
-    import_end(&export);
+    import_end(import(&export));
 }
 
 /* The server would take an importer for a writer, and so would other readers. */
 static void a_fixed_lease_is_exported_after_its_downgrade(void **state) {
-    static const struct dlock_options fixed = {.size = sizeof fixed,
-                                               .owner = DLOCK_OWNER_HANDLE,
-                                               .flags = DLOCK_FIXED_LEASE};
     (void)state;
     struct actor *from = actor_new(), *other = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &fixed)};
@@ -108,9 +330,9 @@ static void a_fixed_lease_is_exported_after_its_downgrade(void **state) {
     fake_slow_go();
     fake_settle();
     assert_int_equal(result(from), 0);
-    import_it(&export);
-    assert_int_equal(dlock_fence(export.imported), fence + 2);
-    import_end(&export);
+    dlock_lock *imported = import(&export);
+    assert_int_equal(dlock_fence(imported), fence + 2);
+    import_end(imported);
 }
 
 /* Who acquired it meanwhile, through the same handle, is another owner. */
@@ -153,6 +375,17 @@ static void a_close_ends_an_export(void **state) {
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_release_ends_an_export),
+        LOCK_TEST(a_failed_export_leaves_it_held),
+        LOCK_TEST(an_export_waits_for_a_renewal),
+        LOCK_TEST(an_export_leaves_alone_what_the_next_one_was_given),
+        LOCK_TEST(a_downgrade_leaves_alone_what_the_next_one_was_given),
+        LOCK_TEST(a_pending_downgrade_is_not_handed_over),
+        LOCK_TEST(what_was_exported_is_not_handed_over),
+        LOCK_TEST(a_loss_during_an_export_is_told_in_time),
+        LOCK_TEST(an_export_ends_in_its_time),
+        LOCK_TEST(an_export_confirms_a_pending_downgrade),
+        LOCK_TEST(a_downgrade_may_be_confirmed_before_an_export),
         LOCK_TEST(an_export_waits_for_an_extension),
         LOCK_TEST(a_lease_that_may_become_shorter_is_not_exported),
         LOCK_TEST(a_fixed_lease_is_exported_after_its_downgrade),

@@ -1,22 +1,6 @@
 /* dlock_extend: a grant's lease is set anew by its holder. */
 #include "fixture.h"
 
-struct extend {
-    dlock_lock *lock;
-    int64_t lease_ms;
-};
-
-static int extend_it(void *arg) {
-    const struct extend *extend = arg;
-    return dlock_extend(extend->lock, extend->lease_ms, NULL);
-}
-
-static int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms) {
-    struct extend extend = {lock, lease_ms};
-    begin_call(actor, extend_it, &extend);
-    return result(actor);
-}
-
 static dlock_lock *fixed_lock(dlock_client *client, enum dlock_owner owner, struct lost_count *lost) {
     struct dlock_options options = {.size = sizeof options, .owner = owner, .flags = DLOCK_FIXED_LEASE};
     options.on_lost = lost ? count_lost : NULL;
@@ -323,15 +307,6 @@ static void an_answer_after_the_end_leaves_nothing_behind(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-static int downgrade(void *arg) {
-    return dlock_downgrade(arg, NULL);
-}
-
-static int export_it(void *arg) {
-    char ticket[DLOCK_TICKET_MAX + 1];
-    return dlock_export(arg, ticket, sizeof ticket, NULL);
-}
-
 /* Another thread does something with the handle while its extension hangs. */
 static void others_act_during_an_extension(void **state) {
     (void)state;
@@ -356,16 +331,17 @@ static void others_act_during_an_extension(void **state) {
 
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1); /* a downgrade: one renewal after the other */
     begin_call(actor, extend_it, &extend);
-    begin_call(other, downgrade, lock);
+    begin_call(other, downgrade_it, lock);
     fake_slow_go();
     fake_settle();
     assert_int_equal(result(actor), 0);
     assert_int_equal(result(other), 0);
     assert_true(remaining_by(actor, lock) > LEASE_MS);
 
+    struct export export = {.lock = lock};
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1); /* an export: that one waits for the renewal */
     begin_call(actor, extend_it, &extend);
-    begin_call(other, export_it, lock);
+    begin_call(other, export_it, &export);
     fake_slow_go();
     fake_settle();
     assert_int_equal(result(other), 0);

@@ -68,7 +68,7 @@ static void a_grant_that_nobody_holds_ends_no_work(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-/* Who holds it no longer has work of it, and who is to get it has none yet. */
+/* The former holder has no more work of it, and the next one has none yet. */
 static void a_hand_over_that_is_not_confirmed_ends_no_work(void **state) {
     (void)state;
     dlock_client *client = guarded_client("fakefull:");

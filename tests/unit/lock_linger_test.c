@@ -164,7 +164,7 @@ static void nor_do_asynchronous_ones(void **state) {
 }
 
 /* The first one waits for other terms, so what lingers is given back for it. When it leaves before that was possible, the
- * next one, who can have what lingers, does. */
+ * next one gets what lingers, which is on its terms. */
 static void the_next_in_line_gets_it_when_the_first_leaves(void **state) {
     (void)state;
     dlock_client *client = client_new("fakefull:?linger=60s");

@@ -212,17 +212,6 @@ static void a_thread_past_its_deadline_leaves_the_batch(void **state) {
     assert_int_equal(fake_entries(), N - 1);
 }
 
-struct import {
-    dlock_client *client;
-    char ticket[DLOCK_TICKET_MAX + 1];
-    dlock_lock *lock;
-};
-
-static int import_it(void *arg) {
-    struct import *import = arg;
-    return dlock_import(import->client, import->ticket, NULL, &import->lock, NULL);
-}
-
 static pthread_mutex_t renew_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t renew_cond = PTHREAD_COND_INITIALIZER;
 static bool renew_goes_on;
@@ -241,12 +230,14 @@ static void an_import_past_its_deadline_leaves_its_claim_alone(void **state) {
     (void)state;
     dlock_client *from = client_new("fakefull:?lease=1m"), *to = client_new("fakefull:?connections=1&timeout=10s");
     struct actor *busy = actor_new(), *actors[2];
-    struct import imports[2] = {{.client = to}, {.client = to}};
+    struct export exports[2];
+    struct import imports[2];
     for (int i = 0; i < 2; i++) {
-        dlock_lock *lock = lock_new(from, i == 0 ? "a" : "b");
+        exports[i].lock = lock_new(from, i == 0 ? "a" : "b");
+        imports[i] = (struct import){.client = to, .ticket = exports[i].ticket};
         actors[i] = actor_new();
-        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-        assert_int_equal(dlock_export(lock, imports[i].ticket, sizeof imports[i].ticket, NULL), 0);
+        assert_int_equal(dlock_acquire(exports[i].lock, 0, NULL), 0);
+        assert_int_equal(export_it(&exports[i]), 0);
     }
     taken("n");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);

@@ -6,22 +6,6 @@ static void resent(struct dlock_claim *claim) {
     claim->hints |= DLOCK_HINT_RESENT;
 }
 
-struct extend {
-    dlock_lock *lock;
-    int64_t lease_ms;
-};
-
-static int extend_it(void *arg) {
-    const struct extend *extend = arg;
-    return dlock_extend(extend->lock, extend->lease_ms, NULL);
-}
-
-static int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms) {
-    struct extend extend = {lock, lease_ms};
-    begin_call(actor, extend_it, &extend);
-    return result(actor);
-}
-
 static dlock_lock *fixed_lock(const char *uri) {
     struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
     return lock_new_with(client_new(uri), "n", &options);
@@ -92,47 +76,27 @@ static void so_may_a_late_renewal(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-struct move {
-    dlock_client *to;
-    dlock_lock *lock;
-    char ticket[DLOCK_TICKET_MAX + 1];
-};
-
-static int export_it(void *arg) {
-    struct move *move = arg;
-    return dlock_export(move->lock, move->ticket, sizeof move->ticket, NULL);
-}
-
-static int import_it(void *arg) {
-    static const struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
-    struct move *move = arg;
-    return dlock_import(move->to, move->ticket, &options, &move->lock, NULL);
-}
-
-static int free_it(void *arg) {
-    dlock_free(arg);
-    return 0;
-}
-
 /* So may the renewal of an import, which the core repeats itself if its connection breaks. */
 static void so_may_the_renewal_of_an_import(void **state) {
     (void)state;
+    static const struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
     struct actor *actor = actor_new();
-    struct move move = {client_new("fakefull:"), lock_new(client_new("fakefull:"), "n"), ""};
-    dlock_lock *other = lock_new(move.to, "m");
-    assert_int_equal(acquire_by(actor, move.lock, 0), 0);
-    begin_call(actor, export_it, &move);
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket, .options = &options};
+    dlock_lock *other = lock_new(import.client, "m");
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    begin_call(actor, export_it, &export);
     assert_int_equal(result(actor), 0);
     assert_int_equal(acquire_by(actor, other, 0), 0); /* over a connection that the import uses, too */
     const unsigned renewals = fake_claims(FAKE_RENEW, "n");
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
-    begin_call(actor, import_it, &move);
+    begin_call(actor, import_it, &import);
     assert_int_equal(result(actor), 0);
     assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals + 2);
-    assert_int_equal(extend_by(actor, move.lock, 3 * LEASE_MS), 0);
-    assert_true(remaining_by(actor, move.lock) <= LEASE_MS);
-    assert_int_equal(release_by(actor, move.lock), 0);
-    begin_call(actor, free_it, move.lock);
+    assert_int_equal(extend_by(actor, import.lock, 3 * LEASE_MS), 0);
+    assert_true(remaining_by(actor, import.lock) <= LEASE_MS);
+    assert_int_equal(release_by(actor, import.lock), 0);
+    begin_call(actor, free_it, import.lock);
     assert_int_equal(result(actor), 0);
     assert_int_equal(release_by(actor, other), 0);
 }
@@ -141,13 +105,13 @@ static void so_may_the_renewal_of_an_import(void **state) {
 static void it_is_not_exported_for_less_than_the_late_acquire_may_take(void **state) {
     (void)state;
     struct actor *actor = actor_new();
-    struct move move = {.lock = fixed_lock("fakefull:")};
+    struct export export = {.lock = fixed_lock("fakefull:")};
     fake_edit(FAKE_ACQUIRE, resent, 1);
-    assert_int_equal(acquire_by(actor, move.lock, 0), 0);
-    assert_int_equal(extend_by(actor, move.lock, LEASE_MS / 2), 0);
-    begin_call(actor, export_it, &move);
+    assert_int_equal(acquire_by(actor, export.lock, 0), 0);
+    assert_int_equal(extend_by(actor, export.lock, LEASE_MS / 2), 0);
+    begin_call(actor, export_it, &export);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    assert_int_equal(release_by(actor, move.lock), 0);
+    assert_int_equal(release_by(actor, export.lock), 0);
 }
 
 static void forgotten(struct dlock_claim *claim) {
