@@ -15,7 +15,7 @@ as_user postgres
 launch() {
     (cd "$data" && exec "${as_user[@]}" "$programs/postgres" -D "$data" -p "$1" -c listen_addresses=127.0.0.1 \
         -c unix_socket_directories="$data" -c max_connections=600 -c log_line_prefix='%m [%p] ' \
-        -c shared_preload_libraries=pg_stat_statements ${DLOCK_SERVER_OPTIONS:-}) >"$folder/postgresql.log" 2>&1 </dev/null &
+        -c shared_preload_libraries=pg_stat_statements,plpgsql ${DLOCK_SERVER_OPTIONS:-}) >"$folder/postgresql.log" 2>&1 </dev/null &
 }
 
 answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }

@@ -35,10 +35,10 @@ launch() {
     run
 }
 
-answers() {
-    [ "$(python3 -c 'import socket, sys
-s = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 1); s.sendall(b"ruok"); print(s.recv(9).decode())' "$1" 2>/dev/null)" = imok ]
-}
+# In a subshell, whose end closes the connection.
+answers() (
+    exec 3<>"/dev/tcp/127.0.0.1/$1" && echo -n ruok >&3 && read -r -t 1 -N 4 answer <&3 && [ "$answer" = imok ]
+) 2>/dev/null
 
 client_port() { sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg"; }
 
