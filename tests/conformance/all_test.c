@@ -347,12 +347,14 @@ struct worker {
     int number;
 };
 
-/* Takes some of the names, at least two, beginning anywhere, forwards or backwards. */
+/* Takes some of the names, at least two, beginning anywhere, forwards or backwards. Has a turn however slow the machine
+ * is. */
 static void *take_some(void *arg) {
     const struct worker *worker = arg;
     dlock_lock *locks[N];
     new_locks(worker->client, locks, N, NULL);
-    for (unsigned turn = (unsigned)worker->number; now_ms() < atomic_load(&arena->until_ms); turn = turn * 5 + 3) {
+    unsigned turn = (unsigned)worker->number;
+    do {
         int first = (int)(turn / 7 % N), step = turn / 3 % 2 ? 1 : N - 1, n = 2 + (int)(turn / 11 % (N - 1));
         dlock_lock *some[N];
         for (int i = 0; i < n; i++) some[i] = locks[(first + i * step) % N];
@@ -365,7 +367,8 @@ static void *take_some(void *arg) {
         atomic_fetch_add(&arena->rounds[worker->number], 1);
         for (int i = 0; i < n; i++) atomic_store(&arena->inside[(first + i * step) % N], 0);
         EXPECT_CODE(0, dlock_release_all(some, (size_t)n, ERR));
-    }
+        turn = turn * 5 + 3;
+    } while (now_ms() < atomic_load(&arena->until_ms));
     free_locks(locks, N);
     return NULL;
 }
@@ -385,7 +388,6 @@ static void taking_process(void *arg) {
 }
 
 void case_all_in_opposite_orders(void) {
-    enum { RUN_MS = 1200 };
     arena = shared_memory(sizeof *arena);
     atomic_store(&arena->until_ms, now_ms() + RUN_MS);
     pid_t pids[PROCESSES];
@@ -393,10 +395,9 @@ void case_all_in_opposite_orders(void) {
     for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
     int rounds = 0;
     for (int i = 1; i <= PROCESSES * THREADS; i++) {
-        if (suite.caps & DLOCK_CAP_QUEUE) EXPECT(atomic_load(&arena->rounds[i]) > 0);
+        EXPECT(atomic_load(&arena->rounds[i]) > 0);
         rounds += atomic_load(&arena->rounds[i]);
     }
-    EXPECT(rounds > 0);
     printf("# %d rounds of two to %d locks by %d threads\n", rounds, N, PROCESSES * THREADS);
     expect_all(false, N, -1);
 }

@@ -102,9 +102,10 @@ static void *visit(void *arg) {
     const struct visitors *among = visitor->among;
     const struct dlock_options *options = &among->kinds[visitor->kind];
     dlock_lock *lock = new_lock(visitor->client, among->name, options);
-    for (unsigned turn = (unsigned)visitor->kind; !census_is_over(among->census); turn = turn * 5 + 3) {
+    bool was_inside = false;
+    for (unsigned turn = (unsigned)visitor->kind; !was_inside || !census_is_over(among->census); turn = turn * 5 + 3) {
         int64_t timeout_ms = among->patient ? PATIENCE_MS : impatience_ms(turn);
-        census_visit(among->census, lock, options, timeout_ms, turn / 7 % 4);
+        if (census_visit(among->census, lock, options, timeout_ms, turn / 7 % 4)) was_inside = true;
     }
     dlock_free(lock);
     return NULL;

@@ -316,7 +316,7 @@ static void downgrading_process(void *arg) {
 }
 
 void case_downgrades_exclude_writers(void) {
-    enum { RUN_MS = 1000, DOWNGRADERS = 3 };
+    enum { DOWNGRADERS = 3 };
     struct dlock_options kinds[] = {kind(DLOCK_EXCLUSIVE), kind(DLOCK_SHARED), kind(DLOCK_SHARED)};
     struct census *census = census_open(RUN_MS);
     struct visitors visitors = {census, suite.name, kinds, 3, true};

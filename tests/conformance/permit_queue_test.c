@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-enum { LIMIT = 3, RUN_MS = 1500 };
+enum { LIMIT = 3 };
 
 static struct dlock_options permits(void) {
     return options_for(DLOCK_PERMIT, LIMIT, LONG_LEASE_MS);

@@ -237,8 +237,6 @@ void case_crowd_of_readers_enters_at_once(void) {
 
 /* ---- contention -------------------------------------------------------------------------------------------------- */
 
-enum { RUN_MS = 1000 };
-
 static void readers_and_writers(bool patient) {
     struct dlock_options kinds[5];
     for (int i = 0; i < 5; i++) kinds[i] = options_for(i < 2 ? DLOCK_EXCLUSIVE : DLOCK_SHARED, 0, LONG_LEASE_MS);

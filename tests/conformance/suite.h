@@ -30,6 +30,9 @@
 /* The same where others must first see the waiter in line. */
 #define GIVES_UP_MS 2000
 
+/* How long the cases of contention last; longer runs are the fault suite's. */
+#define RUN_MS 500
+
 /* SLACK_MS: how late something may happen here, since the machine may be busy. PATIENCE_MS: for a wait that ends only
  * in a case that has failed already. */
 #define SLACK_MS 2000
