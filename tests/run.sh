@@ -156,7 +156,7 @@ export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 # that only wait (dlock_waits), and the short cases of the conformance suite, have places of their own from the
 # beginning to the end; the other tests work more, and have the rest. So the processors are as busy at the beginning,
 # when the long tests run, as later.
-at_once=20 waits=11 cases=4
+at_once=26 waits=11 cases=5
 case "$preset" in
 asan-ubsan | tsan) at_once=16 waits=9 cases=3 ;;  # with sanitizers tests work more
 coverage) at_once=4 waits=2 cases=1 ;;            # every process writes a hundred files at its end
