@@ -99,7 +99,7 @@ describe "a request without an answer that arrives after the release"
 late '"success"' c
 
 describe "the same, of one that stood in the queue"
-begin "$DLOCK" run -b "$uri" d -- sleep 3
+begin "$DLOCK" run -b "$uri" d -- sleep 6
 holder=$pid
 is_there() { "$DLOCK" inspect -b "$uri" d | grep -q exclusive; }
 within 60 "it is held" is_there

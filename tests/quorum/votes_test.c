@@ -140,7 +140,7 @@ static void a_minority_of_another_is_outvoted(void **state) {
 /* What the members are told is this client's alone. */
 static void a_break_at_a_minority_is_no_loss(void **state) {
     (void)state;
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=1s");
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=3s");
     dlock_lock *lock = take(client, "nibbled", NULL);
     for (int i = 0; i < 6; i++) {
         await_held(i % 3, "nibbled"); /* which the one before gets again with a renewal */
