@@ -74,7 +74,7 @@ static void a_busy_lock_is_busy_at_once(void **state) {
     (void)state;
     dlock_client *holder = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
     dlock_client *other = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
-    dlock_lock *lock = take(holder, "busy", NULL);
+    dlock_lock *lock = take_everywhere(holder, "busy", NULL);
     member_stop(2);
     const int64_t begun_ms = now_ms();
     for (int i = 0; i < 50; i++) {
@@ -215,8 +215,7 @@ static void holders_lose_a_lock_without_a_majority(void **state) {
 static void a_majority_that_forgot_is_a_loss(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=30s");
-    dlock_lock *lock = take(client, "forgotten", NULL);
-    for (int i = 0; i < 3; i++) await_held(i, "forgotten");
+    dlock_lock *lock = take_everywhere(client, "forgotten", NULL);
     ask_number(&member[0], "DEL forgotten");
     ask_number(&member[2], "DEL forgotten");
     for (int64_t until = now_ms() + 25000; dlock_held(lock) && now_ms() < until;) sleep_ms(5);
@@ -234,8 +233,7 @@ static void a_holder_survives_the_restart_of_every_member(void **state) {
     uint64_t fence;
     (void)state;
     dlock_client *client = quorum_of(3, "lease=4s"), *other = quorum_of(3, "lease=4s");
-    dlock_lock *lock = take(client, "rolling", &fence); /* within the quarantine of young servers */
-    for (int i = 0; i < 3; i++) await_held(i, "rolling");
+    dlock_lock *lock = take_everywhere(client, "rolling", &fence); /* within the quarantine of young servers */
     for (int i = 0; i < 3; i++) {
         snprintf(token, sizeof token, "%s", ask_text(&member[i], "GET rolling"));
         member_kill(i);
@@ -263,8 +261,7 @@ static void a_holder_survives_the_restart_of_every_member(void **state) {
 static void a_holder_gets_a_lost_vote_again(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=6s");
-    dlock_lock *lock = take(client, "regained", NULL);
-    for (int i = 0; i < 3; i++) await_held(i, "regained");
+    dlock_lock *lock = take_everywhere(client, "regained", NULL);
     member_stop(2);
     ask_number(&member[1], "DEL regained");
     await_held(1, "regained");

@@ -99,6 +99,12 @@ dlock_lock *take(dlock_client *client, const char *name, uint64_t *fence) {
     return lock;
 }
 
+dlock_lock *take_everywhere(dlock_client *client, const char *name, uint64_t *fence) {
+    dlock_lock *lock = take(client, name, fence);
+    for (int i = 0; i < 3; i++) await_held(i, name);
+    return lock;
+}
+
 void give_back(dlock_lock *lock) {
     struct dlock_error err = {0};
     if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);

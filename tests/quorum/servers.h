@@ -36,6 +36,8 @@ void await_free(int i, const char *name);
 int try_once(dlock_client *client, const char *name, uint64_t *fence);
 /* Takes the lock within 20 s; gives it back, and frees it. */
 dlock_lock *take(dlock_client *client, const char *name, uint64_t *fence);
+/* The same with three members, and waits until each has heard of it: two are enough for a grant. */
+dlock_lock *take_everywhere(dlock_client *client, const char *name, uint64_t *fence);
 void give_back(dlock_lock *lock);
 
 #endif
