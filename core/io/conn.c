@@ -37,7 +37,6 @@ static void watch_end(struct dlock__conn *conn) {
     if (conn->fd >= 0 && conn->client->backend->listen(conn->data, &fd, 0, NULL) == 0 && fd == conn->fd)
         epoll_ctl(conn->client->pool.watch, EPOLL_CTL_DEL, fd, NULL);
     conn->fd = -1;
-    conn->watched = false;
 }
 
 static void disconnect(struct dlock__conn *conn) {
@@ -82,6 +81,7 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     if (conn->connected) return 0;
     bool lookup = conn != client->keeper.conn; /* the keeper does not wait for a name server */
     bool watch = client->pool.watch >= 0 && conn != client->listener.conn;
+    conn->watched = false; /* not in watch_end(): the keeper writes it, too, whoever uses the connection */
     dlock__leave(client);
     int rc = connect_anew(conn, deadline_us, lookup, err);
     if (rc == 0 && watch) rc = watch_begin(conn, deadline_us, err);
