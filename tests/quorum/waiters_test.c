@@ -101,7 +101,7 @@ static void a_hand_over_takes_nine_requests(void **state) {
     struct monitor monitors[3];
     (void)state;
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "turns", NULL);
+    dlock_lock *lock = take_everywhere(client, "turns", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "turns", TURNS, 60000);
     await_queue(0, "turns", WAITERS);
     sleep_ms(1100); /* what listens is probed from then on */
@@ -124,7 +124,7 @@ static void waiting_takes_few_requests(void **state) {
     struct monitor monitors[3];
     (void)state;
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "long", NULL);
+    dlock_lock *lock = take_everywhere(client, "long", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "long", 1, 60000);
     await_queue(0, "long", WAITERS);
     count_begin(monitors);
@@ -144,7 +144,7 @@ static bool are_served_in_order(void) {
     struct waiter waiters[WAITERS] = {{0}};
     char queue[QUEUE_MAX], behind[WAITERS][QUEUE_MAX];
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "ordered", NULL);
+    dlock_lock *lock = take_everywhere(client, "ordered", NULL);
     bool kept = true;
     served = 0;
     for (int i = 0; i < WAITERS; i++) {
@@ -177,7 +177,7 @@ static void a_wait_that_ends_leaves_no_place(void **state) {
     struct waiter waiter = {0};
     (void)state;
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "left", NULL);
+    dlock_lock *lock = take_everywhere(client, "left", NULL);
     wait_begin(&waiter, quorum_of(3, QUIET), "left", 1, 2000);
     await_queue(0, "left", 1);
     wait_end(&waiter, DLOCK_ETIMEDOUT);
@@ -222,7 +222,7 @@ static void a_gate_alone_keeps_nobody_out(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, QUIET);
     ask_text(&member[0], "SET stuck 0123456789abcdef01234567.stuck PX 600000");
-    dlock_lock *lock = take(client, "stuck", NULL);
+    dlock_lock *lock = take_everywhere(client, "stuck", NULL);
     wait_begin(&waiter, quorum_of(3, QUIET), "stuck", 3, 60000);
     await_queue(0, "stuck", 1);
     give_back(lock);
@@ -238,7 +238,7 @@ static void a_gate_goes_and_comes(bool by_stopping) {
     enum { WAITERS = 3 };
     struct waiter waiters[WAITERS] = {{0}};
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "moved", NULL);
+    dlock_lock *lock = take_everywhere(client, "moved", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "moved", 5, 60000);
     await_queue(0, "moved", WAITERS);
     (by_stopping ? member_stop : member_kill)(0);
@@ -275,7 +275,7 @@ static void clients_may_have_different_gates(void **state) {
     char uri[500];
     (void)state;
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "cut", NULL);
+    dlock_lock *lock = take_everywhere(client, "cut", NULL);
     for (int i = 0; i < WAITERS; i++) { /* port 9 has no server */
         snprintf(uri, sizeof uri,
                  "quorum:?" QUIET "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
@@ -300,7 +300,7 @@ static void clients_that_cannot_listen_keep_nothing(void **state) {
     (void)state;
     ask_text(&member[0], "ACL SETUSER deaf on nopass ~* &dlock:* +@all -subscribe");
     dlock_client *client = quorum_of(3, QUIET);
-    dlock_lock *lock = take(client, "deaf", NULL);
+    dlock_lock *lock = take_everywhere(client, "deaf", NULL);
     for (int i = 0; i < 2; i++) relay_delay(far[i], 10);
     for (int i = 0; i < WAITERS; i++) {
         snprintf(uri, sizeof uri,
