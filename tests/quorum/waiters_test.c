@@ -142,7 +142,7 @@ static void waiting_takes_few_requests(void **state) {
 static bool are_served_in_order(void) {
     enum { WAITERS = 8 };
     struct waiter waiters[WAITERS] = {{0}};
-    char queue[QUEUE_MAX], behind[WAITERS][QUEUE_MAX];
+    char queue[QUEUE_MAX] = "", longer[QUEUE_MAX], behind[WAITERS][QUEUE_MAX];
     dlock_client *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "ordered", NULL);
     bool kept = true;
@@ -152,8 +152,10 @@ static bool are_served_in_order(void) {
         waiters[i].behind = behind[i];
         wait_begin(&waiters[i], quorum_of(3, QUIET), "ordered", 1, 60000);
         await_queue(0, "ordered", i + 1);
+        read_queue("ordered", longer);
+        kept = kept && strncmp(longer, queue, strlen(queue)) == 0;
+        strcpy(queue, longer);
     }
-    read_queue("ordered", queue);
 
     give_back(lock);
     for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
