@@ -153,10 +153,9 @@ static bool are_served_in_order(void) {
         wait_begin(&waiters[i], quorum_of(3, QUIET), "ordered", 1, 60000);
         await_queue(0, "ordered", i + 1);
         read_queue("ordered", longer);
-        kept = kept && strncmp(longer, queue, strlen(queue)) == 0;
+        kept = kept && strlen(longer) > strlen(queue) && strncmp(longer, queue, strlen(queue)) == 0;
         strcpy(queue, longer);
     }
-
     give_back(lock);
     for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
     dlock_close(client);
