@@ -81,7 +81,7 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     if (conn->connected) return 0;
     bool lookup = conn != client->keeper.conn; /* the keeper does not wait for a name server */
     bool watch = client->pool.watch >= 0 && conn != client->listener.conn;
-    conn->watched = false; /* not in watch_end(): the keeper writes it, too, whoever uses the connection */
+    conn->watched = false; /* not in watch_end(), which lacks the mutex that the keeper writes it with */
     dlock__leave(client);
     int rc = connect_anew(conn, deadline_us, lookup, err);
     if (rc == 0 && watch) rc = watch_begin(conn, deadline_us, err);

@@ -308,6 +308,11 @@ int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms) {
     return result(actor);
 }
 
+int export_by(struct actor *actor, struct export *export) {
+    begin_call(actor, export_it, export);
+    return result(actor);
+}
+
 int acquire_all(void *arg) {
     struct all *all = arg;
     return dlock_acquire_all(all->locks, all->n, all->timeout_ms, &all->err);

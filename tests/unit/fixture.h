@@ -93,7 +93,7 @@ struct import {
     dlock_client *client;
     const char *ticket;
     const struct dlock_options *options;
-    dlock_lock *lock; /* what was imported */
+    dlock_lock *lock; /* the imported lock */
 };
 int extend_it(void *extend);
 int export_it(void *export);
@@ -101,6 +101,7 @@ int import_it(void *import);
 int downgrade_it(void *lock);
 int free_it(void *lock);
 int extend_by(struct actor *actor, dlock_lock *lock, int64_t lease_ms);
+int export_by(struct actor *actor, struct export *export);
 
 /* Moves the clock from deadline to deadline until the actor has ended; fails the test after limit_ms. Returns the time
  * that passed, in microseconds. */

@@ -21,9 +21,8 @@ static void import_end(dlock_lock *imported) {
 /* A handle may be released by any thread, also while another one exports it. */
 static void a_release_ends_an_export(void **state) {
     (void)state;
-    struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     struct actor *from = actor_new(), *other = actor_new();
-    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
+    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &by_handle)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
     fake_fault(FAKE_RENEW, FAKE_SLOW, 1);
     begin_call(from, export_it, &export);
@@ -52,8 +51,7 @@ static void a_failed_export_leaves_it_held(void **state) {
     assert_true(held_by(from, export.lock));
     assert_int_equal(lost.calls, 0);
     fake_server_break("n");
-    begin_call(from, export_it, &export);
-    assert_int_equal(result(from), DLOCK_ELOST);
+    assert_int_equal(export_by(from, &export), DLOCK_ELOST);
     assert_int_equal(lost.calls, 1);
     assert_int_equal(release_by(from, export.lock), DLOCK_ELOST);
 }
@@ -83,10 +81,9 @@ struct overtaken {
 };
 
 static void overtaken_begin(struct overtaken *o) {
-    static const struct dlock_options handle = {.size = sizeof handle, .owner = DLOCK_OWNER_HANDLE};
     dlock_client *client = client_new("fakefull:");
-    o->lock = lock_new_with(client, "n", &handle);
-    o->next = lock_new_with(client, "n", &handle);
+    o->lock = lock_new_with(client, "n", &by_handle);
+    o->next = lock_new_with(client, "n", &by_handle);
     o->caller = actor_new();
     o->other = actor_new();
     o->waiter = actor_new();
@@ -299,15 +296,12 @@ static void a_lease_that_may_become_shorter_is_not_exported(void **state) {
     wait_for(actor, 1100);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
     fake_faults_clear();
-    begin_call(actor, export_it, &export);
-    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(export_by(actor, &export), DLOCK_EUNAVAILABLE);
     assert_true(held_by(actor, export.lock));
     assert_int_equal(extend_by(actor, export.lock, 6 * LEASE_MS), 0);
-    begin_call(actor, export_it, &export);
-    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    assert_int_equal(export_by(actor, &export), DLOCK_EUNAVAILABLE);
     assert_int_equal(extend_by(actor, export.lock, 3000), 0);
-    begin_call(actor, export_it, &export); /* no longer than that one */
-    assert_int_equal(result(actor), 0);
+    assert_int_equal(export_by(actor, &export), 0); /* no longer than that one */
     import_end(import(&export));
 }
 

@@ -8,8 +8,7 @@ static void a_grant_changes_hands(void **state) {
     struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
     uint64_t fence = fence_by(from, export.lock);
-    begin_call(from, export_it, &export);
-    assert_int_equal(result(from), 0);
+    assert_int_equal(export_by(from, &export), 0);
     assert_false(held_by(from, export.lock));
     assert_int_equal(release_by(from, export.lock), DLOCK_EOWNER);
     unsigned renewals = fake_claims(FAKE_RENEW, "n");
@@ -52,8 +51,7 @@ static void a_release_after_an_import_goes_to_the_queue(void **state) {
     struct import import = {.client = client, .ticket = export.ticket};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
     begin_acquire(first, lock, -1);
-    begin_call(from, export_it, &export);
-    assert_int_equal(result(from), 0);
+    assert_int_equal(export_by(from, &export), 0);
     begin_call(to, import_it, &import);
     assert_int_equal(result(to), 0);
     assert_int_equal(fake_waiters("n"), 1);
@@ -112,8 +110,7 @@ static void a_damaged_ticket_is_no_ticket(void **state) {
     struct export export = {.lock = lock_new(client_new("fakefull:"), "some name, with + and %")};
     struct import import = {.client = client_new("fakefull:")};
     assert_int_equal(acquire_by(actor, export.lock, 0), 0);
-    begin_call(actor, export_it, &export);
-    assert_int_equal(result(actor), 0);
+    assert_int_equal(export_by(actor, &export), 0);
     char bad[sizeof export.ticket];
     size_t n = strlen(export.ticket);
     assert_true(strspn(export.ticket, "!\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`"
@@ -143,8 +140,7 @@ static void a_late_wake_up_takes_nothing_back(void **state) {
     fake_other_release(&other, "n");
     wait_for(from, 3000);
     assert_int_equal(result(from), 0);
-    begin_call(from, export_it, &export);
-    assert_int_equal(result(from), 0);
+    assert_int_equal(export_by(from, &export), 0);
     struct fake_grant exported = fake_holder("n");
     fake_wakes_hold(false);
     fake_settle();
@@ -184,8 +180,7 @@ static void a_token_that_may_be_granted_anew_is_not_exported(void **state) {
         fake_advance_ms(900);
         assert_int_equal(extend_by(from, export.lock, 1000), 0);
     }
-    begin_call(from, export_it, &export);
-    assert_int_equal(result(from), 0);
+    assert_int_equal(export_by(from, &export), 0);
     begin_call(from, import_it, &import);
     assert_int_equal(result(from), 0);
     begin_call(from, free_it, import.lock);
@@ -201,8 +196,7 @@ static void a_whole_lease_is_exported_at_once(void **state) {
     begin_acquire(from, export.lock, 1000);
     wait_for(from, 1000);
     assert_int_equal(result(from), 0);
-    begin_call(from, export_it, &export);
-    assert_int_equal(result(from), 0);
+    assert_int_equal(export_by(from, &export), 0);
     fake_advance_ms(LEASE_MS + 1000);
 }
 
