@@ -99,7 +99,7 @@ static void link_new(struct link *link, int to, char letter) {
     uri.param[0] = (struct dlock_param){"session", "60s"};
     uri.parts.path = "/" BASE;
     uri.parts.n_params = 1;
-    if (link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, &err) != 0) fail_msg("connect: %s", err.message);
+    if (link_try(link, &uri.parts, letter, 0, CONNECTS_MS, &err) != 0) fail_msg("connect: %s", err.message);
     link_listen(link);
 }
 

@@ -35,7 +35,7 @@ void link_to(struct link *link, int port, char letter) {
     struct uri uri;
     struct dlock_error err = {0};
     uri_init(&uri, port);
-    if (link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_try(link, &uri.parts, letter, 0, CONNECTS_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
 void link_listen(struct link *link) {

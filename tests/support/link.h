@@ -4,7 +4,10 @@
 
 #include "support/backend.h"
 
-enum { TIMEOUT_MS = 10000 };
+enum {
+    TIMEOUT_MS = 10000,
+    CONNECTS_MS = 60000 /* where it must succeed: a server that was just started may take this long on a busy machine */
+};
 
 /* A URI of a server on loopback, whose parts a test may change. */
 struct uri {

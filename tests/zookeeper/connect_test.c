@@ -65,7 +65,7 @@ static void paths_are_curators(void **state) {
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         uri_session(&uri, shared_port(), "10s");
         uri.parts.path = paths[i];
-        assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), 0);
+        assert_int_equal(link_try(&link, &uri.parts, 'a', 0, CONNECTS_MS, NULL), 0);
         claim_init(&held, "dlock-x", 'a', 1);
         assert_int_equal(acquire(&link, &held), 0);
         assert_int_equal(plain_count(nodes[i]), 1);
@@ -124,7 +124,7 @@ static void link_as(struct link *link, const char *auth, const char *acl) {
     uri.parts.path = "/dlock-rights";
     if (auth) uri.param[uri.parts.n_params++] = (struct dlock_param){"auth", auth};
     if (acl) uri.param[uri.parts.n_params++] = (struct dlock_param){"acl", acl};
-    if (link_try(link, &uri.parts, 'a', 0, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_try(link, &uri.parts, 'a', 0, CONNECTS_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
 static void creators_keep_others_out(void **state) {
@@ -169,7 +169,7 @@ static void user_and_password_are_a_digest(void **state) {
     uri.parts.user = "me";
     uri.parts.password = "secret";
     uri.param[uri.parts.n_params++] = (struct dlock_param){"acl", "read"};
-    assert_int_equal(link_try(&mine, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(link_try(&mine, &uri.parts, 'a', 0, CONNECTS_MS, NULL), 0);
     claim_init(&held, name, 'a', 1);
     assert_int_equal(acquire(&mine, &held), 0);
     snprintf(path, sizeof path, BASE "/%s", name);

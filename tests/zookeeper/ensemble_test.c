@@ -179,7 +179,7 @@ static void deposed_leader_proves_nothing(void **state) {
     uri_session(&uri, member[(old + 1) % MEMBERS].port, "60s");
     uri.host[1] = (struct dlock_host){"127.0.0.1", "127.0.0.1", member[(old + 2) % MEMBERS].port};
     uri.parts.n_hosts = 2;
-    assert_int_equal(link_try(&near, &uri.parts, 'b', 0, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(link_try(&near, &uri.parts, 'b', 0, CONNECTS_MS, NULL), 0);
     claim_init(&held, "deposed", 'a', 1);
     claim_init(&next, "deposed", 'b', 1);
     assert_int_equal(acquire(&far, &held), 0);

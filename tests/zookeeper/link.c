@@ -14,7 +14,7 @@ void link_new(struct link *link, int port, const char *session, char letter) {
     struct dlock_error err = {0};
     struct uri uri;
     uri_session(&uri, port, session);
-    if (link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, &err) != 0) fail_msg("connect: %s", err.message);
+    if (link_try(link, &uri.parts, letter, 0, CONNECTS_MS, &err) != 0) fail_msg("connect: %s", err.message);
     link_listen(link);
 }
 

@@ -105,7 +105,7 @@ static void long_link(struct link *link, char letter) {
     struct uri uri;
     uri_session(&uri, site.port, SESSION);
     uri.parts.path = long_base;
-    assert_int_equal(link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, NULL), 0);
+    assert_int_equal(link_try(link, &uri.parts, letter, 0, CONNECTS_MS, NULL), 0);
     link_listen(link);
 }
 
