@@ -447,6 +447,29 @@ static void a_silent_server_costs_a_crowd_one_deadline(void **state) {
     }
 }
 
+/* Of several servers each gets a part of that moment. What is left for the engine then it sends at once. */
+static void so_do_several_silent_servers(void **state) {
+    enum { SERVERS = 8 };
+    (void)state;
+    struct all all = {.n = SERVERS, .timeout_ms = 400};
+    for (size_t i = 0; i < SERVERS; i++) {
+        char uri[32], name[2] = {(char)('a' + i), '\0'};
+        snprintf(uri, sizeof uri, "fake:?timeout=%zus", 20 + i);
+        all.locks[i] = lock_new(client_new(uri), name);
+    }
+    struct fake_grant other = taken("h");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
+    begin_call(actor, acquire_all, &all);
+    assert_true(wait_for(actor, 100000) <= 500000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    fake_faults_clear();
+    fake_slow_go();
+    fake_advance_ms(2 * LEASE_MS);
+    fake_other_release(&other, "h");
+    assert_int_equal(fake_entries(), 0);
+}
+
 /* ---- the end of one of the handles ---- */
 
 static int cancel(void *arg) {
@@ -515,6 +538,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_release_of_all_goes_on_after_an_error),
         LOCK_TEST(one_by_one_nothing_is_taken_behind_a_busy_one),
         LOCK_TEST(a_silent_server_costs_a_crowd_one_deadline),
+        LOCK_TEST(so_do_several_silent_servers),
         LOCK_TEST(the_end_of_a_handle_ends_the_wait_for_all),
         LOCK_TEST(a_close_ends_the_wait_for_all),
     };
