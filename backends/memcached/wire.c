@@ -142,17 +142,16 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
 }
 
 /* Waits until something is received; sends meanwhile. */
-static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
+static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     memmove(memcached->wire.in, memcached->wire.in + memcached->wire.in_at,
             memcached->wire.in_end - memcached->wire.in_at);
     memcached->wire.in_end -= memcached->wire.in_at;
     memcached->wire.in_at = 0;
-    for (;;) {
+    while (dlock_now_us() < deadline_us) { /* poll() never waits if a server sends without end */
         int rc = send_some(memcached, err);
         if (rc) return rc;
         int ready =
             stream_wait(&memcached->wire.stream, memcached->wire.out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
-        if (!ready) return no_answer(memcached, "no answer in time", err);
         if (!(ready & ~POLLOUT)) continue;
         ssize_t n = stream_recv(&memcached->wire.stream, memcached->wire.in + memcached->wire.in_end,
                                 sizeof memcached->wire.in - memcached->wire.in_end, MSG_DONTWAIT);
@@ -163,12 +162,7 @@ static int fill(struct memcached *memcached, int64_t deadline_us, struct dlock_e
         }
         if (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK) return failed(memcached, err);
     }
-}
-
-/* As fill(), but checks the deadline first: a server that sends without end would never make it wait. */
-static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
-    if (dlock_now_us() >= deadline_us) return no_answer(memcached, "no answer in time", err);
-    return fill(memcached, deadline_us, err);
+    return no_answer(memcached, "no answer in time", err);
 }
 
 int memcached_line(struct memcached *memcached, int64_t deadline_us, char **line, struct dlock_error *err) {

@@ -245,7 +245,7 @@ int redis_is_sure(struct redis *redis, struct dlock_error *err) {
     struct redis_sentinels *sentinels = redis->sentinels;
     if (!redis->master.strict) return 1;
     const int64_t since_us = dlock_now_us() - SURE_US;
-    while (sentinels->sure_us < since_us && redis_sentinels_hear(redis, sentinels, 0)) continue;
+    if (sentinels->sure_us < since_us) redis_sentinels_hear(redis, sentinels, 0);
     int rc = judge(sentinels, err);
     redis_doubt_master(redis);
     return rc ? rc : sentinels->sure_us >= since_us;

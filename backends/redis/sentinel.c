@@ -238,7 +238,7 @@ bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels
         else
             go_on(sentinels, sentinel);
     }
-    return ready > 0;
+    return ready > 0 && dlock_now_us() < until_us; /* poll() never waits if a Sentinel sends without end */
 }
 
 void redis_sentinels_ask(struct redis_sentinels *sentinels) {

@@ -163,7 +163,8 @@ server_with plain
 refused "a plain server" "$(uri '&timeout=700ms' | sed 's/timeout=30s&//')" 69 "ithout TLS it is $plain://"
 
 # What a server that is none says, and when: `silent` says nothing, `closes` closes, `halfway` stops in its first record,
-# `drips` goes on for ever with a byte at a time, `text` answers in plain text.
+# `drips` goes on for ever with a byte at a time, `floods` with messages that OpenSSL skips (HelloRequests) as fast as it
+# can, `text` answers in plain text.
 cat >"$work/impostor.py" <<'END'
 import socket, ssl, sys, threading, time
 
@@ -182,6 +183,7 @@ def talk(client):
     first = client.recv(65536)
     if kind == "closes": client.close()
     if kind == "text": client.sendall(b"-ERR unknown command\r\n")
+    while kind == "floods": client.sendall(b"\x16\x03\x03\x40\x00" + bytes(0x4000))
     if kind in ("halfway", "drips"):
         tls, inward, outward = hello()
         inward.write(first)
@@ -206,7 +208,7 @@ impostor() {
     within 20 "the impostor is there" test -s "$work/impostor.$1"
     port=$(cat "$work/impostor.$1")
 }
-for kind in silent halfway drips; do
+for kind in silent halfway drips floods; do
     describe "a server that is $kind in the handshake"
     impostor "$kind"
     before=$(date +%s%3N)

@@ -16,7 +16,8 @@ struct tls {
     SSL_CTX *context;
     SSL *ssl;
     int fd;
-    int flags;     /* flags of the next recv() */
+    int flags;     /* flags of recv() */
+    bool received; /* recv() has been called for the present call of OpenSSL's */
     bool insecure; /* the server's certificate is not verified */
     bool closed;   /* the server has closed the connection */
     bool refused;  /* the server rejects the client's certificate, or wants one */
@@ -68,12 +69,17 @@ static int bio_write(BIO *bio, const char *bytes, int n) {
     return bio_result(bio, send(tls->fd, bytes, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT), BIO_FLAGS_WRITE);
 }
 
-/* Reads for OpenSSL. Only the first recv() for a record may wait. */
+/* Reads for OpenSSL, one recv() for each of its calls: it goes on reading for as long as a peer sends what it skips, such
+ * as HelloRequests in the handshake, and here nobody looks at the clock. */
 static int bio_read(BIO *bio, char *bytes, int n) {
     struct tls *tls = BIO_get_data(bio);
     if (tls->in_at == tls->in_end) {
+        if (tls->received) {
+            errno = EAGAIN;
+            return bio_result(bio, -1, BIO_FLAGS_READ);
+        }
         ssize_t got = recv(tls->fd, tls->in, sizeof tls->in, tls->flags);
-        tls->flags = MSG_DONTWAIT;
+        tls->received = true;
         tls->in_at = 0;
         tls->in_end = got > 0 ? (size_t)got : 0;
         tls->closed = got == 0;
@@ -109,6 +115,14 @@ static void tls_free(struct tls *tls) {
     SSL_CTX_free(tls->context);
     BIO_meth_free(tls->method);
     free(tls);
+}
+
+/* Begins a call of OpenSSL's, in which recv() has these flags. */
+static void begin_call(struct tls *tls, int flags) {
+    tls->flags = flags;
+    tls->received = false;
+    ERR_clear_error();
+    errno = 0;
 }
 
 /* ---- certificates ------------------------------------------------------------------------------------------------ */
@@ -240,9 +254,7 @@ static int handshake_failed(struct tls *tls, int error, const char *server, stru
 
 /* Continues the handshake. Returns 0 (it is done), the poll events to wait for, or a code. */
 static int shake_once(struct tls *tls, const char *server, struct dlock_error *err) {
-    ERR_clear_error();
-    errno = 0;
-    tls->flags = MSG_DONTWAIT;
+    begin_call(tls, MSG_DONTWAIT);
     int done = SSL_connect(tls->ssl);
     if (done == 1) return 0;
     int error = SSL_get_error(tls->ssl, done);
@@ -324,8 +336,7 @@ static ssize_t result(struct tls *tls, int done) {
 }
 
 ssize_t stream_send(struct stream *stream, const void *bytes, size_t n) {
-    ERR_clear_error();
-    errno = 0;
+    begin_call(stream->tls, MSG_DONTWAIT);
     return result(stream->tls, SSL_write(stream->tls->ssl, bytes, n > INT32_MAX ? INT32_MAX : (int)n));
 }
 
@@ -335,10 +346,8 @@ ssize_t stream_recv(struct stream *stream, void *bytes, size_t n, int flags) {
     struct tls *tls = stream->tls;
     size_t done = 0;
     if (n > INT32_MAX) n = INT32_MAX;
-    tls->flags = flags;
     do {
-        ERR_clear_error();
-        errno = 0;
+        begin_call(tls, done ? MSG_DONTWAIT : flags);
         int got = SSL_read(tls->ssl, (char *)bytes + done, (int)(n - done));
         if (got <= 0) return done ? (ssize_t)done : result(tls, got);
         done += (size_t)got;
