@@ -7,6 +7,10 @@
  * from its deadline, or the keeper from its renewals. */
 enum { AT_ONCE = 256 };
 
+/* Most unanswered releases for which grants to unknown tokens are given back, too. A server that answers no release, but
+ * goes on to send such grants, could fill the memory; each ends by itself with its lease. */
+enum { UNANSWERED_MAX = 1024 };
+
 static bool has_token(const struct dlock__acquisition *acq, const char *token) {
     return acq && strcmp(acq->token, token) == 0;
 }
@@ -29,7 +33,7 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
         if (dlock__acq_orphaned(acq)) dlock__orphan(acq);
         return;
     }
-    if (dlock__exported(client, wake->token)) return;
+    if (dlock__exported(client, wake->token) || client->engine.orphans.n >= UNANSWERED_MAX) return;
     const char *prefix = client->uri->prefix;
     size_t n = strlen(prefix);
     if (strncmp(wake->token, client->id, 24) != 0 || !dlock__token_check(wake->token) ||
