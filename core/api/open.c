@@ -76,7 +76,8 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
-    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->pool.watch = -1;
+    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->callback.timer =
+        client->pool.watch = -1;
     client->listener.bell = -1;
     if (options) {
         client->log = options->log;
@@ -84,7 +85,6 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     }
     dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
-    dlock__cond_init(&client->callback.cond);
     dlock__cond_init(&client->engine.cond);
     rc = fill(client, uri, err);
     if (rc == 0 && options && options->flags & DLOCK_CLIENT_MANUAL) rc = dlock__callback_manual(client, err);

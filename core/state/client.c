@@ -38,7 +38,7 @@ static bool leave_line(struct dlock_client *client, int level, const char *text)
         client->callback.last_line = line;
         client->callback.n_lines++;
         line = NULL;
-        pthread_cond_signal(&client->callback.cond);
+        dlock__callback_wake(client);
     }
     dlock__leave(client);
     free(line);
@@ -90,7 +90,6 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__resolver_free(client->resolver);
     dlock__uri_free(client->uri);
     pthread_cond_destroy(&client->engine.cond);
-    pthread_cond_destroy(&client->callback.cond);
     pthread_cond_destroy(&client->changed);
     pthread_mutex_destroy(&client->mutex);
     free(client);

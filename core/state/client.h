@@ -135,6 +135,12 @@ static inline void dlock__bell_ring(struct dlock_client *client, uint32_t bits) 
     dlock__futex_wake(&client->ops.bell, bits);
 }
 
+/* Wakes the callback thread if it sleeps. */
+static inline void dlock__callback_wake(struct dlock_client *client) {
+    if (client->callback.asleep) dlock__timer_set(client->callback.timer, 0);
+    client->callback.asleep = false;
+}
+
 /* The next pause of a backoff: twice pause_us, within bounds; the shortest if pause_us is 0. */
 static inline int64_t dlock__longer_pause(int64_t pause_us, int64_t least_us, int64_t most_us) {
     if (pause_us > most_us / 2) return most_us;

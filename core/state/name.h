@@ -235,7 +235,7 @@ void dlock__keeper_arm(struct dlock_client *client, int64_t at_us);
 /* Wakes the keeper, because the set of descriptors changed or it has a thread to start. */
 void dlock__keeper_kick(struct dlock_client *client);
 /* Makes sure that the callback thread is awake at at_us, when a grant with an on_lost ends, or an asynchronous wait
- * whose request may hang. Wakes the thread only if it would sleep longer. */
+ * whose request may hang. Wakes no thread now. */
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
 /* Queues the on_lost of each handle that holds the acquisition. */
 void dlock__callback_lost(struct dlock__acquisition *acq);

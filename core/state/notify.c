@@ -76,10 +76,9 @@ void dlock__keeper_kick(struct dlock_client *client) {
 }
 
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
-    /* A suspended machine prolongs the thread's sleep: if it should be over by now, wake the thread. */
-    if (at_us >= client->callback.armed_us && client->callback.armed_us > dlock__now(client)) return;
-    if (at_us < client->callback.armed_us) client->callback.armed_us = at_us;
-    pthread_cond_signal(&client->callback.cond);
+    if (at_us >= client->callback.armed_us) return;
+    client->callback.armed_us = at_us;
+    if (client->callback.asleep) dlock__timer_set(client->callback.timer, at_us);
 }
 
 static void push(struct dlock_client *client, struct dlock__event *event) {
@@ -90,7 +89,7 @@ static void push(struct dlock_client *client, struct dlock__event *event) {
     if (client->callback.manual && write(client->callback.fd, &one, sizeof one) < 0) {
         /* full: the descriptor is readable already */
     }
-    pthread_cond_signal(&client->callback.cond);
+    dlock__callback_wake(client);
     if (dlock__event_lock(event)->freed) pthread_cond_broadcast(&client->changed); /* dlock_free waits for it */
 }
 

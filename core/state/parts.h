@@ -119,7 +119,8 @@ struct dlock__line {
 struct dlock__callbacks {
     bool started, stop;
     pthread_t thread;
-    pthread_cond_t cond;
+    int timer;   /* a timerfd, on which the thread sleeps; -1: it was never started */
+    bool asleep; /* it does, or is about to */
     bool manual; /* dlock_client_dispatch runs the callbacks; the thread only watches the ends of grants */
     int fd;      /* an eventfd, readable while something is queued; -1: not MANUAL */
     struct dlock__event *first, *last;

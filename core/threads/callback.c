@@ -3,6 +3,7 @@
  * keeper is in a renewal that hangs. */
 #include "threads/threads.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -98,6 +99,18 @@ static bool pass_line_on(struct dlock_client *client) {
     return true;
 }
 
+/* Sleeps until then or until dlock__callback_wake(). A timer goes on while the machine is suspended, which a condition
+ * variable's clock does not. */
+static void sleep_until(struct dlock_client *client, int64_t at_us) {
+    struct pollfd timer = {.fd = client->callback.timer, .events = POLLIN};
+    dlock__timer_set(timer.fd, at_us);
+    client->callback.asleep = true;
+    dlock__leave(client);
+    poll(&timer, 1, -1);
+    dlock__enter(client);
+    client->callback.asleep = false;
+}
+
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
@@ -111,7 +124,7 @@ static void *run(void *arg) {
             continue;
         }
         if (until_us < client->callback.armed_us) client->callback.armed_us = until_us;
-        dlock__wait(client, &client->callback.cond, client->callback.armed_us);
+        sleep_until(client, client->callback.armed_us);
     }
     dlock__leave(client);
     return NULL;
@@ -161,6 +174,9 @@ int dlock_client_dispatch(dlock_client *client) {
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->callback.started) return 0;
     client->callback.armed_us = DLOCK__NEVER;
+    if (client->callback.timer < 0) client->callback.timer = dlock__timer_open();
+    if (client->callback.timer < 0)
+        return dlock_fail(err, DLOCK_ENOMEM, "no descriptor left for callbacks; raise the limit (ulimit -n)");
     if (dlock__thread_start(&client->callback.thread, run, client) != 0)
         return dlock_fail(err, DLOCK_ENOMEM, "no thread for callbacks; raise the limit (ulimit -u, ulimit -v)");
     client->callback.started = true;
@@ -190,7 +206,7 @@ void dlock__callback_forget(struct dlock_lock *lock) {
 void dlock__callback_stop(struct dlock_client *client) {
     dlock__enter(client);
     client->callback.stop = true;
-    pthread_cond_signal(&client->callback.cond);
+    dlock__callback_wake(client);
     dlock__leave(client);
     if (client->callback.started) pthread_join(client->callback.thread, NULL);
     dlock__enter(client);
@@ -206,4 +222,5 @@ void dlock__callback_stop(struct dlock_client *client) {
     }
     dlock__leave(client);
     if (client->callback.fd >= 0) close(client->callback.fd);
+    if (client->callback.timer >= 0) close(client->callback.timer);
 }

@@ -77,6 +77,25 @@ static void losses_are_told_in_time_while_a_renewal_hangs(void **state) {
     assert_int_equal(dlock_release(longer, NULL), DLOCK_ELOST);
 }
 
+/* The machine sleeps for a part of that. */
+static void losses_are_told_in_time_after_a_suspend_while_a_renewal_hangs(void **state) {
+    (void)state;
+    struct lost_count lost = {0};
+    dlock_client *client = client_new("fake:?timeout=60s");
+    dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost);
+    int64_t begun_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1000);
+    fake_advance_ms(THIRD_MS);
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_suspend_ms(LEASE_MS / 2 + 500); /* the keeper comes back after the end of the lease, then */
+    fake_settle();
+    fake_advance_us(begun_us + valid_us(LEASE_MS) - dlock__now_us());
+    assert_int_equal(lost.calls, 1);
+    assert_int_equal(lost.at_us, begun_us + valid_us(LEASE_MS));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
 /* A short lease that is never renewed does not shorten the time that renewals get: not even a slow server's. */
 static void a_fixed_lease_cuts_no_renewal_short(void **state) {
     (void)state;
@@ -326,6 +345,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(fixed_leases_that_end_all_the_time_starve_no_renewal),
         LOCK_TEST(a_lock_granted_while_a_renewal_hangs_is_renewed_in_time),
         LOCK_TEST(losses_are_told_in_time_while_a_renewal_hangs),
+        LOCK_TEST(losses_are_told_in_time_after_a_suspend_while_a_renewal_hangs),
         LOCK_TEST(a_fixed_lease_cuts_no_renewal_short),
         LOCK_TEST(a_freed_handle_cuts_no_renewal_short),
         LOCK_TEST(a_short_handle_that_was_never_acquired_costs_no_lock),
