@@ -126,6 +126,23 @@ static void let_go(struct dlock_client *client) {
     }
 }
 
+/* Waits until no call is in progress, and no callback runs or will ever run. The time that callbacks take does not count:
+ * returns a deadline that is later by that. */
+static int64_t await_calls(struct dlock_client *client, int64_t deadline_us) {
+    int64_t begun_us;
+    while (client->inside > 0 || client->engine.n > 0) {
+        const bool called = client->callback.running;
+        begun_us = dlock__now(client);
+        dlock__wait(client, &client->changed, DLOCK__NEVER);
+        if (called) deadline_us = dlock__after(deadline_us, dlock__now(client) - begun_us);
+    }
+    begun_us = dlock__now(client);
+    dlock__leave(client);
+    dlock__callback_stop(client);
+    dlock__enter(client);
+    return dlock__after(deadline_us, dlock__now(client) - begun_us);
+}
+
 void dlock_close(dlock_client *client) {
     if (!client || dlock__forked(client)) return;
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
@@ -134,10 +151,7 @@ void dlock_close(dlock_client *client) {
     dlock__keeper_kick(client);
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
-    while (client->inside > 0 || client->engine.n > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
-    dlock__leave(client);
-    dlock__callback_stop(client);
-    dlock__enter(client);
+    deadline_us = await_calls(client, deadline_us);
     client->engine.stop = true; /* this thread releases what is left, in full batches */
     let_go(client);
     dlock__leave(client);

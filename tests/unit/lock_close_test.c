@@ -356,6 +356,24 @@ static void closing_waits_for_a_callback_that_runs(void **state) {
     assert_int_equal(busy.count.calls, 1);
 }
 
+/* It is no time of the server's: what is held is released even if the callback took longer than `timeout`. */
+static void closing_releases_after_a_long_callback(void **state) {
+    (void)state;
+    struct busy_callback busy = {.stay = true};
+    struct actor *closer = actor_new();
+    dlock_client *client = client_new("fake:?timeout=2s");
+    dlock_lock *other = lock_new(client, "other");
+    lost_with_a_callback_that_stays(client, &busy);
+    assert_int_equal(dlock_acquire(other, 0, NULL), 0);
+    begin_close(closer, client);
+    fake_advance_ms(2500);
+    assert_false(over(closer));
+    assert_string_not_equal(fake_holder("other").token, "");
+    let_out(&busy);
+    wait_for(closer, 100);
+    assert_string_equal(fake_holder("other").token, "");
+}
+
 /* The keeper has leases to look after, whatever the application's callbacks do. */
 static void a_callback_that_stays_delays_no_renewal(void **state) {
     (void)state;
@@ -476,6 +494,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_callback_may_free_its_own_handle),
         LOCK_TEST(freeing_waits_for_a_callback_that_runs),
         LOCK_TEST(closing_waits_for_a_callback_that_runs),
+        LOCK_TEST(closing_releases_after_a_long_callback),
         LOCK_TEST(a_callback_that_stays_delays_no_renewal),
         LOCK_TEST(a_callback_of_a_freed_handle_does_not_come),
     };

@@ -1,12 +1,18 @@
 /* dlock_client_dispatch: callbacks of a MANUAL client. */
 #include "fixture.h"
 
-static dlock_client *manual_client(void) {
+#include <semaphore.h>
+
+static dlock_client *manual_client_of(const char *uri) {
     dlock_client *client;
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     options.flags = DLOCK_CLIENT_MANUAL;
-    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    assert_int_equal(dlock_open(uri, &options, &client, NULL), 0);
     return client;
+}
+
+static dlock_client *manual_client(void) {
+    return manual_client_of("fake:");
 }
 
 static int dispatch(void *arg) {
@@ -83,11 +89,39 @@ static void a_dispatch_ends_though_its_callbacks_begin_new_calls(void **state) {
     dlock_close(client);
 }
 
+static void stay(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err;
+    sem_wait(arg);
+}
+
+/* What a callback takes is no time of the server's: the close still has its `timeout` for releases. */
+static void closing_releases_after_a_long_dispatch(void **state) {
+    (void)state;
+    sem_t leave;
+    sem_init(&leave, 0, 0);
+    dlock_client *client = manual_client_of("fake:?timeout=2s");
+    dlock_lock *lock = lock_new_with(client, "n", &by_handle);
+    struct actor *dispatcher = actor_new(), *closer = actor_new();
+    assert_int_equal(dlock_acquire_async(lock, 0, stay, &leave), 0);
+    fake_settle();
+    begin_call(dispatcher, dispatch, client);
+    begin_close(closer, client);
+    fake_advance_ms(2500);
+    assert_false(over(closer));
+    assert_string_not_equal(fake_holder("n").token, "");
+    sem_post(&leave);
+    wait_for(closer, 100);
+    assert_string_equal(fake_holder("n").token, "");
+    assert_int_equal(result(dispatcher), 1);
+    sem_destroy(&leave);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_callback_may_dispatch),
         LOCK_TEST(a_dispatch_ends_though_its_callbacks_begin_new_calls),
+        LOCK_TEST(closing_releases_after_a_long_dispatch),
     };
     return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }
