@@ -202,6 +202,7 @@ static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, 
     bool downgrade = claim->mode == DLOCK_SHARED && !pg->session.shared;
     PGresult *rows;
     int rc = catch_up(pg, deadline_us, err);
+    if (rc == 0) rc = be_patient(pg, claim, deadline_us, err);
     if (rc == 0) {
         pg_begin(&pg->arguments);
         add_lease(pg, kept_ms(claim));
