@@ -5,17 +5,27 @@
 
 enum { DEFAULT_PORT = 3306, OLDEST_MYSQL = 50700, OLDEST_MARIADB = 100200 };
 
-/* The authentication methods that are allowed. With others libmariadb would send the password as it is, or ask at the
- * terminal. */
-#define PROOFS "mysql_native_password,client_ed25519,caching_sha2_password"
+/* The authentication methods that prove a password without giving it away. With others libmariadb would send it as it
+ * is, or ask at the terminal. */
+#define PROOFS "mysql_native_password,client_ed25519"
+
+/* Over TLS, and to a socket of this machine, caching_sha2_password is allowed as well, which sends the password itself
+ * if the server asks for it. Over TCP without TLS libmariadb would encrypt it with a key that whoever answers has sent.
+ * (MYSQL_SERVER_PUBLIC_KEY is no remedy: where libmariadb cannot read that file, as some versions (3.4.1) never can, it
+ * asks for a key all the same.) There the login begins with an allowed method, not with the server's default, which
+ * since MySQL 8.0 is caching_sha2_password; the server then names that of the account. */
+static int set_methods(MYSQL *link, bool confidential) {
+    if (confidential) return mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS ",caching_sha2_password");
+    return mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS) ||
+           mysql_options(link, MYSQL_DEFAULT_AUTH, "mysql_native_password");
+}
 
 static int set_options(struct maria *maria) {
     const my_bool no = 0;
     const unsigned files = 0;
     MYSQL *link = maria->link;
     return mysql_options(link, MYSQL_OPT_NONBLOCK, NULL) || mysql_options(link, MYSQL_OPT_RECONNECT, &no) ||
-           mysql_options(link, MYSQL_OPT_LOCAL_INFILE, &files) ||
-           mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS) ||
+           mysql_options(link, MYSQL_OPT_LOCAL_INFILE, &files) || set_methods(link, maria->confidential) ||
            mysql_options(link, MYSQL_SET_CHARSET_NAME, "utf8mb4") || !maria_set_version(maria) ||
            maria_set_limits(maria);
 }
@@ -140,6 +150,7 @@ static int check_version(struct maria *maria, struct dlock_error *err) {
 static int connect_one(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                        int64_t deadline_us, struct dlock_error *err) {
     name_server(maria, host);
+    maria->confidential = maria->tls || *host->host == '/';
     maria_begin_library();
     maria->link = mysql_init(NULL);
     if (!maria->link || set_options(maria)) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");

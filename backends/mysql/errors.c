@@ -80,9 +80,22 @@ int maria_refused(struct maria *maria, struct dlock_error *err) {
     return dlock_fail(err, code, "MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
 }
 
+/* libmariadb's own message may name another method than the server has. */
+static int method_not_allowed(const struct maria *maria, struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_EAUTH,
+                      maria->confidential
+                          ? "cannot connect to MySQL at %s: the account's authentication method is none of "
+                            "mysql_native_password, ed25519 and caching_sha2_password"
+                          : "cannot connect to MySQL at %s: the account's authentication method "
+                            "(caching_sha2_password?) could give the password away without TLS: write mysql+tls://, "
+                            "or the server's Unix socket, or use mysql_native_password or ed25519",
+                      maria->where);
+}
+
 int maria_rejected(struct maria *maria, struct dlock_error *err) {
     const char *advice;
     unsigned error = mysql_errno(maria->link);
+    if (error == CR_PLUGIN_NOT_ALLOWED) return method_not_allowed(maria, err);
     int code = code_of(error, &advice);
     dlock_fail(err, code, "cannot connect to MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
     if (code == DLOCK_EPROTO || error == CR_SERVER_LOST || error == CR_SERVER_HANDSHAKE_ERR) dlock_doubt(err, "MySQL");

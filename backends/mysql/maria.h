@@ -75,6 +75,7 @@ struct maria {
     char where[160];
     bool sessions;      /* mode=session */
     bool tls, insecure; /* TLS; the server's certificate is not verified */
+    bool confidential;  /* the server may be sent the password itself: over TLS, or a socket of this machine */
     const char *script; /* the script that creates the table for mode=rows */
     bool has_sequence;  /* mode=session: fences come from a sequence (MariaDB 10.3), else from a table */
     char *text;         /* the statements to send; the buffer is reused */

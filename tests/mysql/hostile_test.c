@@ -1,10 +1,12 @@
-/* A server that greets as MariaDB does, and then sends without end: an error in time, and nothing fills up. */
+/* A server that greets as MariaDB does, and then sends without end: an error in time, and nothing fills up. Or one that
+ * asks for the password. */
 #include "support/clock.h"
 #include "support/flood.h"
 #include "support/link.h"
 #include "support/test.h"
 
 #include <poll.h>
+#include <sys/socket.h>
 
 enum { SHORT_MS = 300, SLACK_MS = 3000 };
 
@@ -32,14 +34,14 @@ static void add(struct packets *to, const void *content, size_t length) {
 
 #define ADD(to, literal) add(to, literal, sizeof(literal) - 1)
 
-#define GREETING                                       \
+#define GREETING_OF(method)                            \
     "\x0a"                                             \
     "10.11.6-MariaDB\0"                                \
     "\1\0\0\0"                                         \
     "12345678\0"                                       \
     "\xff\xf7\x21\2\0\xff\xa0\x15\0\0\0\0\0\0\0\0\0\0" \
-    "123456789012\0"                                   \
-    "mysql_native_password\0"
+    "123456789012\0" method "\0"
+#define GREETING GREETING_OF("mysql_native_password")
 #define OK "\0\0\0\2\0\0\0"
 #define OK_AND_MORE "\0\0\0\x0a\0\0\0"
 #define COLUMN "\3def\0\0\0\1a\1a\x0c\x21\0\x64\0\0\0\xfd\0\0\0\0\0"
@@ -198,6 +200,85 @@ static void a_socket_that_is_always_ready(void **state) {
     always_ready = false;
 }
 
+/* ---- what the login gives away ----------------------------------------------------------------------------------- */
+
+/* A server that greets with one method, and then asks for another one. */
+struct login {
+    struct part greeting, method;
+    size_t heard; /* bytes of the answer to that, without the packet's head */
+    int after;    /* the answer's first byte after "that proof does not suffice"; -1: none */
+    bool serves;  /* it accepts the answer, and has got a request */
+};
+
+static ssize_t hear(int fd, unsigned char *bytes, size_t size) {
+    ssize_t n = recv(fd, bytes, size, 0);
+    return n > 4 ? n - 4 : 0;
+}
+
+static size_t log_in(void *arg, int fd, unsigned char *bytes) {
+    struct login *login = arg;
+    struct packets packets = {.bytes = bytes};
+    unsigned char answer[8192];
+    add(&packets, login->greeting.content, login->greeting.length);
+    if (!talk(fd, &packets, 2)) return 0;
+    add(&packets, login->method.content, login->method.length);
+    if (!flood_send(fd, packets.bytes, packets.used)) return 0;
+    login->heard = (size_t)hear(fd, answer, sizeof answer);
+    packets = (struct packets){.bytes = bytes, .serial = 4};
+    if (login->serves)
+        ADD(&packets, OK);
+    else
+        ADD(&packets, "\1\4");
+    if (!flood_send(fd, packets.bytes, packets.used)) return 0;
+    const ssize_t n = hear(fd, answer, sizeof answer);
+    login->after = n > 0 ? answer[4] : -1;
+    return 0;
+}
+
+#define NATIVE "mysql_native_password"
+#define SHA2 "caching_sha2_password"
+#define SWITCH_TO(method)   \
+    PART("\xfe" method "\0" \
+         "12345678123456789012\0")
+
+static void meet_login(struct login *login, int code, const char *word) {
+    struct flood flood = {.begin = log_in, .arg = login, .most_ms = SEND_MS};
+    struct dlock_error err = {0};
+    struct link link;
+    struct uri uri;
+    login->after = -1;
+    flood_start(&flood);
+    uri_init(&uri, flood.port);
+    uri.parts.path = "/db";
+    uri.parts.user = uri.parts.password = "u";
+    const int rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
+    link_end(&link);
+    flood_end(&flood);
+    if (rc != code || !strstr(err.message, word)) fail_msg("%d (%s) instead of %d (%s)", rc, err.message, code, word);
+}
+
+/* By caching_sha2_password it would be encrypted with a key that whoever answers sends. */
+static void a_password_is_not_given_to_who_asks(void **state) {
+    const struct part greetings[] = {PART(GREETING), PART(GREETING_OF(SHA2))};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct login login = {.greeting = greetings[i], .method = SWITCH_TO(SHA2)};
+        meet_login(&login, DLOCK_EAUTH, "mysql+tls://");
+        assert_int_equal(login.heard, 0);
+        assert_int_equal(login.after, -1);
+    }
+}
+
+/* A server since MySQL 8.0, where the account has another method than the server's default. */
+static void the_method_is_the_accounts(void **state) {
+    struct login login = {.greeting = PART(GREETING_OF(SHA2)), .method = SWITCH_TO(NATIVE), .serves = true};
+    enum { SHA1_BYTES = 20, QUERY = 3 };
+    (void)state;
+    meet_login(&login, DLOCK_EUNAVAILABLE, "MySQL at"); /* it hangs up when it has heard the first request */
+    assert_int_equal(login.heard, SHA1_BYTES);
+    assert_int_equal(login.after, QUERY);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_without_end),
@@ -206,6 +287,8 @@ int main(void) {
         cmocka_unit_test(a_packet_without_end),
         cmocka_unit_test(reports_of_progress_without_end),
         cmocka_unit_test(a_socket_that_is_always_ready),
+        cmocka_unit_test(a_password_is_not_given_to_who_asks),
+        cmocka_unit_test(the_method_is_the_accounts),
     };
     return cmocka_run_group_tests(tests, backend_load, NULL);
 }
