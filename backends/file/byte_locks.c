@@ -26,19 +26,28 @@ void file_byte_unlock(int fd, int64_t at, int64_t n) {
     operate(fd, F_OFD_SETLK, F_UNLCK, at, n, &lock);
 }
 
-int64_t file_byte_locked(int fd, int64_t at, int64_t n) {
+/* As file_byte_locked(). *end is set, if there is one, to the first byte behind the lock that was found. */
+static int64_t find(int fd, int64_t at, int64_t n, int64_t *end) {
     struct flock lock;
     if (n <= 0 || operate(fd, F_OFD_GETLK, F_WRLCK, at, n, &lock) != 0 || lock.l_type == F_UNLCK) return -1;
+    *end = lock.l_len == 0 ? INT64_MAX : lock.l_start + lock.l_len; /* 0: up to the last byte that there can be */
     return lock.l_start > at ? lock.l_start : at;
 }
 
-/* F_OFD_GETLK returns any of the locks in a range: repeats it with the range before the lock found, until none is
- * left. */
-int64_t file_byte_locked_first(int fd, int64_t at, int64_t n) {
-    int64_t first = -1, found = file_byte_locked(fd, at, n);
-    while (found >= 0) {
-        first = found;
-        found = file_byte_locked(fd, at, first - at);
+int64_t file_byte_locked(int fd, int64_t at, int64_t n) {
+    int64_t end;
+    return find(fd, at, n, &end);
+}
+
+/* F_OFD_GETLK returns any of the locks in a range. The search by halves needs few calls however many locks there are. */
+int64_t file_byte_locked_first(int fd, int64_t at, int64_t n, int64_t *end) {
+    int64_t first = find(fd, at, n, end);
+    while (at < first) { /* no byte before `at` is locked */
+        int64_t middle = at + (first - at + 1) / 2, found = find(fd, at, middle - at, end);
+        if (found < 0)
+            at = middle;
+        else
+            first = found;
     }
     return first;
 }

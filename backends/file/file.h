@@ -259,8 +259,9 @@ void file_byte_unlock(int fd, int64_t at, int64_t n);
 /* Returns a byte of the range that another descriptor has locked, shared or exclusively; -1: none. */
 int64_t file_byte_locked(int fd, int64_t at, int64_t n);
 
-/* Returns the first such byte; -1: none. */
-int64_t file_byte_locked_first(int fd, int64_t at, int64_t n);
+/* Returns the first such byte, and in *end the first byte behind that lock, which another program may have set on many
+ * bytes; -1: none. */
+int64_t file_byte_locked_first(int fd, int64_t at, int64_t n, int64_t *end);
 
 /* ---- seats.c ----------------------------------------------------------------------------------------------------- */
 
@@ -440,10 +441,19 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err);
  * with the most locks of the file. */
 int file_locks_read_of(const struct stat *st, struct file_locks *best, struct dlock_error *err);
 
+/* Where holders are looked for, whom they are shown to, and until when. */
+struct file_viewer {
+    const struct file_locks *locks;
+    dlock_each each;
+    void *arg;
+    int64_t deadline_ms; /* of file_now_ms() */
+};
+
 /* Calls `each` for the holders of a lock file, if the lock's name begins with `prefix`. `name` is that name; NULL: it
- * was cut in the file's name. Returns the last result of `each`. */
+ * was cut in the file's name. Returns 0, 1 if `each` wants no more, or EUNAVAILABLE if there are too many locks to be
+ * looked at before the deadline. */
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
-              const struct file_locks *locks, dlock_each each, void *arg);
+              const struct file_viewer *viewer, struct dlock_error *err);
 
 /* The kind of holder of a file's lock, which is not the caller. Where /proc/locks does not list everything, flock(1)
  * may be taken for dlock. */

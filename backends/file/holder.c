@@ -146,9 +146,7 @@ struct view {
     int fd; /* -1: this user may not read the file, so only its locks are known */
     struct stat st;
     struct file_record record;
-    const struct file_locks *locks;
-    dlock_each each;
-    void *arg;
+    const struct file_viewer *viewer;
 };
 
 static bool open_view(struct view *view, const struct file_conn *conn, const char *file) {
@@ -175,7 +173,7 @@ static int show(const struct view *view, const char *token, uint64_t fence, enum
         .fence = fence,
         .remaining_ms = DLOCK_FOREVER,
     };
-    return view->each(&info, view->arg);
+    return view->viewer->each(&info, view->viewer->arg) != 0;
 }
 
 static int show_foreign(const struct view *view, const struct file_lock *lock) {
@@ -212,12 +210,15 @@ static void remember(struct seated *seated, const char *token) {
     seated->list[seated->n++] = fresh;
 }
 
+/* Shows the seats of a range. Everybody who may read the file can lock bytes there: all at once, which counts as one
+ * seat, or so many single ones that only the deadline ends the walk. Returns as file_show(), but not the error. */
 static int show_seats(const struct view *view, int64_t range, struct seated *seated) {
+    const bool reads = range == FILE_READERS;
     struct file_seat seat;
+    int64_t at, end = range;
     int rc = 0;
-    int64_t at = file_byte_locked_first(view->fd, range, FILE_SEATS);
-    for (; at >= 0 && rc == 0; at = file_byte_locked_first(view->fd, at + 1, range + FILE_SEATS - at - 1)) {
-        bool reads = range == FILE_READERS;
+    while (rc == 0 && (at = file_byte_locked_first(view->fd, end, range + FILE_SEATS - end, &end)) >= 0) {
+        if (file_now_ms() >= view->viewer->deadline_ms) return DLOCK_EUNAVAILABLE;
         file_seat_read(view->fd, view->name, (uint32_t)(at - range), &seat);
         remember(seated, seat.token);
         rc = show(view, seat.token, seat.fence, reads ? DLOCK_SHARED : DLOCK_PERMIT, reads ? 1 : seat.limit);
@@ -254,7 +255,7 @@ static bool mark(struct seated *seated, long pid) {
 /* Returns the next listed shared lock, after `lock`, of a process without a seat, or NULL. */
 static const struct file_lock *next_foreign(const struct view *view, struct seated *seated,
                                             const struct file_lock *lock) {
-    do lock = next_lock(view->locks, &view->st, lock);
+    do lock = next_lock(view->viewer->locks, &view->st, lock);
     while (lock && (!lock->shared || mark(seated, lock->pid) || mark(seated, own_pid(lock->pid))));
     return lock;
 }
@@ -280,11 +281,11 @@ static int show_sharing(const struct view *view, struct seated *seated) {
 
 /* Shows the holders of a file without seats: an exclusive holder, users of flock(1) in either mode, or none. */
 static int show_locked(const struct view *view, bool locks_listed) {
-    const struct file_lock *lock = next_lock(view->locks, &view->st, NULL);
+    const struct file_lock *lock = next_lock(view->viewer->locks, &view->st, NULL);
     const char *token = view->record.token;
     if (lock && !token_fits(lock->shared ? "" : token, lock->pid)) {
         int rc = 0;
-        for (; rc == 0 && lock; lock = next_lock(view->locks, &view->st, lock)) rc = show_foreign(view, lock);
+        for (; rc == 0 && lock; lock = next_lock(view->viewer->locks, &view->st, lock)) rc = show_foreign(view, lock);
         return rc;
     }
     if (!lock && (view->fd < 0 || (locks_listed && !*token) || !probe(view->fd))) return 0;
@@ -292,16 +293,14 @@ static int show_locked(const struct view *view, bool locks_listed) {
 }
 
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
-              const struct file_locks *locks, dlock_each each, void *arg) {
+              const struct file_viewer *viewer, struct dlock_error *err) {
     struct seated seated = {0, 0, NULL};
     char again[FILE_NAME_SIZE];
     struct view view;
     int rc = 0;
     if (!open_view(&view, conn, file)) return 0;
     view.name = name;
-    view.locks = locks;
-    view.each = each;
-    view.arg = arg;
+    view.viewer = viewer;
     if (!name) { /* the record has the whole name; it is believed if it leads to this file name */
         file_name_encode(conn, view.record.name, again);
         view.name = strcmp(file, again) == 0 ? view.record.name : file;
@@ -313,7 +312,11 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     }
     close_view(&view);
     free(seated.list);
-    return rc;
+    if (rc >= 0) return rc;
+    return dlock_fail(err, rc,
+                      "no time to look at all locks on %s/%s: end the program that has locked so many bytes of it "
+                      "(`fuser -v` names those that have it open)",
+                      conn->path, file);
 }
 
 /* True if the exclusive holder is one of dlock, according to the list, or to the token if the list is incomplete. */

@@ -13,27 +13,27 @@
 int file_inspect(void *c, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct file_conn *conn = c;
     struct file_locks locks;
+    const struct file_viewer viewer = {&locks, each, arg, file_now_ms() + timeout_ms};
     struct stat st;
     char file[FILE_NAME_SIZE];
-    (void)timeout_ms;
     file_name_encode(conn, name, file);
     if (fstatat(conn->dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0) return 0;
     int rc = file_locks_read_of(&st, &locks, err);
     if (rc != 0) return rc;
-    file_show(conn, file, name, "", &locks, each, arg);
+    rc = file_show(conn, file, name, "", &viewer, err);
     free(locks.list);
-    return 0;
+    return rc < 0 ? rc : 0;
 }
 
-static int list_one(struct file_conn *conn, const struct dirent *entry, const struct file_locks *locks,
-                    const char *prefix, dlock_each each, void *arg) {
+static int list_one(struct file_conn *conn, const struct dirent *entry, const char *prefix,
+                    const struct file_viewer *viewer, struct dlock_error *err) {
     char name[FILE_NAME_SIZE];
     bool cut;
     if (entry->d_name[0] == '.' || (entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN)) return 0;
     bool decoded = file_name_decode(conn, entry->d_name, name, &cut);
     if (!decoded && !cut) return 0;
     if (decoded && strncmp(name, prefix, strlen(prefix)) != 0) return 0;
-    return file_show(conn, entry->d_name, decoded ? name : NULL, prefix, locks, each, arg);
+    return file_show(conn, entry->d_name, decoded ? name : NULL, prefix, viewer, err);
 }
 
 /* Ends a page when half of timeout_ms is over. The cursor is a position in the directory (telldir(3)). */
@@ -42,8 +42,9 @@ int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, vo
     struct file_conn *conn = c;
     struct file_locks locks;
     struct dirent *entry = NULL;
-    int64_t end = file_now_ms() + timeout_ms / 2;
-    int fd = openat(conn->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), more = 0;
+    int64_t now = file_now_ms(), end = now + timeout_ms / 2;
+    const struct file_viewer viewer = {&locks, each, arg, now + timeout_ms};
+    int fd = openat(conn->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), more = 0, shown = 0;
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
         int rc = file_fail(err, errno, "cannot list the lock directory", conn->path, NULL);
@@ -53,11 +54,12 @@ int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, vo
     int rc = file_locks_read(&locks, err);
     if (rc == 0 && cursor[0]) seekdir(dir, strtol(cursor, NULL, 10));
     while (rc == 0 && !more && (entry = readdir(dir)) != NULL) {
-        if (list_one(conn, entry, &locks, prefix, each, arg) != 0) break;
+        shown = list_one(conn, entry, prefix, &viewer, err);
+        if (shown != 0) break;
         more = file_now_ms() >= end;
         if (more) snprintf(cursor, 256, "%ld", telldir(dir));
     }
     if (rc == 0) free(locks.list);
     closedir(dir);
-    return rc == 0 ? more : rc;
+    return rc != 0 ? rc : shown < 0 ? shown : more;
 }

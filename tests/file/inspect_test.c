@@ -263,6 +263,65 @@ static void from_a_container(void **state) {
     assert_int_equal(child_end(child_start(in_pid_namespace, world, NULL)), 0);
 }
 
+#define SEATS \
+    (INT64_C(1) << 32) /* of each kind; the readers' begin behind the first 2^60 bytes, see backends/file/file.h */
+#define READERS ((INT64_C(1) << 60) + SEATS)
+#define PERMITS (READERS + SEATS)
+
+/* Locks `length` bytes of the file from `at` on, as everybody may who may read it; the descriptor. */
+static int bytes_lock(const char *path, off_t at, off_t length) {
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = length};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
+    return fd;
+}
+
+/* A lock on all seats at once counts as one of each kind. Up to the end of all files it is the same. */
+static void a_long_byte_lock(void **state) {
+    struct world *world = *state;
+    struct dlock_claim free_one = claim_of("free"), reader = reader_of("job"), other = claim_of("other");
+    assert_int_equal(acquire(world->conn, &free_one), 0);
+    assert_int_equal(release(world->conn, &free_one), 0);
+    assert_int_equal(acquire(world->conn, &reader), 0);
+    assert_int_equal(acquire(world->conn, &other), 0);
+    int all = bytes_lock(path_of(world, "free"), READERS, 2 * SEATS);
+    int behind = bytes_lock(path_of(world, "job"), READERS + 7, 0);
+    assert_int_equal(list(world->conn, "free", 100, 10000), 2);
+    assert_int_equal(list(world->conn, "job", 100, 10000), 3);
+    assert_int_equal(list(world->conn, "", 100, 10000), 6);
+    assert_int_equal(inspect(world->conn, "free").n, 2);
+    close(all);
+    close(behind);
+    assert_int_equal(list(world->conn, "", 100, 10000), 2);
+}
+
+static int see_slowly(const struct dlock_info *info, void *arg) {
+    const struct timespec pause = {0, 20000000};
+    (void)info;
+    ++*(int *)arg;
+    nanosleep(&pause, NULL);
+    return 0;
+}
+
+/* So many single bytes that there is no time for all, here because of a slow caller: the error names the file. */
+static void too_many_byte_locks(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    struct dlock_error err = {0, ""};
+    char cursor[256] = "";
+    int fds[100], n = 0;
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    assert_int_equal(release(world->conn, &claim), 0);
+    for (int i = 0; i < 100; i++) fds[i] = bytes_lock(path_of(world, "job"), PERMITS + 3 * i, 1);
+    assert_int_equal(FILE_BACKEND->inspect(world->conn, "job", see_slowly, &n, 300, &err), DLOCK_EUNAVAILABLE);
+    assert_true(n < 100);
+    assert_non_null(strstr(err.message, path_of(world, "job")));
+    assert_int_equal(FILE_BACKEND->list(world->conn, "", cursor, see_slowly, &n, 300, &err), DLOCK_EUNAVAILABLE);
+    for (int i = 0; i < 100; i++) close(fds[i]);
+    assert_int_equal(inspect(world->conn, "job").n, 0);
+}
+
 int inspect_tests(void) {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(inspects),
@@ -276,6 +335,8 @@ int inspect_tests(void) {
         WORLD_TEST(a_reading_may_show_a_lock_twice),
         WORLD_TEST(two_clients_of_a_process_in_a_container),
         WORLD_TEST(seats_without_tokens),
+        WORLD_TEST(a_long_byte_lock),
+        WORLD_TEST(too_many_byte_locks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
