@@ -39,10 +39,11 @@ void loss_happened(dlock_lock *lock, const struct dlock_error *err, void *arg) {
 }
 
 int64_t lease_look(struct lease *lease, dlock_lock *lock) {
+    int64_t now = now_ms(); /* read first: if this process is stopped here, valid_until_ms is too early, not too late */
     int64_t remaining = dlock_remaining_ms(lock);
     if (remaining == DLOCK_FOREVER || remaining <= 0) return remaining;
     if (remaining > lease->longest_ms) lease->longest_ms = remaining;
-    lease->valid_until_ms = now_ms() + remaining;
+    lease->valid_until_ms = now + remaining;
     return remaining;
 }
 
