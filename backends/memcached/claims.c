@@ -168,12 +168,6 @@ static bool acceptable(struct batch *batch, struct turn *turn) {
     return false;
 }
 
-/* True if this client has seen the cas id in the claim's state on this connection, so that it is one of this server. */
-static bool id_is_known(const struct memcached *memcached, const struct dlock_claim *claim) {
-    return claim->state[STATE_ALONE] && claim->state[STATE_SEEN_US] >= (uint64_t)memcached->connected_us &&
-           strncmp(claim->token, memcached->peer->client, strlen(memcached->peer->client)) == 0;
-}
-
 /* True if the batch has several grants of this name, which are renewed or released in one change. */
 static bool has_company(const struct batch *batch, size_t i) {
     const char *name = batch->claims[i]->name;
@@ -195,7 +189,8 @@ static void begin(struct batch *batch, size_t i) {
         memcached_turn_conclude(batch, turn, DLOCK_ENOTREADY, "");
         return;
     }
-    if (batch->operation != MEMCACHED_ACQUIRE && id_is_known(batch->memcached, claim) && !has_company(batch, i))
+    if (batch->operation != MEMCACHED_ACQUIRE && memcached_id_is_known(batch->memcached, claim) &&
+        !has_company(batch, i))
         memcached_turn_swap_known(turn);
 }
 

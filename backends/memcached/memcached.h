@@ -336,7 +336,8 @@ void memcached_drop_ended(struct memcached *memcached, const char *key, uint64_t
 
 enum memcached_operation { MEMCACHED_ACQUIRE, MEMCACHED_RENEW, MEMCACHED_RELEASE };
 
-/* dlock_claim.state */
+/* dlock_claim.state. STATE_SEEN_US is the time by the clock of the client that STATE_ALONE stands for; 0: it is not known
+ * that the item is as it would be if no other client had ever held the name. */
 enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
 
 /* The value of STATE_ALONE after an acquire of a claim without a grant found the lock held. */
@@ -346,6 +347,10 @@ enum { STATE_CAS, STATE_SEEN_US, STATE_GRANTED, STATE_ALONE };
  * as it would be if no other client had ever held the name. */
 void memcached_keep(struct memcached *memcached, enum memcached_operation operation, struct dlock_claim *claim,
                     uint64_t cas, uint64_t granted, bool alone, int64_t sent_us);
+
+/* True if this client has stored the item with the id in the claim's state, alone, since this connection began, so that
+ * the id is one of this server. */
+bool memcached_id_is_known(const struct memcached *memcached, const struct dlock_claim *claim);
 
 /* ---- claims.c, turns.c, shared.c: operations on claims ----------------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #include "harness.h"
 #include "support/group.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -192,6 +193,41 @@ static void an_id_is_never_used_across_a_reconnect(void **state) {
     assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
     assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
     assert_string_equal(value_of("aba"), theirs.token);
+}
+
+static uint64_t id_of(const char *key) {
+    const char *text = ask(&server, "gets %s", key), *end = strstr(text, "\r\n");
+    uint64_t id = 0;
+    assert_true(strncmp(text, "VALUE ", 6) == 0 && end);
+    while (end[-1] != ' ') end--;
+    assert_int_equal(sscanf(end, "%" SCNu64, &id), 1);
+    return id;
+}
+
+/* The time in the claim is that of the host which stored last: here of one that has been up for longer than ours. */
+static void an_id_of_another_host_is_not_used(void **state) {
+    struct held mine;
+    (void)state;
+    server_kill(&server);
+    server_again(&server, NULL);
+    link_end(&ours);
+    link_end(&others);
+    link_to(&ours, server.port, 'a');
+    link_to(&others, server.port, 'b');
+    claim_init(&mine, "back", 'a', 1);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(renew(&others, &mine), 0);
+    mine.claim.state[1] = INT64_MAX;
+    server_kill(&server);
+    server_again(&server, NULL);
+    link_end(&ours);
+    link_to(&ours, server.port, 'a');
+    do ask(&server, "set back 0 100 5\r\nthief");
+    while (id_of("back") < mine.claim.state[0]);
+    assert_true(id_of("back") == mine.claim.state[0]); /* the trap is set */
+    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_string_equal(value_of("back"), "thief");
 }
 
 /* The claim of another process, whose clock says nothing here. */
@@ -386,6 +422,7 @@ int main(void) {
         TEST(somebody_elses_store_is_a_loss),
         TEST(a_value_that_only_begins_like_ours_is_not_ours),
         TEST(an_id_is_never_used_across_a_reconnect),
+        TEST(an_id_of_another_host_is_not_used),
         TEST(an_id_of_another_client_is_not_used),
         TEST(fences_grow_across_a_restart),
         TEST(many_at_once),
