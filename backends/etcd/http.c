@@ -229,6 +229,8 @@ static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
 static int try_members(struct etcd *z, struct etcd_channel *channel, const char *path, const struct etcd_text *body,
                        enum etcd_repeat repeat, int64_t deadline_us, struct etcd_reply *reply,
                        struct dlock_error *err) {
+    if (dlock_now_us() >= deadline_us) /* a server that answers each of many requests at once would not end them */
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", z->address.where);
     for (size_t left = z->address.n;; left--) {
         size_t number;
         const struct etcd_host *host = etcd_member(z, &number);

@@ -3,7 +3,13 @@
 
 #include <stdlib.h>
 
-enum { PAGE = 32 };
+enum {
+    PAGE = 32,
+    FOREIGN = 200 /* how many keys are looked at at once where other programs have some, too */
+};
+
+/* The first byte of a cursor that is a key: no name has it. */
+#define KEY_CURSOR '\x01'
 
 /* The queue of one name, in order. The first n keys hold the lock. */
 struct queue {
@@ -127,25 +133,13 @@ int etcd_break(void *conn, const char *name, int timeout_ms, struct dlock_error 
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* Reads the first key from `from` on and before `end`; "" if there is none. Returns 0 or a code. */
-static int next_key(struct etcd *z, const char *from, const char *end, int64_t deadline_us, char key[ETCD_KEY_SIZE],
-                    struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
-    struct etcd_reply reply;
-    key[0] = '\0';
-    etcd_add(&body, "{\"limit\":\"1\",\"keys_only\":true,\"key\":");
-    etcd_add_base64(&body, from);
-    etcd_add(&body, ",\"range_end\":");
-    etcd_add_base64(&body, end);
-    etcd_add(&body, "}");
-    int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err);
-    if (rc != 0) return etcd_code(rc, err);
-    const json_t *kv = json_array_get(json_object_get(reply.body, "kvs"), 0);
-    if (kv) read_key(kv, key);
-    if (kv && !key[0]) rc = etcd_nonsense(z, "key", err);
-    etcd_reply_end(&reply);
-    return rc;
-}
+/* A walk over the keys of many names. */
+struct walk {
+    char from[ETCD_KEY_SIZE], end[ETCD_KEY_SIZE]; /* the keys that are left */
+    char name[256];                               /* the lock of the last key that was read; "": it is no lock's */
+    int limit;                                    /* how many keys to read at once */
+    bool over;
+};
 
 /* Changes `key` to the first key after all that begin with it. */
 static void after(char key[ETCD_KEY_SIZE]) {
@@ -161,31 +155,64 @@ static void skip(const struct etcd *z, const char *key, char from[ETCD_KEY_SIZE]
     if (snprintf(from, ETCD_KEY_SIZE, "%s\x01", key) >= ETCD_KEY_SIZE) after(from);
 }
 
+/* Reads keys until one is a lock's. The first key of a walk usually is, so that more are asked for only later. Returns 0
+ * or a code. */
+static int read_keys(struct etcd *z, struct walk *walk, int64_t deadline_us, struct dlock_error *err) {
+    struct etcd_text body = {NULL, 0, 0, false};
+    struct etcd_reply reply;
+    char key[ETCD_KEY_SIZE] = "";
+    etcd_add(&body, "{\"limit\":\"%d\",\"keys_only\":true,\"key\":", walk->limit);
+    etcd_add_base64(&body, walk->from);
+    etcd_add(&body, ",\"range_end\":");
+    etcd_add_base64(&body, walk->end);
+    etcd_add(&body, "}");
+    int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc != 0) return etcd_code(rc, err);
+    const json_t *keys = json_object_get(reply.body, "kvs");
+    walk->name[0] = '\0';
+    for (size_t i = 0; i < json_array_size(keys) && rc == 0 && !walk->name[0]; i++) {
+        read_key(json_array_get(keys, i), key);
+        if (strcmp(key, walk->from) < 0) rc = etcd_nonsense(z, "key", err); /* it would make a list without end */
+        if (!etcd_name(&z->address, key, walk->name)) walk->name[0] = '\0';
+    }
+    etcd_reply_end(&reply);
+    walk->over = !key[0];
+    walk->limit = FOREIGN;
+    skip(z, key, walk->from);
+    return rc;
+}
+
+/* Ends a page after a number of locks, or when half of timeout_ms is over. The cursor is a name or, behind KEY_CURSOR, the
+ * key to go on with. */
 int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err) {
-    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    const int64_t half_us = dlock_deadline_us(timeout_ms / 2), deadline_us = dlock_deadline_us(timeout_ms);
     struct etcd *z = etcd_of(conn);
-    char from[ETCD_KEY_SIZE], end[ETCD_KEY_SIZE], key[ETCD_KEY_SIZE], name[256];
-    etcd_start(&z->address, prefix, end);
-    after(end);
     for (int i = 0; i < PAGE; i++) {
         struct queue queue;
+        struct walk walk = {.limit = 1};
         bool ended = false;
-        if (*cursor)
-            etcd_prefix(&z->address, cursor, true, from);
-        else
-            etcd_start(&z->address, prefix, from);
         int rc;
+        etcd_start(&z->address, prefix, walk.end);
+        after(walk.end);
+        if (*cursor == KEY_CURSOR)
+            snprintf(walk.from, sizeof walk.from, "%s", cursor + 1);
+        else if (*cursor)
+            etcd_prefix(&z->address, cursor, true, walk.from);
+        else
+            etcd_start(&z->address, prefix, walk.from);
         do {
-            rc = next_key(z, from, end, deadline_us, key, err);
-            if (rc != 0) return rc;
-            if (!key[0]) return 0;
-            skip(z, key, from);
-        } while (!etcd_name(&z->address, key, name));
-        if ((rc = read_queue(z, name, deadline_us, &queue, err)) != 0) return rc;
-        ended = show(z, &queue, name, each, arg);
+            if ((rc = read_keys(z, &walk, deadline_us, err)) != 0) return rc;
+            if (walk.over) return 0;
+            if (!walk.name[0] && dlock_now_us() >= half_us && strlen(walk.from) < 255) {
+                snprintf(cursor, 256, "%c%s", KEY_CURSOR, walk.from);
+                return 1;
+            }
+        } while (!walk.name[0]);
+        if ((rc = read_queue(z, walk.name, deadline_us, &queue, err)) != 0) return rc;
+        ended = show(z, &queue, walk.name, each, arg);
         etcd_reply_end(&queue.reply);
-        snprintf(cursor, 256, "%s", name);
+        snprintf(cursor, 256, "%s", walk.name);
         if (ended) return 0;
     }
     return 1;

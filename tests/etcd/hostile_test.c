@@ -1,4 +1,5 @@
 /* A server whose answers make no sense, or come from one leader after another. */
+#include "support/clock.h"
 #include "support/fake.h"
 #include "support/held.h"
 #include "support/test.h"
@@ -18,6 +19,14 @@ enum { FIRST_LEASE = 70 };
 /* Returns the answer to a transaction; "": it is refused, since the lease has ended. */
 typedef const char *answer_fn(const char *body);
 static answer_fn *answer;
+
+/* What is answered to a range, after a pause, and the key from which on the last one asked; to a deleterange, nothing was
+ * deleted. */
+static const char *range = "{}";
+static int range_ms;
+static char range_key[512];
+static int64_t ends_ms;   /* when the client should have ended */
+static atomic_int beyond; /* how many requests came later */
 
 /* ---- the fake server --------------------------------------------------------------------------------------------- */
 
@@ -41,6 +50,7 @@ static bool converse(struct fake *me, int fd, int i, const char *request, size_t
     (void)me;
     (void)i;
     atomic_fetch_add(&asked, 1);
+    if (now_ms() > ends_ms) atomic_fetch_add(&beyond, 1);
     snprintf(body, sizeof body, "%.*s", (int)(request + size - at - 4), at + 4);
     if (memmem(request, size, "/v3/kv/txn", 10)) says = answer(body);
     if (memmem(request, size, "/v3/lease/grant", 15)) {
@@ -49,6 +59,13 @@ static bool converse(struct fake *me, int fd, int i, const char *request, size_t
     }
     snprintf(lease, sizeof lease, "{\"header\":{\"raft_term\":\"%d\"},\"ID\":\"%d\",\"TTL\":\"60\"}",
              status && atomic_load(&stale) ? 1 : term, FIRST_LEASE + atomic_load(&leases));
+    if (memmem(request, size, "/v3/kv/range", 12)) {
+        const char *key = strstr(body, "\"key\":\"");
+        snprintf(range_key, sizeof range_key, "%.*s", key ? (int)strcspn(key + 7, "\"") : 0, key ? key + 7 : "");
+        sleep_ms(range_ms);
+        says = range;
+    }
+    if (memmem(request, size, "/v3/kv/deleterange", 18)) says = "{}";
     snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", *says ? "200 OK" : "404 Not Found",
              strlen(*says ? says : gone), *says ? says : gone);
     send(fd, text, strlen(text), MSG_NOSIGNAL);
@@ -137,6 +154,48 @@ static void no_lease_is_granted_while_a_member_does_not_know_the_term(void **sta
     atomic_store(&stale, false);
 }
 
+/* The holder is shown again and again, and each answer comes at once. */
+static void a_break_that_deletes_nothing_ends_in_time(void **state) {
+    struct dlock_error err = {0};
+    (void)state;
+    range = "{\"kvs\":[{\"key\":\"a2V5\",\"value\":\"\",\"create_revision\":\"5\"}]}";
+    range_ms = 0;
+    ends_ms = now_ms() + 300 + 100;
+    atomic_store(&beyond, 0);
+    assert_int_equal(backend->break_lock(link.conn, "job", 300, &err), DLOCK_EUNAVAILABLE);
+    assert_in_range(atomic_load(&beyond), 0, 2);
+    int before = atomic_load(&asked);
+    assert_int_equal(backend->break_lock(link.conn, "job", 0, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(atomic_load(&asked), before);
+}
+
+static int count_holders(const struct dlock_info *info, void *arg) {
+    (void)info;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* More keys of another program than there is time for: the next page begins behind those that were seen. */
+static void a_list_goes_on_behind_foreign_keys(void **state) {
+    struct dlock_error err = {0};
+    char cursor[256] = "", again[256], first[sizeof range_key];
+    int holders = 0;
+    (void)state;
+    range = "{\"kvs\":[{\"key\":\"enp6Lw==\"},{\"key\":\"enp6eg==\"}]}"; /* zzz/, zzzz */
+    range_ms = 2100;
+    assert_int_equal(backend->list(link.conn, "", cursor, count_holders, &holders, 4000, &err), 1);
+    strcpy(first, range_key);
+    range_ms = 0;
+    strcpy(again, cursor);
+    /* A server that shows the same ones again. */
+    assert_int_equal(backend->list(link.conn, "", again, count_holders, &holders, 4000, &err), DLOCK_EPROTO);
+    range = "{}";
+    assert_int_equal(backend->list(link.conn, "", cursor, count_holders, &holders, 4000, &err), 0);
+    assert_string_not_equal(range_key, first);
+    assert_string_equal(range_key, "enp6egE="); /* zzzz\x01 */
+    assert_int_equal(holders, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
@@ -145,6 +204,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_leader_that_always_changes, server_begin, server_end),
         cmocka_unit_test_setup_teardown(no_lease_is_granted_while_a_member_does_not_know_the_term, server_begin,
                                         server_end),
+        cmocka_unit_test_setup_teardown(a_break_that_deletes_nothing_ends_in_time, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_list_goes_on_behind_foreign_keys, server_begin, server_end),
     };
     return cmocka_run_group_tests_name("etcd hostile", tests, backend_load, NULL);
 }

@@ -94,6 +94,16 @@ import base64, http.client, json, sys
 put = json.dumps({"key": base64.b64encode(sys.argv[2].encode() + b"/with\0NUL").decode(), "value": ""})
 http.client.HTTPConnection(sys.argv[1]).request("POST", "/v3/kv/put", put)' "$DLOCK_TEST_ETCD" "$path"
 lists_ba
+describe "many keys of another program before the lock"
+python3 -c '
+import base64, http.client, json, sys
+to64 = lambda text: base64.b64encode(text.encode()).decode()
+server = http.client.HTTPConnection(sys.argv[1])
+for first in range(0, 20000, 100):
+    puts = [{"request_put": {"key": to64(f"{sys.argv[2]}/b{n:05}"), "value": ""}} for n in range(first, first + 100)]
+    server.request("POST", "/v3/kv/txn", json.dumps({"success": puts}))
+    assert json.loads(server.getresponse().read())["succeeded"]' "$DLOCK_TEST_ETCD" "$path"
+DLOCK_URI="$DLOCK_URI&timeout=1s" lists_ba # no time for a request for each key
 ctl del --prefix "$path/" >/dev/null
 ended "$pid"
 
