@@ -1,13 +1,16 @@
 /* The backend's table, and connections. */
 #include "etcd.h"
 
+#include <openssl/crypto.h>
 #include <stdlib.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static CURLcode begun;
 
-/* Initializes the process-wide state of libcurl and jansson, under pthread_once(). */
+/* Initializes the process-wide state of OpenSSL, libcurl and jansson, under pthread_once(). OpenSSL first, since its first
+ * user decides what exit() does, also for other backends: it must not free what dlock's threads still use. */
 static void begin_libraries(void) {
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL);
     begun = curl_global_init(CURL_GLOBAL_DEFAULT);
     json_object_seed(0);
 }

@@ -31,7 +31,7 @@ answers() {
 await() { await_answer etcd "$(cat "$folder/etcd.port")" 100 || does_not_start etcd; }
 
 case "$1" in
-packages) echo libcurl4-openssl-dev libjansson-dev etcd-server etcd-client ;;
+packages) echo libcurl4-openssl-dev libjansson-dev libssl-dev openssl etcd-server etcd-client ;;
 start)
     start_on_free_port etcd
     echo "DLOCK_TEST_ETCD=127.0.0.1:$port"
