@@ -139,6 +139,7 @@ void file_fds_close(struct file_descriptors *fds, bool unlock) {
     }
 }
 
+/* Each pointer is cleared first, since a child forked meanwhile reads the table. */
 void file_fds_free(struct file_descriptors *fds) {
-    for (int i = 0; i < FILE_FD_PAGES; i++) free(atomic_load(&fds->pages[i]));
+    for (int i = 0; i < FILE_FD_PAGES; i++) free(atomic_exchange(&fds->pages[i], NULL));
 }

@@ -3,6 +3,8 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 int fork_tests(void);
@@ -108,6 +110,33 @@ static void abandon_closes_all(void **state) {
     assert_int_equal(child_end(child_start(count_after_abandon, world, &before)), 0);
 }
 
+static int abandon_and_look(const struct world *world, void *arg) {
+    (void)world;
+    FILE_BACKEND->abandon(arg);
+    return fcntl(STDIN_FILENO, F_GETFD) < 0;
+}
+
+/* A child that is forked while a connection is being closed, and another thread already has the memory of its table. */
+static void abandoning_a_closed_one_touches_nothing(void **state) {
+    struct world *world = *state;
+    struct dlock_claim claim = claim_of("job");
+    void *closed = conn_open(world->dir);
+    unsigned char *memory[8];
+    const size_t size = (size_t)40 << 10; /* of a page of the table */
+    if (fcntl(STDIN_FILENO, F_GETFD) < 0) assert_int_equal(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    assert_int_equal(acquire(closed, &claim), 0);
+    assert_int_equal(release(closed, &claim), 0);
+    FILE_BACKEND->disconnect(closed);
+    for (int i = 0; i < 8; i++) {
+        memory[i] = malloc(size);
+        assert_non_null(memory[i]);
+        memset(memory[i], 'x', size);
+    }
+    assert_int_equal(child_end(child_start(abandon_and_look, world, closed)), 0);
+    for (int i = 0; i < 8; i++) free(memory[i]);
+    free(closed);
+}
+
 /* Descriptors are closed by exec. */
 static void exec_inherits_nothing(void **state) {
     struct world *world = *state;
@@ -186,13 +215,10 @@ static void a_release_under_a_guardian(void **state) {
 
 int fork_tests(void) {
     const struct CMUnitTest tests[] = {
-        WORLD_TEST(child_outlives_a_killed_holder),
-        WORLD_TEST(release_with_a_copy_in_a_child),
-        WORLD_TEST(abandoning_keeps_the_parents_locks),
-        WORLD_TEST(abandon_closes_all),
-        WORLD_TEST(exec_inherits_nothing),
-        WORLD_TEST(a_guardian_keeps_the_grants_of_the_dead),
-        WORLD_TEST(a_release_under_a_guardian),
+        WORLD_TEST(child_outlives_a_killed_holder),          WORLD_TEST(release_with_a_copy_in_a_child),
+        WORLD_TEST(abandoning_keeps_the_parents_locks),      WORLD_TEST(abandon_closes_all),
+        WORLD_TEST(abandoning_a_closed_one_touches_nothing), WORLD_TEST(exec_inherits_nothing),
+        WORLD_TEST(a_guardian_keeps_the_grants_of_the_dead), WORLD_TEST(a_release_under_a_guardian),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
