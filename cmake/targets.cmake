@@ -20,7 +20,7 @@ endfunction()
 
 # dlock_backend(<name> SOURCES … [ALIASES scheme-alias …] [LIBRARIES …] [SCRIPTS file …])
 # Builds a backend: a module dlock-<name>.so beside the library, or, if listed in DLOCK_STATIC_BACKENDS, an object
-# library. It sees only the public headers and its own client library. Scripts are embedded (dlock_embed). Sets
+# library. It sees only the headers of include/ and its own client library. Scripts are embedded (dlock_embed). Sets
 # DLOCK_BACKEND_COMPONENT, the component for installing the backend's files: its own, or that of the library.
 function(dlock_backend name)
   cmake_parse_arguments(arg "" "" "SOURCES;ALIASES;LIBRARIES;SCRIPTS" ${ARGN})

@@ -3,7 +3,7 @@
 upwards in the drawing that the target has of its files: the layers in docs/internals.md, or the list in a backend's header.
 
 A file calls another when its object file needs a function or a datum that the other's defines. Each target is looked at
-by itself: between targets there are only public headers."""
+by itself: between targets there are only the headers of include/."""
 import collections, pathlib, re, subprocess, sys
 
 tree = pathlib.Path(__file__).resolve().parent.parent

@@ -2,10 +2,11 @@
  * name it. Host names are looked up here, within the deadline, since libpq's own look-up has none. */
 #include "postgresql.h"
 
+#include <dlock/private/thread.h>
+
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -48,17 +49,10 @@ static void *look(void *arg) {
 }
 
 bool pg_detach(void *(*run)(void *), void *arg) {
-    pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, before;
-    if (pthread_attr_init(&attributes) != 0) return false;
-    sigfillset(&all);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, &attributes, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
-    return failed == 0;
+    if (dlock__start_thread(&thread, run, arg) != 0) return false;
+    pthread_detach(thread);
+    return true;
 }
 
 static struct lookup *lookup_new(const char *host) {

@@ -160,7 +160,7 @@ struct pg_hosts {
     struct pg_host list[PG_HOSTS_MAX]; /* further hosts are ignored */
 };
 
-/* Starts a detached thread with all signals blocked. False: out of memory or threads. */
+/* Starts a detached thread, by dlock__start_thread(). False: out of memory or threads. */
 bool pg_detach(void *(*run)(void *), void *arg);
 
 /* True if the URI's keys say where to connect. Messages must then not show the host, since it is the value of a key. */

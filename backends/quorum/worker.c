@@ -1,7 +1,8 @@
 /* A member's worker, which keeps its connection and works on its queue. */
 #include "quorum.h"
 
-#include <signal.h>
+#include <dlock/private/thread.h>
+
 #include <stdlib.h>
 
 enum {
@@ -349,12 +350,8 @@ static void *worker(void *arg) {
 }
 
 int quorum_start_worker(struct quorum_member *member, struct dlock_error *err) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     member->quorum->refs++;
-    member->started = pthread_create(&member->thread, NULL, worker, member) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    member->started = dlock__start_thread(&member->thread, worker, member) == 0;
     if (member->started) return 0;
     member->quorum->refs--;
     return dlock_fail(err, DLOCK_ENOMEM,

@@ -8,8 +8,9 @@
  * `struct zookeeper` belongs to this thread and to the core's connection; the last user frees it. */
 #include "zookeeper.h"
 
+#include <dlock/private/thread.h>
+
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -169,28 +170,16 @@ struct zookeeper *zookeeper_new(struct dlock_error *err) {
     return z;
 }
 
-static int start_thread(struct zookeeper *z) {
-    sigset_t all, before;
-    pthread_attr_t detached;
-    pthread_t id;
-    sigfillset(&all);
-    pthread_attr_init(&detached);
-    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&id, &detached, run, z);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&detached);
-    return rc;
-}
-
 int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error *err) {
+    pthread_t thread;
     z->begun_us = dlock_now_us();
     z->refs++;
-    if (start_thread(z) != 0) {
+    if (dlock__start_thread(&thread, run, z) != 0) {
         z->refs--;
         return dlock_fail(err, DLOCK_ENOMEM,
                           "no thread for a ZooKeeper session; raise the limit (ulimit -u, ulimit -v)");
     }
+    pthread_detach(thread);
     z->started = true;
     pthread_mutex_lock(&z->mutex);
     while (!z->handle && !z->open_error && zookeeper_cond_wait(z, &z->changed, deadline_us)) {

@@ -1,11 +1,11 @@
 #include "base/env.h"
 
 #include <dlock/dlock.h>
+#include <dlock/private/thread.h>
 
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -152,12 +152,7 @@ uint64_t dlock__thread_id(void) {
 }
 
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(thread, NULL, run, arg);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc == 0 ? 0 : DLOCK_ENOMEM;
+    return dlock__start_thread(thread, run, arg) == 0 ? 0 : DLOCK_ENOMEM;
 }
 
 int dlock__timer_open(void) {

@@ -72,8 +72,8 @@ void dlock__mutex_init(pthread_mutex_t *mutex);
 /* The calling thread's number, which is never given to another thread. */
 uint64_t dlock__thread_id(void);
 
-/* Starts a thread with every signal blocked, so that the application's handlers never run on it. Returns 0 or
- * DLOCK_ENOMEM. */
+/* Starts a thread with every signal blocked, so that the application's handlers never run on it, and with ordinary
+ * scheduling, whatever the calling thread has. Returns 0 or DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 
 /* Opens a timer: a descriptor that polls readable from the time of the last dlock__timer_set on. -1 if no descriptor is

@@ -1,9 +1,11 @@
-/* Threads of different real-time priorities on one processor, in the real environment: the one that is woken may run
- * before the one that woke it has gone on, which must not wait for that. */
+/* Threads of real-time priorities, in the real environment. The library's threads have none. And with different ones on
+ * one processor the thread that is woken may run before the one that woke it has gone on, which must not wait for that.
+ */
 #include "support/test.h"
 
 #include <dlock/backend.h>
 
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -91,15 +93,71 @@ static bool may_be_realtime(void) {
     return sched_setscheduler(0, SCHED_OTHER, &none) == 0;
 }
 
+static void need_realtime(void) {
+    if (may_be_realtime()) return;
+    print_message("skipped: this user may not have real-time priorities (ulimit -r)\n");
+    skip();
+}
+
+/* How many threads this process has, and how many of them have a real-time priority. */
+struct census {
+    int threads, realtime;
+};
+
+static void take_census(struct census *census) {
+    DIR *tasks = opendir("/proc/self/task");
+    if (!tasks) abort();
+    *census = (struct census){0};
+    for (const struct dirent *task; (task = readdir(tasks));) {
+        if (task->d_name[0] == '.') continue;
+        int policy = sched_getscheduler(atoi(task->d_name));
+        if (policy < 0) continue; /* it has ended */
+        census->threads++;
+        if (policy == SCHED_FIFO || policy == SCHED_RR) census->realtime++;
+    }
+    closedir(tasks);
+}
+
+static void ignore_loss(dlock_lock *lock, const struct dlock_error *why, void *arg) {
+    (void)lock;
+    (void)why;
+    (void)arg;
+}
+
+/* It starts the keeper and the callback thread. */
+static void *first_to_lock(void *arg) {
+    struct sched_param param = {.sched_priority = 1};
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_lock *lock;
+    options.on_lost = ignore_loss;
+    if (pthread_setschedparam(pthread_self(), SCHED_FIFO, &param) != 0) abort();
+    if (dlock_open("toy:", NULL, &client, NULL) != 0) abort();
+    if (dlock_new(client, "n", &options, &lock, NULL) != 0 || dlock_acquire(lock, 0, NULL) != 0) abort();
+    take_census(arg);
+    dlock_release(lock, NULL);
+    dlock_free(lock);
+    dlock_close(client);
+    return NULL;
+}
+
+/* A thread with a priority may never give way to others of its own. */
+static void the_librarys_threads_are_ordinary_ones(void **state) {
+    struct census before, census;
+    pthread_t thread;
+    (void)state;
+    need_realtime();
+    take_census(&before);
+    assert_int_equal(pthread_create(&thread, NULL, first_to_lock, &census), 0);
+    pthread_join(thread, NULL);
+    assert_int_equal(census.threads - before.threads, 3);
+    assert_int_equal(census.realtime, 1);
+}
+
 static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state) {
     (void)state;
-    if (!may_be_realtime()) {
-        print_message("skipped: this user may not have real-time priorities (ulimit -r)\n");
-        skip();
-    }
+    need_realtime();
     pthread_t threads[2];
     struct timespec until;
-    assert_int_equal(dlock_register(&dlock_backend_toy, NULL), 0);
     assert_int_equal(dlock_open("toy:", NULL, &client, NULL), 0);
     for (int i = 0; i < 2; i++) locks[i] = new_lock();
     /* The library's threads start here: as children of `low`, which never blocks, they would never run. */
@@ -122,6 +180,10 @@ static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_waiter_does_not_wait_for_a_releaser_of_lower_priority)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_librarys_threads_are_ordinary_ones),
+        cmocka_unit_test(a_waiter_does_not_wait_for_a_releaser_of_lower_priority),
+    };
+    if (dlock_register(&dlock_backend_toy, NULL) != 0) return 1;
     return cmocka_run_group_tests_name("realtime", tests, NULL, NULL);
 }
