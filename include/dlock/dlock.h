@@ -18,7 +18,8 @@
  *     dlock_open() would accept, or there is no memory for asking it.
  *   - Pointer-to-pointer outputs belong to the caller, who ends them with the function that the comment names.
  *     Everything else stays the library's. Inputs are copied where they are needed later.
- *   - Every function may be called from any thread at any time. None is async-signal-safe.
+ *   - Every function may be called from any thread at any time. None is async-signal-safe. A thread must not be cancelled
+ *     (pthread_cancel) while it is in a call, nor leave it by longjmp() or an exception; dlock_cancel() ends a wait.
  *   - `_ms` is milliseconds. A timeout is relative: 0 tries once, DLOCK_FOREVER (or any negative number) waits for
  *     ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout`
  *     key.
