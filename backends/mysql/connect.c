@@ -92,10 +92,8 @@ static int judge(struct maria *maria, const char *name, const char *value, struc
                           "MySQL at %s is a member of a group with several primaries, which learn at the commit, or "
                           "never (GET_LOCK), what another one has granted: use a single primary",
                           maria->where);
-    if ((strcmp(name, "read_only") == 0 || strcmp(name, "innodb_read_only") == 0) && strcasecmp(value, "OFF") != 0 &&
-        strcmp(value, "0") != 0)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "MySQL at %s is read-only (a replica?): look for the primary",
-                          maria->where);
+    if (strcmp(name, "read_only") == 0 || strcmp(name, "innodb_read_only") == 0)
+        return maria_writable(maria, value, err);
     return 0;
 }
 

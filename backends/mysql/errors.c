@@ -106,6 +106,13 @@ int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *er
     return dlock_fail(err, DLOCK_EPROTO, "MySQL at %s sent an invalid answer: %s", maria->where, what);
 }
 
+int maria_writable(struct maria *maria, const char *read_only, struct dlock_error *err) {
+    if (strcasecmp(read_only, "OFF") == 0 || strcmp(read_only, "0") == 0)
+        return 0; /* newer versions know other words */
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "MySQL at %s is read-only (a replica?): look for the primary",
+                      maria->where);
+}
+
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "MySQL at %s: %s", maria->where, why);
 }

@@ -148,6 +148,8 @@ int maria_rejected(struct maria *maria, struct dlock_error *err);
 int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *err);
 /* Reports that the connection cannot be used any more. Returns EUNAVAILABLE. */
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err);
+/* Returns 0 if this value of read_only says that the server can be written to, otherwise EUNAVAILABLE. */
+int maria_writable(struct maria *maria, const char *read_only, struct dlock_error *err);
 /* True if the same statements may succeed when they are sent once more. */
 bool maria_passes(unsigned error);
 

@@ -128,8 +128,10 @@ static int catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error
     return rc;
 }
 
-/* Checks that the session still has its lock, and starts the lease anew. */
+/* Checks that the session still has its lock, and starts the lease anew. A server that has become read-only is not asked
+ * for locks any more: another one is the primary, and knows nothing of this one. */
 static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    char read_only[32];
     int64_t has = 0;
     size_t at = 0;
     int rc = catch_up(maria, deadline_us, err);
@@ -138,7 +140,7 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
         at = say_lease(maria, idle_s(claim));
         maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");
         say_key(maria, claim->name);
-        maria_say(maria, ") = CONNECTION_ID(), 0)");
+        maria_say(maria, ") = CONNECTION_ID(), 0), @@GLOBAL.read_only");
         rc = maria_ask(maria, deadline_us, err);
     }
     if (rc == DLOCK_EUNAVAILABLE && maria_is_late(maria)) { /* late is not lost: the session may live */
@@ -147,8 +149,10 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
         return 0;
     }
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, at, 1);
-    if (!row || !maria_number(&row[0], &has)) return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+    const struct maria_value *row = maria_row(maria, at, 2);
+    if (!row || !maria_number(&row[0], &has) || !maria_bytes(&row[1], 1, read_only, sizeof read_only))
+        return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+    if ((rc = maria_writable(maria, read_only, err)) != 0) return rc;
     claim->result = has ? 0 : DLOCK_ELOST;
     if (!has) maria->session.fence = 0;
     return 0;

@@ -282,7 +282,7 @@ static int see(const struct dlock_info *info, void *arg) {
 struct seen inspect(void *conn, const char *name) {
     struct dlock_error err = {0, ""};
     struct seen seen = {0};
-    assert_int_equal(FILE_BACKEND->inspect(conn, name, see, &seen, 1000, &err), 0);
+    assert_int_equal(FILE_BACKEND->inspect(conn, name, see, &seen, 60000, &err), 0);
     return seen;
 }
 

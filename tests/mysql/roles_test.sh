@@ -49,4 +49,13 @@ for mode in rows session; do
     equal "passed over for the primary, $mode" "$status $out" "1 "
 done
 
+# A switchover ends no session, and the new primary knows nothing of its locks.
+describe "a server that becomes read-only"
+server_with --read-only=OFF
+begin "$DLOCK" run -l 3 -b "$(uri "$address" "&mode=session")" roles -- sh -c "touch '$work/held'; exec sleep 40"
+within 30 "held" test -e "$work/held"
+"$servers/mysql.sh" sql "$work" "SET GLOBAL read_only = ON"
+ended "$pid"
+equal "the holder is told" "$status" 75
+
 finish

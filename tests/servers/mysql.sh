@@ -1,6 +1,6 @@
 #!/bin/bash
 # mysql.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private MariaDB on a free loopback port. See
-# tests/run.sh. `again` starts one that was killed, on its port.
+# tests/run.sh. `again` starts one that was killed, on its port. `sql FOLDER STATEMENT` is executed by the administrator.
 # MariaDB refuses to run as root: then it runs as the user daemon. The package mariadb-server-core contains no service.
 set -eu
 . "$(dirname "$0")/common.sh"
@@ -58,4 +58,15 @@ END
     ;;
 again) launch_again mysql ;;
 stop) stop_by_pid mysql ;;
+sql)
+    python3 - "$(cat "$folder/mysql.port")" "$3" <<'END'
+import ctypes, sys
+m = ctypes.CDLL("libmariadb.so.3")
+m.mysql_init.restype = m.mysql_real_connect.restype = ctypes.c_void_p
+m.mysql_error.restype = ctypes.c_char_p
+h = ctypes.c_void_p(m.mysql_init(None))
+ok = m.mysql_real_connect(h, b"127.0.0.1", b"admin", b"secret", None, ctypes.c_uint(int(sys.argv[1])), None, ctypes.c_ulong(0))
+if not ok or m.mysql_query(h, sys.argv[2].encode()): sys.exit(m.mysql_error(h).decode())
+END
+    ;;
 esac

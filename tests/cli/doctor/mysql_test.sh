@@ -6,19 +6,7 @@ at_exit+=(stop_server)
 stop_server() { "$here/../../servers/mysql.sh" stop "$folder"; }
 base=$(sed -n 's/^DLOCK_TEST_MYSQL=//p' <<<"$settings_of_server")
 uri=mysql://dlock:secret@$base/locks
-sql() { # STATEMENT, as the administrator
-    python3 - "$base" "$1" <<'END'
-import ctypes, sys
-host, port = sys.argv[1].split(":")
-m = ctypes.CDLL("libmariadb.so.3")
-m.mysql_init.restype = ctypes.c_void_p
-m.mysql_error.restype = ctypes.c_char_p
-h = ctypes.c_void_p(m.mysql_init(None))
-m.mysql_real_connect.restype = ctypes.c_void_p
-ok = m.mysql_real_connect(h, host.encode(), b"admin", b"secret", None, ctypes.c_uint(int(port)), None, ctypes.c_ulong(0))
-if not ok or m.mysql_query(h, sys.argv[2].encode()): sys.exit(m.mysql_error(h).decode())
-END
-}
+sql() { "$here/../../servers/mysql.sh" sql "$folder" "$1"; } # STATEMENT
 
 describe "as it is"
 settings "$uri"
