@@ -87,7 +87,8 @@ static bool shows_end(struct dlock_client *client, int rc) {
 }
 
 /* Asks the server. The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so
- * the first failure is not final as long as nothing was shown. */
+ * the first failure is not final as long as nothing was shown. A break may have been carried out, though: the second
+ * one would end the next holder's grant. */
 static int ask(struct dlock_client *client, struct question *question, struct dlock_error *err) {
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     for (bool again = true;; again = false) {
@@ -100,7 +101,7 @@ static int ask(struct dlock_client *client, struct question *question, struct dl
             rc = put(conn, question, deadline_us, &own);
             dlock__enter(client);
             dlock__pool_give(conn, shows_end(client, rc) ? rc : 0);
-            if (rc == DLOCK_EUNAVAILABLE && again && question->seen == 0) continue;
+            if (rc == DLOCK_EUNAVAILABLE && again && question->seen == 0 && question->kind != BREAK) continue;
         }
         if (rc < 0 && err) *err = own;
         return rc;
@@ -128,13 +129,36 @@ int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *
     return dlock__client_end(client, rc);
 }
 
+static int ignore(const struct dlock_info *info, void *arg) {
+    (void)info, (void)arg;
+    return 1;
+}
+
+/* Replaces an idle connection that has died, by a question that may be repeated. */
+static int refresh(struct dlock_client *client, const struct question *question, struct dlock_error *err) {
+    struct question look = *question;
+    if (!client->backend->inspect) return 0;
+    look.kind = INSPECT;
+    look.each = ignore;
+    return ask(client, &look, err);
+}
+
 int dlock_break(dlock_client *client, const char *name, struct dlock_error *err) {
     struct question question = {.kind = BREAK};
+    struct dlock_error why;
     int rc = dlock__name_check(name, err);
     if (rc == 0) rc = begin(client, &question, name, err);
     if (rc != 0) return rc;
-    rc = ask(client, &question, err);
-    if (rc == DLOCK_ELOST) rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);
+    rc = refresh(client, &question, err);
+    if (rc != 0) return dlock__client_end(client, rc);
+    rc = ask(client, &question, &why);
+    if (rc == DLOCK_ELOST)
+        rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);
+    else if (rc == DLOCK_EUNAVAILABLE)
+        dlock_fail(err, rc, "lock \"%s\" may have been broken, look who holds it before you repeat that: %s", name,
+                   why.message);
+    else if (rc != 0 && err)
+        *err = why;
     return dlock__client_end(client, rc);
 }
 

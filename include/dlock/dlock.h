@@ -534,7 +534,8 @@ DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each
 
 /* Takes the lock `name` away from its holders; the next waiter gets it, as soon as the server grants anything
  * (ENOTREADY). Its holders learn of it at their next renewal, and may be working until then: their fences are smaller.
- * Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds it), and as dlock_inspect. */
+ * Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds it), and as dlock_inspect; after EUNAVAILABLE it may have
+ * been taken away: look who holds it before you repeat that, since the next holder could lose it. */
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);
 
 /* Examines the server's version and settings and calls `each` for everything that strengthens or weakens locks there.

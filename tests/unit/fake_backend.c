@@ -322,20 +322,29 @@ static int fake_probe(void *memory, struct dlock_error *err) {
 }
 
 /* Shows nobody. Where one connection serves everything it outlives a request that fails. */
-static int fake_inspect(void *memory, const char *name, dlock_each each, void *arg, int timeout_ms,
-                        struct dlock_error *err) {
-    struct fake_conn *conn = memory;
-    (void)name, (void)each, (void)arg;
+/* A question of an operator's. A break that has no answer was not carried out. */
+static int ask(enum fake_op op, struct fake_conn *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     pthread_mutex_lock(&fake_guard);
-    contract_begin(conn, FAKE_INSPECT, NULL, 0, timeout_ms, false);
-    struct log_place place = log_begin(FAKE_INSPECT, conn, NULL, 0, timeout_ms);
+    contract_begin(conn, op, NULL, 0, timeout_ms, false);
+    struct log_place place = log_begin(op, conn, NULL, 0, timeout_ms);
     bool lives = !conn->failed && !conn->dead && !server_is_down && conn->kind->caps & DLOCK_CAP_THREADSAFE;
-    int result = meet_fault(FAKE_INSPECT, conn, timeout_ms, err);
+    int result = meet_fault(op, conn, timeout_ms, err);
     if (lives) conn->failed = false;
+    if (op == FAKE_BREAK && result == 0) result = server_break(conn->kind->rules, name);
     log_answer(place, 0, result, 0);
     contract_end(conn);
     pthread_mutex_unlock(&fake_guard);
     return result;
+}
+
+static int fake_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
+                        struct dlock_error *err) {
+    (void)each, (void)arg;
+    return ask(FAKE_INSPECT, conn, name, timeout_ms, err);
+}
+
+static int fake_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    return ask(FAKE_BREAK, conn, name, timeout_ms, err);
 }
 
 static void execute(enum fake_op op, const struct fake_conn *conn, struct dlock_claim *claim) {
@@ -444,7 +453,8 @@ void fake_backend_reset(void) {
                                         .renew = fake_renew,
                                         .release = fake_release,
                                         .abandon = fake_abandon,
-                                        .inspect = fake_inspect};
+                                        .inspect = fake_inspect,
+                                        .break_lock = fake_break};
         if (kinds[i].caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) {
             backend.listen = fake_listen;
             backend.wake = fake_wake;

@@ -27,6 +27,7 @@ enum fake_op {
     FAKE_REST,
     FAKE_PROBE,
     FAKE_INSPECT,
+    FAKE_BREAK,
     FAKE_WAKE,
     FAKE_DISCONNECT,
     FAKE_OPS

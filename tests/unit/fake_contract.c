@@ -128,7 +128,7 @@ void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim 
     if (op != FAKE_LISTEN && conn->listening && !threadsafe && !pending)
         violated("request on the listening connection");
     if (op == FAKE_REST) check_carries_nothing(conn);
-    if (op == FAKE_LISTEN || op == FAKE_REST || op == FAKE_INSPECT) return;
+    if (op == FAKE_LISTEN || op == FAKE_REST || op == FAKE_INSPECT || op == FAKE_BREAK) return;
     if (n == 0 || n > MAX_BATCH || (pending && n > 1)) violated("batch of %zu", n);
     if (pending) check_one_each(conn, op, claims[0]);
     for (size_t i = 0; i < n; i++) {

@@ -136,6 +136,24 @@ static void not_found_after_another_release_is_success(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
+/* The second one could end the grant of the next holder. A connection that has died unnoticed costs no break. */
+static void a_break_without_an_answer_is_not_sent_again(void **state) {
+    (void)state;
+    struct dlock_error err;
+    dlock_client *client = client_new("fake:");
+    fake_other_acquire("n", 3600000);
+    fake_fault(FAKE_INSPECT, FAKE_LOST_BEFORE, 1);
+    assert_int_equal(dlock_break(client, "n", &err), 0);
+    assert_int_equal(fake_calls(FAKE_BREAK), 1);
+    fake_other_acquire("n", 3600000);
+    fake_fault(FAKE_BREAK, FAKE_LOST_BEFORE, 1);
+    assert_int_equal(dlock_break(client, "n", &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "may have been broken"));
+    assert_int_equal(fake_calls(FAKE_BREAK), 2);
+    assert_int_equal(dlock_break(client, "n", &err), 0);
+    assert_int_equal(dlock_break(client, "n", &err), DLOCK_EOWNER);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -146,6 +164,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(so_may_the_renewal_of_an_import),
         LOCK_TEST(it_is_not_exported_for_less_than_the_late_acquire_may_take),
         LOCK_TEST(not_found_after_another_release_is_success),
+        LOCK_TEST(a_break_without_an_answer_is_not_sent_again),
     };
     return cmocka_run_group_tests_name("resent", tests, NULL, NULL);
 }
