@@ -325,7 +325,10 @@ static int guard_group(struct dlock_client *client, int group, struct dlock_erro
     int before = atomic_load(&guard->table->group);
     set_group(guard, group);
     if (!guard->table->local) return group == 0 ? spared(before, guard, err) : 0;
-    if (group == 0) return let_go(client), 0;
+    if (group == 0) {
+        let_go(client);
+        return spared(before, guard, err); /* where grants have leases: mode=session */
+    }
     int rc = replace(client, err);
     guard->missing = false; /* not tried again: the caller gets the error */
     if (rc != 0) set_group(guard, 0);

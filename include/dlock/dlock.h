@@ -341,11 +341,11 @@ DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
  * client's grants protect; 0: no group does any more. When this process is gone, the guardian then kills that group
  * (SIGKILL), and releases the grants only once nothing of it runs. Unless the client has DLOCK_CLIENT_SPARE_GROUP, the
  * guardian also kills the group before the first grant ends because this process is stopped or hangs, and so does not
- * renew it. Processes that have left the group are not killed. Where the kernel keeps the locks (file:), this is about
- * the grants that are held at the time of the call. Call it before the group begins to work, and with 0 before its
- * number can be reused: before its first process is waited for. Blocks while a guardian is started. Errors: ELOST (with
- * 0: the guardian has killed the group before, since this process lives but did not renew in time), ENOTSUP (no
- * guardian, or a backend whose grants it cannot keep), EINVAL (a group that includes this process), ENOMEM,
+ * renew it. Processes that have left the group are not killed. On file: and with mode=session the guardian keeps only
+ * the grants that are held at the time of the call: acquire first. Call it before the group begins to work, and with 0
+ * before its number can be reused: before its first process is waited for. Blocks while a guardian is started. Errors:
+ * ELOST (with 0: the guardian has killed the group before, since this process lives but did not renew in time), ENOTSUP
+ * (no guardian, or a backend whose grants it cannot keep), EINVAL (a group that includes this process), ENOMEM,
  * EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err);
 

@@ -32,4 +32,16 @@ equal "status" "$status" 0
 equal "it says so once" "$(grep -c waiting "$work/waiter")" 1
 contains "and that it got it" "$(<"$work/waiter")" "got \"$name\", fence "
 
+describe "the guardian of a dlock that stands still kills the command before the lease ends, and dlock says so when it goes on"
+begin "$DLOCK" run -l 4 "$name" -- bash -c 'echo $$; exec sleep 1000'
+within 20 "the command runs" written "$work/bg.out"
+child=$(<"$work/bg.out")
+kill -STOP "$pid"
+within 20 "the command is killed" gone_or_zombie "$child"
+kill -CONT "$pid" # its lease has not ended, and is renewed now, if the machine is quick
+ended "$pid"
+equal "status" "$status" 75
+grep -qE "^dlock: lost the lock \"$name\": .*; (the guardian has killed|killing|ending) the command\$" "$work/bg.err" ||
+    fail "what is said" "$(<"$work/bg.err")"
+
 finish
