@@ -13,7 +13,7 @@
 
 static int wake[2]; /* a pipe that wakes the leader */
 
-/* Runs on a thread of the library, before another process can be granted the lock: prints why, and wakes the leader. */
+/* Runs on a thread of the library when the lock was lost: prints why, and wakes the leader. */
 static void lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock, (void)arg;
     fprintf(stderr, "%s\n", err->message);

@@ -256,13 +256,13 @@ struct dlock_options {
     /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to DLOCK_LEASE_MAX_MS, and not longer than a
      * quarantine */
     int64_t lease_ms;
-    /* Called once per lost grant, with err->code DLOCK_ELOST, before anybody else can be granted the lock; but only at
-     * the next renewal where the server took the grant away (dlock_break) or forgot it. The library does not release
-     * the lost grant at the server before on_lost has returned, or has released or freed the handle itself: do that
-     * first to acquire the lock anew inside on_lost. A handle with DLOCK_OWNER_THREAD has to be freed, since only the
-     * thread that acquired can release it, and on_lost runs in another one unless that thread dispatches
-     * (DLOCK_CLIENT_MANUAL). Not called for a loss that a release is the first to notice: that release returns
-     * ELOST. */
+    /* Called once per lost grant, with err->code DLOCK_ELOST, before anybody else can be granted the lock. It comes
+     * later if the process was stopped or the machine suspended, if another callback of the client still runs, or if
+     * nobody dispatches (DLOCK_CLIENT_MANUAL); and at the next renewal if the server took the grant away (dlock_break)
+     * or forgot it. The library does not release the lost grant at the server before on_lost has returned, or has
+     * released or freed the handle itself. To acquire the lock again inside on_lost, first release the handle
+     * (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only the thread that acquired it can
+     * release it). Not called for a loss that a release is the first to notice: that release returns ELOST. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
 };
