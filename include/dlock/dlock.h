@@ -142,7 +142,7 @@ enum dlock_flag {
 /* dlock_client_options.flags */
 enum dlock_client_flag {
     DLOCK_CLIENT_LAZY = 1,     /* dlock_open does not connect; the first operation does */
-    DLOCK_CLIENT_MANUAL = 2,   /* callbacks run only inside dlock_client_dispatch() */
+    DLOCK_CLIENT_MANUAL = 2,   /* callbacks run inside dlock_client_dispatch(): see dlock_callback */
     DLOCK_CLIENT_GUARDIAN = 4, /* as `guardian=on` in the URI; `guardian=off` there takes precedence */
     /* The guardian kills the group of dlock_client_guard() only when this process is gone, and not when a grant ends:
      * for a program that ends the group itself then, or lets it go on. */
@@ -220,7 +220,9 @@ struct dlock_finding {
 };
 
 /* Tells the application that something ended; `err` is NULL on success, and valid only inside the call. Runs in the
- * client's worker thread. It may call the library, but must not block for long, and must not close the client. */
+ * client's worker thread, or inside dlock_client_dispatch() (DLOCK_CLIENT_MANUAL); the `done` of an acquire or release
+ * that dlock_free() or dlock_close() ends runs in the thread that calls these, even beside a callback of another lock.
+ * It may call the library, but must not block for long, and must not close the client. */
 typedef void (*dlock_callback)(dlock_lock *lock, const struct dlock_error *err, void *arg);
 
 /* Gets one holder of a walk. Returns 0 to go on; anything else ends the walk, which then succeeds. Runs in the calling
