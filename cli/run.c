@@ -300,8 +300,8 @@ const struct command command_run = {
     "       dlock run [OPTION…] [--] NAME -c 'SHELL LINE'\n\n"
     "Acquires the lock NAME, runs COMMAND, releases the lock, and exits as COMMAND did.\n\n" LOCK_OPTIONS_HELP
     "  -l, --lease TIME               how long the lock stays taken if this host fails; default: the URI's lease, then "
-    "10s,\n"
-    "                                 which is also the maximum on servers that forget locks at a restart\n"
+    "10s;\n"
+    "                                 at most the URI's quarantine on servers that forget locks at a restart\n"
     "      --hold TIME                keep the lock for TIME from its grant, even if\n"
     "                                 COMMAND ends earlier\n"
     "      --on-lost WORD             what is sent to COMMAND when the lock is lost:\n"

@@ -204,8 +204,8 @@ const struct command command_acquire = {
     "run\n"
     "wherever possible.\n\n" LOCK_OPTIONS_HELP
     "  -l, --lease TIME               time after which the lock ends unless the ticket is renewed; default: the URI's\n"
-    "                                 lease, then 10s, which is also the maximum on servers that forget locks at a\n"
-    "                                 restart\n"
+    "                                 lease, then 10s; at most the URI's quarantine on servers that forget locks\n"
+    "                                 at a restart\n"
     "      --json                     print JSON: the ticket, the fence and more\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h.\n\n"
