@@ -17,8 +17,8 @@
  *     call. Never resolve a name: hosts come with numeric addresses.
  *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
  *     in time), EPROTO (an invalid answer), EAUTH. On anything but 0 the core disconnects and opens a new
- *     connection, and treats every claim of the call as "outcome unknown", whatever its result says. A result of
- *     claims, such as ELOST, and a number that is no code count as EPROTO here.
+ *     connection, and treats every claim of the call as "outcome unknown", whatever its result says. As a
+ *     return value, a code that is meant for claims (such as ELOST), or a number that is no code, counts as EPROTO.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
  *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
  *     it.
@@ -124,7 +124,7 @@ struct dlock_peer {
 /* dlock_claim.flags */
 enum dlock_claim_flag {
     /* Acquire: if busy, keep this token in the server's queue (once) and send a wake-up when it is granted. Only sent
-     * where QUEUE or PENDING is offered, or WAKE without SESSION (a backend whose waiters leave something at a server,
+     * where QUEUE is offered, or WAKE without SESSION (a backend whose waiters leave something at a server,
      * but are served in no guaranteed order), and once a connection of this client listens. Without this flag an acquire
      * that is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves
      * none. */
@@ -289,7 +289,8 @@ struct dlock_backend {
      * readable when there may be one. Returns once the server has confirmed. From then on the core calls only `wake`,
      * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
      *
-     * PENDING: called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
+     * PENDING: (without QUEUE the core leaves no blocking requests: waiters poll, and `wake` only tells of losses.)
+     * Called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
      * connection, or a client library, has closed it. An acquire with QUEUE that finds the name taken leaves a blocking
      * request with the server and answers EBUSY; until `wake` brings its answer the core calls only `wake`,
      * `disconnect`, and `release`, which gives the request up and ensures that nothing is held. While its claim is
