@@ -14,8 +14,8 @@
  *   - Functions return 0 or a negative DLOCK_E… code. On failure outputs are untouched and `err`, where it is not NULL,
  *     says what is wrong and what to do. On success `err` is untouched.
  *   - A handle that is NULL is EINVAL. What talks to the server may also return EAUTH, EPROTO, EINVAL, ENOTSUP or
- *     ENOMEM where its comment does not list them: the server refuses a request, or is no longer the one that
- *     dlock_open() would accept, or there is no memory for asking it.
+ *     ENOMEM where its comment does not list them: if the server refuses the request, if it was replaced by one that
+ *     dlock_open() would refuse, or if memory is short.
  *   - Pointer-to-pointer outputs belong to the caller, who ends them with the function that the comment names.
  *     Everything else stays the library's. Inputs are copied where they are needed later.
  *   - Every function may be called from any thread at any time. None is async-signal-safe. A thread must not be cancelled
@@ -58,7 +58,7 @@ extern "C" {
 /* Longest lock name, in bytes. A name has at least one byte, and neither NUL nor control characters (below 0x20, and
  * 0x7f). */
 #define DLOCK_NAME_MAX 200
-/* Most permits of a name (dlock_options.limit), with every backend. */
+/* The largest number of permits of a name (dlock_options.limit), with every backend. */
 #define DLOCK_LIMIT_MAX 2147483647
 /* Shortest and longest lease, in milliseconds. */
 #define DLOCK_LEASE_MIN_MS 100
@@ -145,7 +145,7 @@ enum dlock_client_flag {
     DLOCK_CLIENT_MANUAL = 2,   /* callbacks run inside dlock_client_dispatch(): see dlock_callback */
     DLOCK_CLIENT_GUARDIAN = 4, /* as `guardian=on` in the URI; `guardian=off` there takes precedence */
     /* The guardian kills the group of dlock_client_guard() only when this process is gone, and not when a grant ends:
-     * for a program that ends the group itself then, or lets it go on. */
+     * for a program that handles the loss itself. */
     DLOCK_CLIENT_SPARE_GROUP = 8
 };
 
@@ -163,7 +163,7 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(LIST, 6, "list", "dlock_list")                                                             \
     X(BREAK, 7, "break", "dlock_break")                                                          \
     X(EXPORT, 8, "export", "dlock_export and dlock_import")                                      \
-    X(SESSION, 9, "session", "a grant lives and dies with the connection that made it")          \
+    X(SESSION, 9, "session", "a grant ends with the connection that made it")                    \
     X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                        \
     X(PENDING, 11, "pending", "a waiting acquire is one blocking request on its own connection") \
     X(VOLATILE, 12, "volatile", "a restart of the server may forget grants; quarantine applies") \
@@ -191,7 +191,9 @@ struct dlock_info {
     enum dlock_mode mode; /* how it is held */
     uint32_t waiters;     /* how many wait in the server's queue; 0 where it keeps none */
     uint32_t limit;       /* permits: how many there are; 1 otherwise */
-    uint64_t fence;       /* 0 when unknown */
+    /* 0 when unknown. Its last byte is 0: the holder's own dlock_fence() is greater after a hand-over within its
+     * client, a downgrade or an import. */
+    uint64_t fence;
     int64_t remaining_ms; /* time left of the lease; -1: unknown; DLOCK_FOREVER: it ends with its holder */
 };
 
@@ -292,8 +294,8 @@ struct dlock_stats {
     /* Grants that ended before their release. Each counts once, whether on_lost or the release reported it. A grant
      * that nobody had been told of, or that only lingered, does not count, nor does what a closed client gives back. */
     uint64_t losses;
-    /* Grants that the server confirmed anew, each one counted also where one request renews many: in the background, by
-     * dlock_extend and dlock_downgrade, and before some hand-overs. */
+    /* Grants that the server confirmed anew, where one request that renews many grants counts once for each: in the
+     * background, by dlock_extend and dlock_downgrade, and before some hand-overs. */
     uint64_t renewals;
     uint64_t renewal_failures; /* grants whose renewal was refused, or not answered in time; it is tried again */
     uint64_t reconnects;       /* connections opened in place of one that broke, or was closed because it was silent */
@@ -326,9 +328,10 @@ DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *
 
 /* Closes the client: waits in progress end with ECANCELED, held locks are released, callbacks stop, and every later
  * call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits any more). Blocks up to the URI's
- * `timeout`, plus the time that a running callback takes. Lock handles stay valid: their owner frees them, before or
- * after. Call it once, not from a callback. NULL is allowed. In a forked child it returns at once and leaves the
- * parent's memory alone. */
+ * `timeout`, plus the time that a running callback takes, plus up to 5 s if its guardian is a child of this process
+ * (process 1, or PR_SET_CHILD_SUBREAPER). Lock handles stay valid: their owner frees them, before or after. Call it
+ * once, not from a callback. NULL is allowed. In a forked child it returns at once and leaves the parent's memory
+ * alone. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
 /* For MANUAL clients: returns a descriptor that polls readable when dlock_client_dispatch() has something to do. It
@@ -351,11 +354,12 @@ DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
  * EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err);
 
-/* Returns the backend that serves this client. Static; never NULL; never blocks. */
+/* Returns the backend that serves this client, which must not be NULL. Static; never NULL; never blocks. */
 DLOCK_EXPORT const struct dlock_backend_info *dlock_client_backend(dlock_client *client);
 
-/* Returns how long the client's server grants nothing after its start (ENOTREADY), in milliseconds; no longer lease can
- * be asked for. It is the URI's `quarantine` where a restart may forget grants; 0: there is none. Never blocks. */
+/* Returns for how many milliseconds after its start the server grants nothing (ENOTREADY). Longer leases are refused.
+ * It is the URI's `quarantine` where a restart may forget grants; 0: there is none. `client` must not be NULL. Never
+ * blocks. */
 DLOCK_EXPORT int64_t dlock_client_quarantine_ms(dlock_client *client);
 
 /* Writes what the client has done so far into *stats, whose `size` the caller has set: a program that was built with an
@@ -397,33 +401,36 @@ DLOCK_EXPORT int dlock_new(dlock_client *client, const char *name, const struct 
 
 /* Ends a handle: cancels the waits on it, releases what was acquired through it (whoever owns it), and waits for a
  * running callback of it, unless called from that callback. Afterwards no callback of the handle runs. Blocks up to the
- * URI's `timeout` if something is held. NULL is allowed. No other thread may use the handle any more. */
+ * URI's `timeout` if something is held, and as long before that if another thread's wait on it is in a request. NULL is
+ * allowed. Waits in progress in other threads end with ECANCELED; from this call on no thread may begin another call on
+ * the handle. */
 DLOCK_EXPORT void dlock_free(dlock_lock *lock);
 
 /* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`). The grant
  * is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread, or
  * handle) may acquire again; each acquisition needs a release. Blocks. Errors: EBUSY (a try only), ETIMEDOUT, ENOTREADY
- * (nobody is known to hold it, but the server, which was started recently, still granted nothing when the try was
- * answered, or at the deadline of a wait, which goes on until then; the message says how long that will last),
- * ECANCELED (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition without
- * re-entry), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it was acquired),
- * EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a quorum's member,
- * where dlock_open did not connect), EFORKED. Whatever the error, nothing is left held: if an answer was lost, the
- * library goes on releasing in the background. */
+ * (the server was started recently and grants nothing yet, and knows no holder. A wait goes on meanwhile, and returns
+ * this only at its deadline. The message says how long it lasts), ECANCELED (dlock_cancel, dlock_free or dlock_close),
+ * EDEADLK (upgrade from shared; a second acquisition without re-entry), ELOST (this owner's earlier acquisition was
+ * lost and is not yet released as often as it was acquired), EUNAVAILABLE (no answer until the deadline), EAUTH,
+ * EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a quorum's member, where dlock_open did not connect), EFORKED.
+ * Whatever the error, nothing is left held: if an answer was lost, the library goes on releasing in the background. */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
 /* Gives back one acquisition. The last one frees the lock for others. When it returns 0 the server has ended the grant,
  * unless another thread of this client waits for the lock: that thread then gets the grant, after a renewal if the
- * server has not confirmed it recently. If an owner that also holds the name shared gives back its last exclusive
- * acquisition, the grant becomes shared as by dlock_downgrade, with that function's errors ELOST and EUNAVAILABLE;
- * dlock_release_all and dlock_free do not wait for that. (A grant whose fence cannot grow any more stays exclusive.)
- * Blocks up to the URI's `timeout`. A connection that was silent for half of that time is taken for dead, and the
- * release is sent again over a fresh one, or answered with EUNAVAILABLE where the grant lives in the connection.
- * Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before: treat the work
- * done as possibly overlapped. If the library knew already, on_lost has been called or is about to be; if it learns of
- * the loss here, on_lost is not called), EUNAVAILABLE (no answer: the caller no longer holds the lock, the library goes
- * on trying to release it, and it becomes free at the latest when its lease ends), ECANCELED (client closed), EFORKED,
- * and what the server refuses the release with: EAUTH, EPROTO, EINVAL, ENOTSUP, ENOMEM (then as after EUNAVAILABLE). */
+ * server has not confirmed it recently; or unless the URI has `linger`: the grant may then stay with this client until
+ * that time is over or another client asks for the lock. If an owner that also holds the name shared gives back its
+ * last exclusive acquisition, the grant becomes shared as by dlock_downgrade, with that function's errors ELOST and
+ * EUNAVAILABLE; dlock_release_all and dlock_free do not wait for that. (A grant whose fence cannot grow any more stays
+ * exclusive.) Blocks up to the URI's `timeout`. A connection that was silent for half of that time is taken for dead,
+ * and the release is sent again over a fresh one, or answered with EUNAVAILABLE where the grant lives in the
+ * connection. Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before: treat
+ * the work done as possibly overlapped. If the library knew already, on_lost has been called or is about to be; if it
+ * learns of the loss here, on_lost is not called), EUNAVAILABLE (no answer: the caller no longer holds the lock, the
+ * library goes on trying to release it, and it becomes free at the latest when its lease ends), ECANCELED (client
+ * closed), EFORKED, and what the server refuses the release with: EAUTH, EPROTO, EINVAL, ENOTSUP, ENOMEM (then as after
+ * EUNAVAILABLE). */
 DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
 
 /* As dlock_acquire, without blocking and without a thread that waits: `done` is called once, when the acquire has
@@ -457,7 +464,8 @@ DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
  * that it refuses: EAUTH, EPROTO, EINVAL. */
 DLOCK_EXPORT int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err);
 
-/* Ends the waits in progress on this handle with ECANCELED. Waits that begin later are not affected. Never blocks.
+/* Ends the waits in progress on this handle with ECANCELED. A call that waits returns when the server has answered the
+ * request in progress, at the latest after the URI's `timeout`. Waits that begin later are not affected. Never blocks.
  * Errors: EFORKED. */
 DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
 
@@ -490,15 +498,16 @@ DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct 
 DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
 
 /* Acquires n locks, of one or several clients, all or none, whatever their order in the list, without deadlock: by one
- * request per server when all are free. timeout_ms is for all of them together. Permits of one name may occur several
- * times in the list, for one more permit each time, by one handle that is owned by threads or by several handles; each
- * is a request of its own. While some of these permits are missing, those already granted are kept for at most 2 s,
- * then given back for as long, so that callers that lack each other's permits all get theirs, one after the other and
- * in no particular order. A lock that is lost while others are waited for is acquired anew, though its on_lost is
- * called. Blocks. Errors: as dlock_acquire; ELOST also if one was lost in this way several times; EDEADLK also if one
- * lock of a client occurs twice (through two clients of one server it waits for itself until the deadline), or permits
- * occur more often than their limit, or with DLOCK_NO_REENTRY. Whatever the error, none of them is held by this call.
- * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
+ * request per server when all are free, for up to 256 locks (with mode=session one for each lock, on MySQL one for
+ * 128). timeout_ms is for all of them together. Permits of one name may occur several times in the list, for one more
+ * permit each time, by one handle that is owned by threads or by several handles; each is a request of its own. While
+ * some of these permits are missing, those already granted are kept for at most 2 s, then given back for as long, so
+ * that callers that lack each other's permits all get theirs, one after the other and in no particular order. A lock
+ * that is lost while others are waited for is acquired anew, though its on_lost is called. Blocks. Errors: as
+ * dlock_acquire; ELOST also if one was lost in this way several times; EDEADLK also if one lock of a client occurs
+ * twice (this is not noticed if the two handles belong to different clients of one server: the call then waits until
+ * its deadline), or permits occur more often than their limit, or with DLOCK_NO_REENTRY. Whatever the error, none of
+ * them is held by this call. dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
 /* Releases n locks, all of them whatever happens, also beside a NULL in the list, and without memory; returns the first

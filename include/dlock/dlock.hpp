@@ -56,7 +56,8 @@ template <class Rep, class Period> std::int64_t to_ms(const std::chrono::duratio
  * Thread-safe, as dlock_client is. */
 class client {
   public:
-    /* Connects; blocks up to the URI's `timeout`. Throws dlock::error. */
+    /* Connects; blocks up to the URI's `timeout`. Throws dlock::error. For other options of the client use dlock_open()
+     * and dlock.h. */
     explicit client(const std::string &uri) {
         dlock_error err;
         dlock_client *opened = nullptr;
