@@ -3,7 +3,8 @@
  *     ratelimit URI NAME N WINDOW-MS REQUESTS
  *
  * Each request takes one of N permits, with a fixed lease as long as the window, and never releases it: the permit
- * becomes free when the lease ends. Waiters come in order if the server has a queue. */
+ * becomes free when the lease ends. Waiters come in order if the server has a queue. On Redis the window may be as long
+ * as the quarantine, which is the URI's `lease`, 10 s by default. */
 #include <dlock/dlock.h>
 
 #include <stdio.h>
