@@ -10,14 +10,6 @@ enum {
     LATE_MS = 10     /* least time for it when the deadline is near: each of the members may take so long in turn */
 };
 
-int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us) {
-    int64_t at_us = round->deadline_us;
-    for (size_t i = 0; i < round->quorum->n; i++)
-        if (round->parts[i].state == QUORUM_LINED_UP || round->parts[i].state == QUORUM_RUNNING)
-            quorum_is_silent(&round->quorum->members[i], now_us, &at_us);
-    return at_us;
-}
-
 /* True if the member was sent the part's request. */
 static bool begin(struct quorum_member *member, struct quorum_part *part, int *fd) {
     const struct dlock_backend *backend = member->server.backend;
@@ -28,6 +20,7 @@ static bool begin(struct quorum_member *member, struct quorum_part *part, int *f
     if (backend->begin(member->conn, round->verb, &part->claims[0], fd, &err) != 0 || *fd < 0)
         return false; /* the operation itself reports that the connection is dead */
     member->busy_us = dlock_now_us();
+    member->polled = part;
     part->state = QUORUM_RUNNING;
     part->sent = true;
     round->refs++;
@@ -66,6 +59,30 @@ static bool workers_have_parts(const struct quorum_round *round, uint32_t sent) 
     return false;
 }
 
+/* Returns those of these members whose workers have not taken the parts over: they do if the caller stands still. */
+static uint32_t still_polled(const struct quorum_round *round, uint32_t sent) {
+    for (size_t i = 0; i < round->quorum->n; i++)
+        if (sent & 1U << i && round->quorum->members[i].polled != &round->parts[i]) sent &= ~(1U << i);
+    return sent;
+}
+
+/* Returns until when to poll: no longer than until a worker may take a part over, since an answer that it reads need not
+ * end the poll. */
+static int64_t poll_until(const struct quorum_round *round, uint32_t sent, int64_t now_us) {
+    int64_t at_us = round->deadline_us;
+    if (workers_have_parts(round, sent)) return now_us + APART_US;
+    for (size_t i = 0; i < round->quorum->n; i++)
+        if (sent & 1U << i && quorum_is_silent(&round->quorum->members[i], now_us, &at_us)) return now_us;
+    return at_us;
+}
+
+/* Ends the polling for a part. False: its worker has taken it over. */
+static bool end_polling(struct quorum_member *member, const struct quorum_part *part) {
+    if (member->polled != part) return false;
+    member->polled = NULL;
+    return true;
+}
+
 /* Lets the worker go on with a member that this caller has used. */
 static void leave(struct quorum_member *member) {
     if (member->begun || member->passed_by || member->first || member->state != QUORUM_UP)
@@ -82,17 +99,17 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
     struct quorum *quorum = round->quorum;
     int64_t until_us = INT64_MAX;
     bool decided = false;
-    while (sent) {
+    while ((sent = still_polled(round, sent)) != 0) {
         const int64_t now_us = dlock_now_us();
         if (!decided && round->decided(round, now_us)) {
             decided = true;
             until_us = now_us + MORE_US;
         } else if (!decided) {
-            until_us = workers_have_parts(round, sent) ? now_us + APART_US : quorum_next_look(round, now_us);
+            until_us = poll_until(round, sent, now_us);
         }
         const uint32_t ready = await_answers(quorum, sent, fds, until_us);
         for (size_t i = 0; i < quorum->n; i++) {
-            if (!(ready & 1U << i)) continue;
+            if (!(ready & 1U << i) || !end_polling(&quorum->members[i], &round->parts[i])) continue;
             quorum_read_answer(&quorum->members[i], &round->parts[i], rest_ms(round));
             leave(&quorum->members[i]);
         }
@@ -100,7 +117,7 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
         if (!ready && dlock_now_us() >= until_us) break;
     }
     for (size_t i = 0; i < quorum->n; i++) {
-        if (!(sent & 1U << i)) continue;
+        if (!(sent & 1U << i) || !end_polling(&quorum->members[i], &round->parts[i])) continue;
         quorum->members[i].begun = &round->parts[i];
         leave(&quorum->members[i]);
     }

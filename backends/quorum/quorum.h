@@ -3,11 +3,13 @@
  *
  * Every member has a thread, its worker, since a backend's operations block. Where an operation can be begun without
  * blocking, the caller sends the requests to idle members itself and polls for the answers, which takes no change of
- * threads; the worker gets what has no answer when the request is decided. A request becomes one part for each
- * member, with copies of the claims, and returns as soon as its outcome is decided: a part that is still under way then
- * goes on without it. The parts of a member are worked on in the order in which they came, and consecutive parts that
- * can share a request are sent together. So the request that gives up a try is executed after that try on each member,
- * however slow. All threads of a client share these queues: the backend is THREADSAFE.
+ * threads; the worker gets what has no answer when the request is decided, or when a member counts as silent. It takes
+ * that over itself if its queue needs the connection and the caller's thread stands still, in a handler of a signal
+ * for example. A request becomes one part for each member, with copies of the claims, and returns as soon as its
+ * outcome is decided: a part that is still under way then goes on without it. The parts of a member are worked on in
+ * the order in which they came, and consecutive parts that can share a request are sent together. So the request that
+ * gives up a try is executed after that try on each member, however slow. All threads of a client share these queues:
+ * the backend is THREADSAFE.
  *
  * Waiters queue at one member, the gate. Only when the gate has granted a waiter its vote, the others are asked, all at
  * once. Until then the waiter keeps its place at the gate, or the vote, under the token of the try that got it. Twice a
@@ -107,6 +109,7 @@ struct quorum_member {
     int64_t retry_us, pause_us;       /* time of, and pause before, the next attempt to connect */
     bool tried;                       /* its first attempt to connect has ended */
     int64_t busy_us;                  /* since when a part is under way, or the worker connecting; 0: it is idle */
+    struct quorum_part *polled;       /* a caller has sent its request, and polls for the answer */
     struct quorum_part *begun;        /* its request was sent by the caller, and the worker is to read the answer */
     bool passed_by;                   /* the worker was woken while a caller used the connection */
     bool used;                        /* the connection has carried a request without failing */
@@ -203,12 +206,10 @@ void quorum_put(struct quorum *quorum);
 
 /* ---- direct.c: with the mutex ---- */
 
-/* Returns when the next member will count as silent, or the deadline. */
-int64_t quorum_next_look(const struct quorum_round *round, int64_t now_us);
 /* Sends the request to those members in `mask` that are idle and can begin it. Returns their bits. */
 uint32_t quorum_send(struct quorum_round *round, uint32_t mask, int fds[QUORUM_MOST]);
 /* Reads the answers of these members until the request is decided, for a moment more, and leaves the rest to the
- * workers. Leaves the mutex meanwhile. */
+ * workers, which may have taken parts over meanwhile. Leaves the mutex meanwhile. */
 void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST]);
 
 /* ---- round.c ---- */

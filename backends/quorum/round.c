@@ -85,6 +85,15 @@ static void wake_workers(struct quorum *quorum, uint32_t mask) {
         if (mask & 1U << i) pthread_cond_signal(&quorum->members[i].work);
 }
 
+/* Returns when the next member will count as silent, or the deadline. */
+static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
+    int64_t at_us = round->deadline_us;
+    for (size_t i = 0; i < round->quorum->n; i++)
+        if (round->parts[i].state == QUORUM_LINED_UP || round->parts[i].state == QUORUM_RUNNING)
+            quorum_is_silent(&round->quorum->members[i], now_us, &at_us);
+    return at_us;
+}
+
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t)) {
     struct quorum *quorum = round->quorum;
     int fds[QUORUM_MOST];
@@ -101,7 +110,7 @@ void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const
     for (;;) {
         const int64_t now_us = dlock_now_us();
         if (now_us >= round->deadline_us || decided(round, now_us)) break;
-        quorum_wait(&round->changed, &round->quorum->mutex, quorum_next_look(round, now_us));
+        quorum_wait(&round->changed, &round->quorum->mutex, next_look(round, now_us));
     }
     round->awaited = false;
 }

@@ -296,6 +296,14 @@ void quorum_read_answer(struct quorum_member *member, struct quorum_part *part, 
     run_batch(member, &batch, most_ms);
 }
 
+/* Takes over the answer that a caller polls for, once the member counts as silent: the caller would have left it to the
+ * worker by then, if its thread did not stand still. Otherwise lowers *at_us to that time. */
+static void take_polled(struct quorum_member *member, int64_t now_us, int64_t *at_us) {
+    if (!member->polled || !quorum_is_silent(member, now_us, at_us)) return;
+    member->begun = member->polled;
+    member->polled = NULL;
+}
+
 /* Reads the answer to a request that a caller has sent. */
 static void take_over(struct quorum_member *member) {
     struct quorum_part *part = member->begun;
@@ -310,15 +318,17 @@ static void run(struct quorum_member *member) {
     struct quorum *quorum = member->quorum;
     for (;;) {
         const int64_t now_us = dlock_now_us();
+        int64_t silent_us = INT64_MAX;
         quorum_tend_ear(member, now_us);
         drop_outdated(member, now_us);
+        take_polled(member, now_us, &silent_us);
         if (member->begun) {
             take_over(member);
             continue;
         }
         if (member->busy_us) {
             member->passed_by = true;
-            quorum_wait(&member->work, &quorum->mutex, INT64_MAX);
+            quorum_wait(&member->work, &quorum->mutex, silent_us);
             continue;
         }
         if (quorum->closing && (member->state != QUORUM_UP || !member->first)) return;
