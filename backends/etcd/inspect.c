@@ -1,6 +1,7 @@
 /* Inspecting, listing and breaking locks. */
 #include "etcd.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 enum {
@@ -95,20 +96,25 @@ int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int t
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
 
-/* Deletes the holders' keys. Sets *broken if one of them still existed. Returns 0 or a code. */
+/* Deletes the holders' keys, unless a key has come anew. Sets *broken if one of them still existed. Returns 0 or a code.
+ * Without an answer the holder may be gone, and what is asked next be the next one's key: so nothing is sent again. */
 static int delete_holders(struct etcd *z, const struct queue *queue, int64_t deadline_us, bool *broken,
                           struct dlock_error *err) {
     for (size_t i = 0; i < queue->n; i++) {
         struct etcd_text body = {NULL, 0, 0, false};
         struct etcd_reply reply;
-        const char *key64 = etcd_string(json_array_get(queue->keys, i), "key");
+        const json_t *kv = json_array_get(queue->keys, i);
+        const char *key64 = etcd_string(kv, "key");
         if (!key64) return etcd_nonsense(z, "key", err);
-        etcd_add(&body, "{\"key\":");
+        etcd_add(&body, "{\"compare\":[{\"target\":\"CREATE\",\"create_revision\":\"%" PRId64 "\",\"key\":",
+                 etcd_int(kv, "create_revision"));
         etcd_add_string(&body, key64);
-        etcd_add(&body, "}");
-        int rc = etcd_post(z, "/v3/kv/deleterange", &body, ETCD_REPEAT, deadline_us, &reply, err);
+        etcd_add(&body, "}],\"success\":[{\"request_delete_range\":{\"key\":");
+        etcd_add_string(&body, key64);
+        etcd_add(&body, "}}]}");
+        int rc = etcd_post(z, "/v3/kv/txn", &body, ETCD_ONCE, deadline_us, &reply, err);
         if (rc != 0) return etcd_code(rc, err);
-        *broken = *broken || etcd_int(reply.body, "deleted") > 0;
+        *broken = *broken || etcd_deleted(reply.body) > 0;
         etcd_reply_end(&reply);
     }
     return 0;

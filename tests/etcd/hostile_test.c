@@ -11,6 +11,8 @@
 
 static struct fake fake;
 static atomic_int asked, leases, changes; /* changes: how many grants are still answered in a later term */
+static atomic_int deletes;                /* how many were sent */
+static atomic_bool drops;                 /* they are not answered: the connection ends */
 static atomic_bool stale;                 /* another member answers which term it is, and knows of no later one */
 static struct link link;
 
@@ -20,8 +22,7 @@ enum { FIRST_LEASE = 70 };
 typedef const char *answer_fn(const char *body);
 static answer_fn *answer;
 
-/* What is answered to a range, after a pause, and the key from which on the last one asked; to a deleterange, nothing was
- * deleted. */
+/* What is answered to a range, after a pause, and the key from which on the last one asked. */
 static const char *range = "{}";
 static int range_ms;
 static char range_key[512];
@@ -65,7 +66,8 @@ static bool converse(struct fake *me, int fd, int i, const char *request, size_t
         sleep_ms(range_ms);
         says = range;
     }
-    if (memmem(request, size, "/v3/kv/deleterange", 18)) says = "{}";
+    if (memmem(request, size, "delete", 6)) atomic_fetch_add(&deletes, 1);
+    if (memmem(request, size, "delete", 6) && atomic_load(&drops)) return false;
     snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", *says ? "200 OK" : "404 Not Found",
              strlen(*says ? says : gone), *says ? says : gone);
     send(fd, text, strlen(text), MSG_NOSIGNAL);
@@ -154,10 +156,30 @@ static void no_lease_is_granted_while_a_member_does_not_know_the_term(void **sta
     atomic_store(&stale, false);
 }
 
+static const char *deletes_nothing(const char *body) {
+    (void)body;
+    return "{\"succeeded\":false,\"responses\":[]}";
+}
+
+/* The second one could end the grant of the next holder. */
+static void a_break_without_an_answer_is_not_sent_again(void **state) {
+    struct dlock_error err = {0};
+    (void)state;
+    answer = deletes_nothing;
+    range = "{\"kvs\":[{\"key\":\"a2V5\",\"value\":\"\",\"create_revision\":\"5\"}]}";
+    range_ms = 0;
+    atomic_store(&deletes, 0);
+    atomic_store(&drops, true);
+    assert_int_equal(backend->break_lock(link.conn, "job", TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(atomic_load(&deletes), 1);
+    atomic_store(&drops, false);
+}
+
 /* The holder is shown again and again, and each answer comes at once. */
 static void a_break_that_deletes_nothing_ends_in_time(void **state) {
     struct dlock_error err = {0};
     (void)state;
+    answer = deletes_nothing;
     range = "{\"kvs\":[{\"key\":\"a2V5\",\"value\":\"\",\"create_revision\":\"5\"}]}";
     range_ms = 0;
     ends_ms = now_ms() + 300 + 100;
@@ -204,6 +226,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_leader_that_always_changes, server_begin, server_end),
         cmocka_unit_test_setup_teardown(no_lease_is_granted_while_a_member_does_not_know_the_term, server_begin,
                                         server_end),
+        cmocka_unit_test_setup_teardown(a_break_without_an_answer_is_not_sent_again, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_break_that_deletes_nothing_ends_in_time, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_list_goes_on_behind_foreign_keys, server_begin, server_end),
     };
