@@ -10,6 +10,7 @@
 #include <dlock/backend.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -55,6 +56,29 @@ static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
         if (ready < 0 && errno != EINTR) return POLLERR;
         if (left_us <= 0) return 0;
     }
+}
+
+/* Why a connection could not be made, where a client library tells only in words: EMFILE, ENFILE or ENOMEM if `message`
+ * says so, in strerror()'s words or by the number that OpenSSL 3 gives it, or if the process cannot open two descriptors
+ * now (of which the failed connection may have had one); else 0. That passes: connect answers it with EUNAVAILABLE, not
+ * with a code that blames the URI or a file, so that waits go on. */
+static inline int dlock_used_up(const char *message) {
+    const int errors[] = {EMFILE, ENFILE, ENOMEM};
+    char text[128], number[24];
+    int fds[2];
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        snprintf(number, sizeof number, "%lu", 0x80000000UL + (unsigned long)errors[i]);
+        if (strstr(message, strerror_r(errors[i], text, sizeof text)) || strstr(message, number)) return errors[i];
+    }
+    if (pipe2(fds, O_CLOEXEC) != 0) return errno;
+    close(fds[0]);
+    close(fds[1]);
+    return 0;
+}
+
+/* What to do about this errno, to be appended to a message; "" if dlock has no advice. */
+static inline const char *dlock_advice(int error) {
+    return error == EMFILE ? "; raise the limit (ulimit -n)" : "";
 }
 
 /* An address of a server, in the form that connect(2) takes. */

@@ -147,6 +147,16 @@ server_with good "${wants_password[@]}"
 accepted "the right one" "$(uri | sed "s,//,//$password@,")"
 refused "a wrong one" "$(uri | sed "s,//,//$wrong@,")" 69 "refused"
 
+describe "no descriptor is left"
+server_with good
+run "$STARVED_TEST" "$scheme" "$port" ca "$certificates/ca.pem" cert "$certificates/client.pem" key "$certificates/client.key"
+equal "no file is blamed" "$status" 0
+contains "the limit is named" "$out" "raise the limit (ulimit -n)"
+mkdir "$work/authorities"
+cp "$certificates/ca.pem" "$work/authorities/$(openssl x509 -hash -noout -in "$certificates/ca.pem").0"
+run env SSL_CERT_DIR="$work/authorities" "$STARVED_TEST" "$scheme" "$port"
+equal "nor is the server, for the system's authorities" "$status" 0
+
 describe "URIs"
 refused "a relative path" "$(unverified '&ca=ca.pem')" 64 '"ca" must be the absolute path'
 refused "a key alone" "$(unverified '&key=/k')" 64 '"key" belongs to a "cert"'

@@ -36,6 +36,19 @@ function(dlock_backend_test backend name)
   set_tests_properties(${backend}/${name} PROPERTIES LABELS ${backend} TIMEOUT 300 COST 15)
 endfunction()
 
+# dlock_starved_test(<backend> [option…]): makes the program <backend>-starved of support/starved_test.c, which scripts run
+# as $STARVED_TEST; the options are the linker's.
+function(dlock_starved_test backend)
+  set(target ${backend}-starved)
+  add_executable(${target} ${PROJECT_SOURCE_DIR}/tests/support/starved_test.c)
+  dlock_target(${target})
+  target_link_libraries(${target} PRIVATE dlock-${backend}-harness dlock-test-support)
+  target_link_options(${target} PRIVATE ${ARGN})
+  if(NOT backend IN_LIST DLOCK_STATIC_BACKENDS)
+    add_dependencies(${target} dlock-${backend})
+  endif()
+endfunction()
+
 # dlock_waits(<test> …): these tests take long, and wait for nearly all of that time. tests/run.sh has places for them
 # beside those of the tests that work.
 function(dlock_waits)

@@ -34,8 +34,8 @@ static inline int stream_dial(struct stream *stream, const struct dlock_uri *uri
     int error = dlock_dial(path, host ? host->address : NULL, port, deadline_us, &stream->dialing, &stream->fd);
     if (error == EDESTADDRREQ) return dlock_fail(err, DLOCK_EINVAL, "%s: not a numeric address", server);
     if (error)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s", server,
-                          strerror_r(error, reason, sizeof reason));
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s%s", server,
+                          strerror_r(error, reason, sizeof reason), dlock_advice(error));
     return 0;
 }
 

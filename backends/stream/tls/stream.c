@@ -139,29 +139,44 @@ static const char *reason_of(unsigned long code, char out[128]) {
     return reason ? reason : "it cannot be used";
 }
 
-static int use_ca(struct tls *tls, const char *ca, struct dlock_error *err) {
+/* Returns the errno if OpenSSL had no descriptor or memory for a file, which says nothing about the file; else 0. It looks
+ * for authorities of the system only in the handshake, and goes on without those that it cannot read. */
+static int starved(void) {
+    unsigned long code;
+    while ((code = ERR_get_error()) != 0) {
+        int reason = ERR_GET_REASON(code);
+        if (!ERR_SYSTEM_ERROR(code)) continue;
+        if (reason == EMFILE || reason == ENFILE || reason == ENOMEM) return reason;
+    }
+    return 0;
+}
+
+/* Fails because of a file, as OpenSSL's queue of errors says: `what`, its path, and `hint` if the file is at fault. */
+static int unusable(const char *what, const char *path, const char *hint, struct dlock_error *err) {
     char reason[128];
+    const char *why = reason_of(ERR_peek_error(), reason);
+    int error = starved();
+    return dlock_fail(err, error ? DLOCK_EUNAVAILABLE : DLOCK_EAUTH, "%s in %.240s: %s%s", what, path, why,
+                      error ? dlock_advice(error) : hint);
+}
+
+static int use_ca(struct tls *tls, const char *ca, struct dlock_error *err) {
     ERR_clear_error();
     if (!ca && SSL_CTX_set_default_verify_paths(tls->context) == 1) return 0;
     if (ca && SSL_CTX_load_verify_file(tls->context, ca) == 1) return 0;
-    return dlock_fail(err, DLOCK_EAUTH, "cannot read the certificates in %.240s: %s", ca ? ca : "the system's folder",
-                      reason_of(ERR_peek_error(), reason));
+    return unusable("cannot read the certificates", ca ? ca : "the system's folder", "", err);
 }
 
 static int use_certificate(struct tls *tls, const char *cert, const char *key, struct dlock_error *err) {
-    char reason[128];
     if (!cert) return 0;
     if (!key) key = cert;
     ERR_clear_error();
     SSL_CTX_set_default_passwd_cb(tls->context, no_password);
     if (SSL_CTX_use_certificate_chain_file(tls->context, cert) != 1)
-        return dlock_fail(err, DLOCK_EAUTH, "cannot read the certificate in %.240s: %s", cert,
-                          reason_of(ERR_peek_error(), reason));
+        return unusable("cannot read the certificate", cert, "", err);
     if (SSL_CTX_use_PrivateKey_file(tls->context, key, SSL_FILETYPE_PEM) != 1)
-        return dlock_fail(err, DLOCK_EAUTH,
-                          "cannot use the key in %.240s: %s (it must be PEM, without a password, and "
-                          "that of the certificate)",
-                          key, reason_of(ERR_peek_error(), reason));
+        return unusable("cannot use the key", key, " (it must be PEM, without a password, and that of the certificate)",
+                        err);
     return 0;
 }
 
@@ -226,6 +241,11 @@ static int failed(struct tls *tls, int error) {
 }
 
 static int not_accepted(const struct tls *tls, const char *server, struct dlock_error *err) {
+    char reason[128];
+    int error = starved();
+    if (error)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the certificate of %s cannot be checked: %s%s", server,
+                          strerror_r(error, reason, sizeof reason), dlock_advice(error));
     long verdict = SSL_get_verify_result(tls->ssl);
     bool name = verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
     return dlock_fail(err, DLOCK_EAUTH, "the certificate of %s is not accepted: %s%s%.100s%s", server,
@@ -302,8 +322,8 @@ int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *
         if (error == EDESTADDRREQ)
             rc = dlock_fail(err, DLOCK_EINVAL, "%s: not a numeric address", server);
         else if (error)
-            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s", server,
-                            strerror_r(error, reason, sizeof reason));
+            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s%s", server,
+                            strerror_r(error, reason, sizeof reason), dlock_advice(error));
     }
     if (rc == 0) {
         stream->dialing = fd + 1;
