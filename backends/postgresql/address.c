@@ -90,7 +90,10 @@ static int unknown_key(const char *key, const PQconninfoOption *known, struct dl
 
 static int check_keys(const struct dlock_uri *uri, struct dlock_error *err) {
     PQconninfoOption *known = PQconndefaults();
-    int rc = 0;
+    int rc = 0, error = known ? 0 : dlock_used_up("");
+    if (error)
+        return dlock_fail(err, DLOCK_ENOMEM, "libpq cannot read its settings: %s%s", strerror(error),
+                          dlock_advice(error));
     if (!known) return dlock_fail(err, DLOCK_EINVAL, "libpq cannot make sense of its environment (PGSERVICE?)");
     for (size_t i = 0; i < uri->n_params && rc == 0; i++) {
         const char *key = uri->params[i].key;

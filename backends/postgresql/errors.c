@@ -139,13 +139,15 @@ static void blank_values(char *text, const struct dlock_uri *uri) {
 int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
     const char *message = PQerrorMessage(pg->link), *state = state_in(message), *advice = "";
     char reason[REASON_MAX];
-    int code = DLOCK_EUNAVAILABLE;
+    int code = DLOCK_EUNAVAILABLE, error = 0;
     char *location;
     one_line(reason, message);
     location = strstr(reason, " LOCATION: ");
     if (location) *location = '\0';
     if (state) {
         code = code_of(state, &advice);
+    } else if ((error = dlock_used_up(reason)) != 0 || strstr(reason, "out of memory")) {
+        advice = dlock_advice(error); /* whatever libpq could not read for lack of these */
     } else if (PQconnectionNeedsPassword(pg->link)) {
         code = DLOCK_EAUTH;
         advice = "; give it in the URI, or with password_file=";

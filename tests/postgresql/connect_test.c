@@ -1,6 +1,7 @@
 /* Connecting: what the URI may say, who is refused and how, and servers that are not there. */
 #include "site.h"
 #include "support/loopback.h"
+#include "support/starve.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -258,6 +259,22 @@ static void nobody_there(void **state) {
     close(silent);
 }
 
+static int try_again(void *params, struct dlock_error *why) {
+    int rc = try(params);
+    *why = err;
+    return rc;
+}
+
+/* Without a user in the URI libpq asks the system for its name, which it reads in a file. */
+static void no_descriptor_left(void **state) {
+    struct params named = {0}, nameless = {.user = ""};
+    struct dlock_error why = {0};
+    (void)state;
+    assert_true(starve(try_again, &named, &why) > 0);
+    assert_non_null(strstr(why.message, "raise the limit (ulimit -n)"));
+    assert_true(starve(try_again, &nameless, &why) > 0);
+}
+
 static void *speak_http(void *arg) {
     static const char answer[] = "HTTP/1.1 400 Bad Request\r\n\r\n";
     int fd = accept(*(int *)arg, NULL, NULL);
@@ -305,4 +322,5 @@ SITE_MAIN(cmocka_unit_test(passwords), cmocka_unit_test(no_such_database), cmock
           cmocka_unit_test(services_and_environment), cmocka_unit_test(socket_options),
           cmocka_unit_test(the_first_that_is_there), cmocka_unit_test(a_slow_resolver),
           cmocka_unit_test(a_refusal_ends_the_search), cmocka_unit_test(nobody_there),
-          cmocka_unit_test(another_kind_of_server), cmocka_unit_test(read_only_servers))
+          cmocka_unit_test(another_kind_of_server), cmocka_unit_test(no_descriptor_left),
+          cmocka_unit_test(read_only_servers))
