@@ -88,6 +88,7 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
 
 int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, const char *why, struct dlock_error *err) {
     const char *at = strstr(host->url, "://") + 3;
+    int lack = 0;
     switch (code) {
     case CURLE_OPERATION_TIMEDOUT:
         dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", at);
@@ -103,6 +104,10 @@ int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, cons
     case CURLE_SSL_CACERT_BADFILE:
     case CURLE_SSL_CERTPROBLEM:
     case CURLE_SSL_ISSUER_ERROR:
+        lack = dlock_used_up(why);
+        if (lack)
+            return dlock_fail(err, DLOCK_EUNAVAILABLE, "TLS with etcd at %s: %s%s", at, strerror(lack),
+                              dlock_advice(lack));
         return dlock_fail(err, DLOCK_EAUTH, "TLS with etcd at %s: %.200s; see ca=, cert=, key= and sni=", at, why);
     case CURLE_SSL_CONNECT_ERROR:
         return dlock_fail(err, DLOCK_EPROTO,

@@ -96,8 +96,10 @@ int maria_rejected(struct maria *maria, struct dlock_error *err) {
     const char *advice;
     unsigned error = mysql_errno(maria->link);
     if (error == CR_PLUGIN_NOT_ALLOWED) return method_not_allowed(maria, err);
-    int code = code_of(error, &advice);
+    int code = code_of(error, &advice), lack = is_own(error) ? dlock_used_up(mysql_error(maria->link)) : 0;
+    if (lack) code = DLOCK_EUNAVAILABLE, advice = dlock_advice(lack);
     dlock_fail(err, code, "cannot connect to MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
+    if (lack) return code;
     if (code == DLOCK_EPROTO || error == CR_SERVER_LOST || error == CR_SERVER_HANDSHAKE_ERR) dlock_doubt(err, "MySQL");
     return code;
 }

@@ -156,6 +156,10 @@ bool maria_tls_failed(const struct maria *maria) {
 int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const struct dlock_host *host,
                        struct dlock_error *err) {
     const char *why = mysql_error(maria->link);
+    int lack = dlock_used_up(why);
+    if (lack)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "TLS with MySQL at %s: %.200s%s", maria->where, strerror(lack),
+                          dlock_advice(lack));
     if (maria->handshake.is_late)
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "cannot connect to MySQL at %s: no answer in time to the TLS handshake", maria->where);

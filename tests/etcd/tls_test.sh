@@ -53,6 +53,10 @@ says 69 "TLS with etcd" "ca=$work/ca.pem&sni=elsewhere.test"
 run "$DLOCK" run -b "etcd://127.0.0.1:$port?timeout=2s&guardian=off" -n a -- true
 equal "without TLS" "$status" 69
 
+describe "no descriptor is left"
+run "$STARVED_TEST" etcd+tls "$port" ca "$work/ca.pem" cert "$work/client.pem" key "$work/client.key"
+equal "no file is blamed" "$status" 0
+
 describe "users"
 ctl user add root:hunter2 >/dev/null
 ctl user add me:hunter2 >/dev/null

@@ -88,6 +88,10 @@ run "$PROCESS_TEST" "$port" tls
 equal "SIGPIPE stays the program's own" "$status" 0
 lacks "OpenSSL keeps its state" "$out" "has freed"
 
+describe "no descriptor is left"
+run "$STARVED_TEST" mysql+tls "$port" sni localhost ca "$certificates/ca.pem" cert "$certificates/client.pem" key "$certificates/client.key"
+equal "no file is blamed" "$status" 0
+
 describe "a certificate of the authority"
 address_accepted "an address" "$(uri "" 127.0.0.1)"
 accepted "a name" "$(uri)"
