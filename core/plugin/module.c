@@ -3,6 +3,7 @@
 #include "plugin/plugin.h"
 
 #include <dlfcn.h>
+#include <dlock/backend_socket.h>
 #include <errno.h>
 #include <link.h>
 #include <stdlib.h>
@@ -101,7 +102,12 @@ int dlock__module_open(const struct dlock__module_file *file, const struct dlock
     char symbol[sizeof "dlock_backend_" + DLOCK__WORD_MAX];
     snprintf(symbol, sizeof symbol, "dlock_backend_%s", file->name);
     void *module = dlopen(file->path, RTLD_NOW | RTLD_LOCAL);
-    if (!module) return dlock_fail(err, DLOCK_EABI, "cannot load the module: %s", dlerror());
+    if (!module) {
+        const char *why = dlerror();
+        int lack = dlock_used_up(why);
+        return dlock_fail(err, lack ? DLOCK_ENOMEM : DLOCK_EABI, "cannot load the module: %s%s", why,
+                          dlock_advice(lack));
+    }
     const struct dlock_backend *found = dlsym(module, symbol);
     if (!found) return dlock_fail(err, DLOCK_EABI, "%.240s: it has no symbol %s", file->path, symbol);
     *backend = found;

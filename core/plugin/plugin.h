@@ -57,7 +57,8 @@ struct dlock__module_file {
  * itself. Errors: ENOBACKEND (no such file), EABI (a broken link, or a name that is not a module's). */
 int dlock__module_identify(const char *path, struct dlock__module_file *file, struct dlock_error *err);
 
-/* Loads an identified module, which stays loaded. Error: EABI (dlopen's text, or the missing symbol). */
+/* Loads an identified module, which stays loaded. Errors: EABI (dlopen's text, or the missing symbol), ENOMEM (no
+ * descriptor or memory for it). */
 int dlock__module_open(const struct dlock__module_file *file, const struct dlock_backend **backend,
                        struct dlock_error *err);
 

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -115,6 +116,18 @@ static void a_versioned_file_may_stand_behind_the_link(void **state) {
 }
 
 /* ---- that do not ------------------------------------------------------------------------------------------------- */
+
+static void without_a_descriptor_no_module_is_blamed(void **state) {
+    (void)state;
+    struct rlimit before, none;
+    getrlimit(RLIMIT_NOFILE, &before);
+    none = before;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+    refuse("unread:", DLOCK_ENOMEM, "raise the limit (ulimit -n)");
+    setrlimit(RLIMIT_NOFILE, &before);
+    use("unread:");
+}
 
 static void what_does_not_fit_is_named(void **state) {
     (void)state;
@@ -244,6 +257,7 @@ static void every_module_is_shown_once(void **state) {
                     {"third", NULL},
                     {"two_words", NULL},
                     {"two_words_own", NULL},
+                    {"unread", NULL},
                     {"versioned", NULL}};
     struct shown first = {0}, second = {0};
     assert_int_equal(dlock_backends(remember, &first, NULL), DLOCK_OK);
@@ -300,6 +314,7 @@ int main(void) {
         cmocka_unit_test(an_alias_is_the_module_it_links_to),
         cmocka_unit_test(schemes_become_file_names),
         cmocka_unit_test(a_versioned_file_may_stand_behind_the_link),
+        cmocka_unit_test(without_a_descriptor_no_module_is_blamed),
         cmocka_unit_test(what_does_not_fit_is_named),
         cmocka_unit_test(what_is_installed_later_is_found),
         cmocka_unit_test(the_first_folder_wins),
