@@ -434,8 +434,8 @@ struct file_locks {
     size_t n;
 };
 
-/* Reads /proc/locks; the list is empty if it cannot be read. The caller frees the list with free(). Returns 0 or
- * ENOMEM. */
+/* Reads /proc/locks; the list is empty if this system does not show it. The caller frees the list with free(). Returns 0
+ * or, if it cannot be read now, the code of file_fail(). */
 int file_locks_read(struct file_locks *locks, struct dlock_error *err);
 /* The same for one file: one reading may miss a lock, so it reads several times, and keeps the latest of the readings
  * with the most locks of the file. */
@@ -449,9 +449,12 @@ struct file_viewer {
     int64_t deadline_ms; /* of file_now_ms() */
 };
 
+/* Reads a lock file's status. Returns 1, 0 (there is no such file) or the code of file_fail(). */
+int file_find(const struct file_conn *conn, const char *file, struct stat *st, struct dlock_error *err);
+
 /* Calls `each` for the holders of a lock file, if the lock's name begins with `prefix`. `name` is that name; NULL: it
- * was cut in the file's name. Returns 0, 1 if `each` wants no more, or EUNAVAILABLE if there are too many locks to be
- * looked at before the deadline. */
+ * was cut in the file's name. Returns 0, 1 if `each` wants no more, EUNAVAILABLE if there are too many locks to be
+ * looked at before the deadline, or the code of file_fail() if the file cannot be looked at now. */
 int file_show(const struct file_conn *conn, const char *file, const char *name, const char *prefix,
               const struct file_viewer *viewer, struct dlock_error *err);
 

@@ -50,29 +50,39 @@ static bool parse_lock(const char *line, struct file_lock *lock) {
     return true;
 }
 
-int file_locks_read(struct file_locks *locks, struct dlock_error *err) {
+/* Parses the whole list. Returns 0 or an errno. */
+static int parse_locks(FILE *file, struct file_locks *locks) {
     size_t room = 0, size = 0;
     char *line = NULL;
-    bool enough = true;
-    *locks = (struct file_locks){NULL, 0};
-    FILE *file = fopen("/proc/locks", "re");
-    while (file && enough && getline(&line, &size, file) > 0) {
+    int error = 0;
+    while (getline(&line, &size, file) > 0) {
         struct file_lock lock;
         if (!parse_lock(line, &lock)) continue;
         if (locks->n == room) {
             room = room ? 2 * room : 64;
             struct file_lock *list = reallocarray(locks->list, room, sizeof *list);
-            enough = list != NULL;
-            if (!enough) break;
+            if (!list) {
+                error = ENOMEM;
+                break;
+            }
             locks->list = list;
         }
         locks->list[locks->n++] = lock;
     }
+    if (error == 0 && !feof(file)) error = errno;
     free(line);
+    return error;
+}
+
+int file_locks_read(struct file_locks *locks, struct dlock_error *err) {
+    *locks = (struct file_locks){NULL, 0};
+    FILE *file = fopen("/proc/locks", "re");
+    int error = file ? parse_locks(file, locks) : errno;
     if (file) fclose(file);
-    if (!enough) {
+    /* A machine without the list, or that hides it, is no reason to fail; one that cannot show it now is. */
+    if (file ? error != 0 : error == EMFILE || error == ENFILE || error == ENOMEM) {
         free(locks->list);
-        return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+        return file_fail(err, error, "cannot read", "/proc/locks", NULL);
     }
     tidy(locks);
     return 0;
@@ -140,23 +150,33 @@ static bool token_fits(const char *token, pid_t pid) {
     return pid_of(token) == (long)pid;
 }
 
+int file_find(const struct file_conn *conn, const char *file, struct stat *st, struct dlock_error *err) {
+    if (fstatat(conn->dir, file, st, AT_SYMLINK_NOFOLLOW) == 0) return 1;
+    if (errno == ENOENT || errno == ENOTDIR) return 0;
+    return file_fail(err, errno, "cannot look at", conn->path, file);
+}
+
 /* The file that is inspected. */
 struct view {
     const char *name;
-    int fd; /* -1: this user may not read the file, so only its locks are known */
+    int fd; /* -1: this user may not read the file, or it is gone by now, so only its locks are known */
     struct stat st;
     struct file_record record;
     const struct file_viewer *viewer;
 };
 
-static bool open_view(struct view *view, const struct file_conn *conn, const char *file) {
+/* Returns 1, 0 (there is no such file) or a code: a file that cannot be looked at is not free. */
+static int open_view(struct view *view, const struct file_conn *conn, const char *file, struct dlock_error *err) {
     memset(view, 0, sizeof *view);
     view->fd = -1;
-    if (fstatat(conn->dir, file, &view->st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(view->st.st_mode)) return false;
+    int rc = file_find(conn, file, &view->st, err);
+    if (rc <= 0 || !S_ISREG(view->st.st_mode)) return rc < 0 ? rc : 0;
     view->fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (view->fd < 0 && errno != EACCES && errno != EPERM && errno != ENOENT && errno != ELOOP)
+        return file_fail(err, errno, "cannot look at", conn->path, file);
     if (view->fd < 0 || file_record_read(view->fd, &view->record) != FILE_RECORD)
         memset(&view->record, 0, sizeof view->record);
-    return true;
+    return 1;
 }
 
 static void close_view(const struct view *view) {
@@ -297,8 +317,9 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
     struct seated seated = {0, 0, NULL};
     char again[FILE_NAME_SIZE];
     struct view view;
-    int rc = 0;
-    if (!open_view(&view, conn, file)) return 0;
+    int rc = open_view(&view, conn, file, err);
+    if (rc <= 0) return rc;
+    rc = 0;
     view.name = name;
     view.viewer = viewer;
     if (!name) { /* the record has the whole name; it is believed if it leads to this file name */

@@ -17,8 +17,9 @@ int file_inspect(void *c, const char *name, dlock_each each, void *arg, int time
     struct stat st;
     char file[FILE_NAME_SIZE];
     file_name_encode(conn, name, file);
-    if (fstatat(conn->dir, file, &st, AT_SYMLINK_NOFOLLOW) != 0) return 0;
-    int rc = file_locks_read_of(&st, &locks, err);
+    int rc = file_find(conn, file, &st, err);
+    if (rc <= 0) return rc;
+    rc = file_locks_read_of(&st, &locks, err);
     if (rc != 0) return rc;
     rc = file_show(conn, file, name, "", &viewer, err);
     free(locks.list);

@@ -1,5 +1,6 @@
 /* The holders of a lock, and the list of held locks. */
 #include "fixture.h"
+#include "support/starve.h"
 
 #include <sched.h>
 #include <sys/mount.h>
@@ -46,6 +47,34 @@ static void holder_in_another_process(void **state) {
     assert_true(seen.holders[0].fence == fence);
     kill_child(pid);
     assert_int_equal(inspect(world->conn, "job").n, 0); /* though its token still stands in the file */
+}
+
+static int show_job(const struct dlock_info *info, void *shown) {
+    if (strcmp(info->name, "job") == 0) ++*(int *)shown;
+    return 0;
+}
+
+static int inspects_job(void *conn, struct dlock_error *err) {
+    int shown = 0, rc = FILE_BACKEND->inspect(conn, "job", show_job, &shown, 10000, err);
+    if (rc == 0) assert_int_equal(shown, 1);
+    return rc;
+}
+
+static int lists_job(void *conn, struct dlock_error *err) {
+    char cursor[256] = "";
+    int shown = 0, rc = FILE_BACKEND->list(conn, "", cursor, show_job, &shown, 10000, err);
+    if (rc == 0) assert_int_equal(shown, 1);
+    return rc;
+}
+
+static void without_descriptors_no_lock_seems_free(void **state) {
+    struct world *world = *state;
+    struct dlock_error err = {0, ""};
+    pid_t pid = holder_start(world, "job", NULL);
+    assert_true(starve(inspects_job, world->conn, DLOCK_ENOMEM, &err) > 0);
+    assert_non_null(strstr(err.message, "raise the limit (ulimit -n)"));
+    assert_true(starve(lists_job, world->conn, DLOCK_ENOMEM, &err) > 1); /* the directory needs one, a file the next */
+    kill_child(pid);
 }
 
 /* flock(1) leaves no name, but the kernel knows its pid; a token of a dead holder is not taken for it. */
@@ -327,6 +356,7 @@ int inspect_tests(void) {
         WORLD_TEST(inspects),
         WORLD_TEST(disturbs_nobody),
         WORLD_TEST(holder_in_another_process),
+        WORLD_TEST(without_descriptors_no_lock_seems_free),
         WORLD_TEST(foreign_holder),
         WORLD_TEST(lists),
         WORLD_TEST(lists_in_pages),

@@ -270,9 +270,9 @@ static void no_descriptor_left(void **state) {
     struct params named = {0}, nameless = {.user = ""};
     struct dlock_error why = {0};
     (void)state;
-    assert_true(starve(try_again, &named, &why) > 0);
+    assert_true(starve(try_again, &named, DLOCK_EUNAVAILABLE, &why) > 0);
     assert_non_null(strstr(why.message, "raise the limit (ulimit -n)"));
-    assert_true(starve(try_again, &nameless, &why) > 0);
+    assert_true(starve(try_again, &nameless, DLOCK_EUNAVAILABLE, &why) > 0);
 }
 
 static void *speak_http(void *arg) {

@@ -19,7 +19,7 @@ static int with_free(int n, connects *connect, void *arg, struct dlock_error *er
     return rc;
 }
 
-int starve(connects *connect, void *arg, struct dlock_error *err) {
+int starve(connects *connect, void *arg, int code, struct dlock_error *err) {
     struct dlock_error now = {0};
     struct rlimit before, low;
     int n = 0, expected = connect(arg, &now), rc = 0;
@@ -27,7 +27,7 @@ int starve(connects *connect, void *arg, struct dlock_error *err) {
     low = before;
     low.rlim_cur = LIMIT;
     setrlimit(RLIMIT_NOFILE, &low);
-    for (; n < MOST && (rc = with_free(n, connect, arg, &now)) == DLOCK_EUNAVAILABLE; n++) {
+    for (; n < MOST && (rc = with_free(n, connect, arg, &now)) == code; n++) {
         *err = now;
         print_message("%d free: %s\n", n, now.message);
     }

@@ -4,11 +4,11 @@
 
 #include <dlock/dlock.h>
 
-/* Connects and ends the connection again; returns what connect returned. */
+/* Connects, say, and ends the connection again; returns what connect returned. */
 typedef int connects(void *arg, struct dlock_error *err);
 
 /* Calls `connect` with all descriptors, then with 0, 1, 2 … free ones, until it returns the same again. Until
- * then that must be EUNAVAILABLE, which a wait rides out. Returns how often it was; `err` is the last such error. */
-int starve(connects *connect, void *arg, struct dlock_error *err);
+ * then that must be `code`. Returns how often it was; `err` is the last such error. */
+int starve(connects *connect, void *arg, int code, struct dlock_error *err);
 
 #endif

@@ -20,7 +20,7 @@ static void no_file_is_blamed(void **state) {
     struct dlock_error err = {0};
     (void)state;
     if (connect_it(NULL, &err) != 0) fail_msg("%s", err.message);
-    assert_true(starve(connect_it, NULL, &err) > 0);
+    assert_true(starve(connect_it, NULL, DLOCK_EUNAVAILABLE, &err) > 0);
 }
 
 int main(int argc, char **argv) {
