@@ -240,7 +240,7 @@ int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, in
     pthread_mutex_lock(&quorum->mutex);
     struct question question = prepare(quorum, claims, n);
     int rc = quorum_begin(&request, memory, DLOCK_ACQUIRE, claims, n, timeout_ms, &round, err);
-    if (rc != 0) return rc;
+    if (rc != 0) return 0;
     ask(round, &question);
     const int64_t now_us = dlock_now_us();
     bool any = false;

@@ -275,7 +275,8 @@ static inline uint32_t quorum_everybody(const struct quorum *quorum) {
 }
 
 /* Begins an operation, and stores the first round in *round. Called with the mutex, which it leaves on failure. Returns
- * 0 or EUNAVAILABLE. */
+ * 0 or EUNAVAILABLE (no memory), which it has made the claims' result: the operation returns 0 then, since the members'
+ * connections are in order. */
 int quorum_begin(struct quorum_request *request, void *conn, enum dlock_operation verb,
                  struct dlock_claim *const *claims, size_t n, int timeout_ms, struct quorum_round **round,
                  struct dlock_error *err);

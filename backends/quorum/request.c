@@ -14,6 +14,7 @@ int quorum_begin(struct quorum_request *request, void *memory, enum dlock_operat
     *round = n <= QUORUM_BATCH ? quorum_round_new(request->quorum, verb, claims, n, request->deadline_us) : NULL;
     if (*round) return 0;
     pthread_mutex_unlock(&request->quorum->mutex);
+    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_EUNAVAILABLE;
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "out of memory for a request to the quorum");
 }
 

@@ -5,6 +5,7 @@
 
 #include <dlock/backend.h>
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -272,6 +273,36 @@ static void wake_ups_without_end_stop_nothing(void **state) {
     dlock_close(client);
 }
 
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+enum { ROUND = 600 /* bytes that a request to three members has at least */ };
+static atomic_int failures; /* how many of the next such allocations fail */
+
+/* In place of the C library's for the whole program. */
+__attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
+    static void *(*next)(size_t, size_t);
+    if (!next) *(void **)&next = dlsym(RTLD_NEXT, "calloc"); /* first while there is one thread */
+    if (n == 1 && size >= ROUND && failures > 0 && failures-- > 0) return NULL;
+    return next(n, size);
+}
+
+/* Connecting anew would need more memory than the request. */
+static void a_renewal_without_memory_keeps_the_members(void **state) {
+    (void)state;
+    dlock_client *client = client_of(3, "lease=3s");
+    dlock_lock *lock = api_lock(client, "held", NULL);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    failures = 1;
+    for (int64_t until = now_ms() + 20000; failures > 0 && now_ms() < until;) sleep_ms(5);
+    assert_int_equal(failures, 0);
+    const int renewals = toy[0].renews;
+    for (int64_t until = now_ms() + 20000; toy[0].renews == renewals && now_ms() < until;) sleep_ms(5);
+    assert_true(toy[0].renews > renewals);
+    for (int i = 0; i < 3; i++) assert_int_equal(toy[i].connects, 1);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 /* The first member stops in its answer, and is connected anew; the second one hangs. */
@@ -337,6 +368,7 @@ int main(void) {
         TEST(two_threads_may_check_at_a_time),
         TEST(a_check_that_gives_up_stops_no_acquire),
         TEST(wake_ups_without_end_stop_nothing),
+        TEST(a_renewal_without_memory_keeps_the_members),
         TEST(an_answer_to_a_worker_ends_the_callers_wait),
         TEST(stops_in_many_answers_end_with_the_deadline),
     };
