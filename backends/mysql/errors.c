@@ -45,6 +45,13 @@ static const struct {
     {1037, DLOCK_EUNAVAILABLE, ""}, /* it is out of memory */
     {1041, DLOCK_EUNAVAILABLE, ""},
     {1114, DLOCK_EUNAVAILABLE, ""},
+    {1135, DLOCK_EUNAVAILABLE, ""}, /* it can create no thread: sent in place of the greeting */
+    {1026, DLOCK_EUNAVAILABLE, ""}, /* it cannot write a file */
+    {1030, DLOCK_EUNAVAILABLE, ""}, /* the storage engine failed, as with ENOSPC */
+    {1180, DLOCK_EUNAVAILABLE, ""}, /* the same in a COMMIT */
+    {1206, DLOCK_EUNAVAILABLE, ""}, /* no memory for row locks */
+    {1038, DLOCK_EUNAVAILABLE, ""}, /* no memory to sort */
+    {3032, DLOCK_EUNAVAILABLE, ""}, /* offline mode of MySQL */
     {1159, DLOCK_EUNAVAILABLE, ""},
     {1158, DLOCK_EUNAVAILABLE, ""},
 };

@@ -1,5 +1,5 @@
 /* A server that greets as MariaDB does, and then sends without end: an error in time, and nothing fills up. Or one that
- * asks for the password. */
+ * asks for the password, or has used up its resources. */
 #include "support/clock.h"
 #include "support/flood.h"
 #include "support/link.h"
@@ -47,6 +47,14 @@ static void add(struct packets *to, const void *content, size_t length) {
 #define COLUMN "\3def\0\0\0\1a\1a\x0c\x21\0\x64\0\0\0\xfd\0\0\0\0\0"
 #define END "\xfe\0\0\2\0"
 #define END_AND_MORE "\xfe\0\0\x0a\0"
+#define NO_THREAD  \
+    "\xff\x6f\x04" \
+    "#HY000"       \
+    "Can't create a new thread" /* error 1135 */
+#define NO_SPACE   \
+    "\xff\x06\x04" \
+    "#HY000"       \
+    "Got error 28 from storage engine" /* error 1030 */
 #define ROW "\x64xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
 #define PROGRESS "\xff\xff\xff\1\1\1\1\1\1\4work"
 
@@ -279,6 +287,45 @@ static void the_method_is_the_accounts(void **state) {
     assert_int_equal(login.after, QUERY);
 }
 
+/* ---- used-up resources ------------------------------------------------------------------------------------------- */
+
+/* A server that answers with an error, in place of its greeting or to the first query. */
+struct refusal {
+    enum stage at;
+    struct part error;
+};
+
+static size_t refuse(void *arg, int fd, unsigned char *bytes) {
+    const struct refusal *refusal = arg;
+    const struct script script = {.after = refusal->at};
+    struct packets packets = {.bytes = bytes};
+    if (!begin(&script, fd, &packets)) return 0;
+    add(&packets, refusal->error.content, refusal->error.length);
+    flood_send(fd, packets.bytes, packets.used);
+    return 0;
+}
+
+/* A wait goes on until the server has them again, and nobody is told to doubt that it is MySQL. */
+static void a_server_without_resources_is_unavailable(void **state) {
+    struct refusal refusals[] = {{FIRST, PART(NO_THREAD)}, {ANSWER, PART(NO_SPACE)}};
+    (void)state;
+    for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+        struct flood flood = {.begin = refuse, .arg = &refusals[i], .most_ms = SEND_MS};
+        struct dlock_error err = {0};
+        struct link link;
+        struct uri uri;
+        flood_start(&flood);
+        uri_init(&uri, flood.port);
+        uri.parts.path = "/db";
+        uri.parts.user = uri.parts.password = "u";
+        const int rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
+        link_end(&link);
+        flood_end(&flood);
+        if (rc != DLOCK_EUNAVAILABLE || strstr(err.message, "server?")) fail_msg("%d (%s)", rc, err.message);
+        if (!strstr(err.message, i == 0 ? "new thread" : "error 28")) fail_msg("%s", err.message);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_without_end),
@@ -289,6 +336,7 @@ int main(void) {
         cmocka_unit_test(a_socket_that_is_always_ready),
         cmocka_unit_test(a_password_is_not_given_to_who_asks),
         cmocka_unit_test(the_method_is_the_accounts),
+        cmocka_unit_test(a_server_without_resources_is_unavailable),
     };
     return cmocka_run_group_tests(tests, backend_load, NULL);
 }
