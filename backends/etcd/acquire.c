@@ -40,6 +40,7 @@ struct round {
     int64_t begun_us, deadline_us;
     struct etcd_lease lease; /* as known before the request was sent */
     bool kept_alive;         /* after the answer to it */
+    bool refused;            /* the request was, and this one only reads whether it has put keys */
     struct dlock_error *err;
 };
 
@@ -111,6 +112,13 @@ static void prepare(const struct round *r, struct attempt *a) {
     etcd_key(&r->z->address, a->claim, a->key);
 }
 
+static int no_slot(const struct round *r) {
+    return dlock_fail(r->err, DLOCK_EUNAVAILABLE,
+                      "the connection to etcd at %s has %d claims, or had as many that were not answered: no more are "
+                      "possible in its lease",
+                      r->z->address.where, ETCD_SLOTS);
+}
+
 static int send_round(struct round *r, size_t pending, struct etcd_reply *reply) {
     struct etcd_text body = {NULL, 0, 0, false};
     enum etcd_repeat repeat = ETCD_REPEAT;
@@ -120,7 +128,11 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
         struct attempt *a = &r->attempts[i];
         if (a->over) continue;
         prepare(r, a);
-        if (!etcd_slot(a->claim)) body.failed = true;
+        if (!etcd_slot(a->claim)) {
+            etcd_text_free(&body);
+            reply->settled = false;
+            return no_slot(r);
+        }
         if (a->stage != KNOWN) repeat = ETCD_ONCE; /* a put that arrives late would stay: not to be repeated */
         if (pending > 1) etcd_add(&body, "%s{\"request_txn\":", first ? "" : ",");
         add_transaction(&body, r, a);
@@ -214,7 +226,7 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
 static int not_there(struct round *r, struct attempt *a, const struct etcd_view *view, int64_t revision) {
     if (a->stage == KNOWN) { /* another client has deleted the key */
         a->stage = ALONE;
-        return leave_nothing(r, a, AGAIN);
+        return leave_nothing(r, a, r->refused ? DLOCK_EUNAVAILABLE : AGAIN); /* refused: err says why */
     }
     if (view->blocked || a->joins++ == JOINS) return leave_nothing(r, a, DLOCK_EBUSY);
     a->stage = JOINING;
@@ -287,14 +299,27 @@ static void note_unsure(struct round *r) {
     }
 }
 
+/* The request was refused, as by an etcd without space. Its keys will not be put any more, but may have been. A claim whose
+ * key is not there needs no release, which would be refused, too, if it closed the slot. */
+static int look_for_keys(struct round *r, size_t pending, struct etcd_reply *reply) {
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->attempts[i].over) r->attempts[i].stage = KNOWN;
+    r->refused = true;
+    int rc = send_round(r, pending, reply);
+    for (size_t i = 0; i < r->n && rc == ETCD_LEASE_GONE; i++)
+        if (!r->attempts[i].claim->state[ETCD_REVISION]) r->attempts[i].stage = ALONE;
+    return rc;
+}
+
 /* Sends one request for all unfinished claims. Returns 0, AGAIN or a code. */
 static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
-    r->kept_alive = false;
+    r->kept_alive = r->refused = false;
     int rc = etcd_lease(r->z, r->deadline_us, &r->lease, r->err);
     if (rc == 0) rc = call_off_unsure(r);
     if (rc != 0) return rc;
     rc = send_round(r, pending, &reply);
+    if (rc == DLOCK_EUNAVAILABLE && reply.settled) rc = look_for_keys(r, pending, &reply);
     if (rc == ETCD_LEASE_GONE) {
         etcd_lease_gone(r->z, r->lease.id);
         return AGAIN;

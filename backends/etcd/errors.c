@@ -70,6 +70,12 @@ static int judge(const struct etcd *z, int64_t code, const char *text, struct dl
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s: %.200s", where, text);
 }
 
+bool etcd_settled(const struct etcd_reply *reply) {
+    const char *text = etcd_string(reply->root, "error");
+    return text && etcd_int(reply->root, "code") == EXHAUSTED &&
+           (says(text, "space exceeded") || says(text, "etcdserver: too many requests"));
+}
+
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err) {
     const json_t *error = json_object_get(reply->root, "error");
     const json_t *body = json_is_object(error) ? error : reply->root; /* an error in a stream is an object */

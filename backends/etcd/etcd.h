@@ -129,6 +129,7 @@ struct etcd_reply {
     json_t *body;     /* the server's answer, part of root */
     uint64_t term;    /* term of the leader, as known to the member that answered */
     int64_t revision; /* revision of the store */
+    bool settled;     /* of an error: it is the answer to a request that has had its effect, or will have none */
 };
 
 /* Returns a number; 0 if it is missing, since the gateway leaves zeros out; -1: it is no such number. */
@@ -144,6 +145,8 @@ json_t *etcd_response(const json_t *transaction, size_t i, const char *kind);
 
 /* Sets err for an error answer and returns a code, LEASE_GONE or TOKEN_OLD. */
 int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *reply, struct dlock_error *err);
+/* True for a refusal after which the request is not executed any more. It may have been: the put that fills etcd is. */
+bool etcd_settled(const struct etcd_reply *reply);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
 int etcd_unsettled(const struct etcd *z, struct dlock_error *err); /* the leader changes until the deadline */
@@ -170,7 +173,8 @@ void etcd_signals_on(const struct etcd *z, const struct etcd_signals *signals);
 
 enum etcd_repeat { ETCD_ONCE, ETCD_REPEAT }; /* after no answer, may it be sent to another member? */
 
-/* Sends a request and frees the body. Returns 0 (the caller has to end `reply`), a code or LEASE_GONE. */
+/* Sends a request and frees the body. Returns 0 (the caller has to end `reply`), a code or LEASE_GONE; then of `reply`
+ * only `settled` is set, which says nothing about a request that may have been sent to several members. */
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err);
 /* Sets up a handle for a request to a member. The caller frees the headers and *connect. NULL: out of memory. */

@@ -202,7 +202,9 @@ static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd
     bool read = etcd_reply_read(reply, channel->answer.at, channel->answer.n);
     if (read && status == 200 && !json_object_get(reply->root, "error")) return 0;
     int rc = read || status != 200 ? etcd_refused(z, status, reply, err) : etcd_nonsense(z, "answer", err);
+    bool settled = read && etcd_settled(reply);
     etcd_reply_end(reply);
+    reply->settled = settled;
     return rc;
 }
 
@@ -289,6 +291,7 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
 
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err) {
+    reply->settled = false;
     int rc = post(z, path, body, repeat, deadline_us, reply, err);
     /* Tokens end after five minutes without a request, or, those that are signed, with each change of users. */
     for (int n = 0; n < TOKENS && rc == ETCD_TOKEN_OLD && z->address.user; n++) {

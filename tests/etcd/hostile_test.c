@@ -116,6 +116,76 @@ static const char *grants(const char *body) {
     return strstr(body, lease) ? "{\"header\":{\"raft_term\":\"3\",\"revision\":\"5\"},\"succeeded\":true}" : "";
 }
 
+/* An etcd without space: it refuses whatever puts a key. The put that fills it is executed all the same. */
+static bool executes;
+static char refused[4096]; /* the first request that it refused */
+static atomic_int refusals, others, deletions;
+
+static const char *has_no_space(const char *body) {
+    static char shown[2048];
+    char kvs[512] = "";
+    const char *key = strstr(body, "\"key\":\"");
+    if (strstr(body, "request_put")) {
+        if (atomic_fetch_add(&refusals, 1) == 0) snprintf(refused, sizeof refused, "%s", body);
+        if (strcmp(refused, body) != 0) atomic_fetch_add(&others, 1);
+        return "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}";
+    }
+    if (strstr(body, "delete_range")) {
+        atomic_fetch_add(&deletions, 1);
+        return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"6\"},\"succeeded\":true,\"responses\":["
+               "{\"response_delete_range\":{\"deleted\":\"1\"}}]}";
+    }
+    if (executes && key)
+        snprintf(kvs, sizeof kvs, "\"kvs\":[{\"key\":\"%.*s\",\"create_revision\":\"5\"}]", (int)strcspn(key + 7, "\""),
+                 key + 7);
+    snprintf(shown, sizeof shown,
+             "{\"header\":{\"raft_term\":\"2\",\"revision\":\"5\"},\"succeeded\":true,\"responses\":["
+             "{\"response_range\":{%s}},{\"response_range\":{%s}},{\"response_range\":{%s}}]}",
+             kvs, kvs, kvs);
+    return shown;
+}
+
+static int without_space_begin(void **state) {
+    answer = has_no_space;
+    executes = false;
+    atomic_store(&refusals, 0);
+    atomic_store(&others, 0);
+    atomic_store(&deletions, 0);
+    return server_begin(state);
+}
+
+/* It would be refused, too, if it had to close the claim's slot. */
+static void a_refused_acquire_needs_no_release(void **state) {
+    struct dlock_error err = {0};
+    struct held mine;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        claim_init(&mine, "full", 'a', 1);
+        assert_int_equal(held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err), 0);
+        assert_int_equal(mine.claim.result, DLOCK_EUNAVAILABLE);
+        assert_non_null(strstr(err.message, "no space left"));
+        int before = atomic_load(&asked);
+        held_run(backend->release, &link, &mine, 0, TIMEOUT_MS, &err);
+        assert_int_equal(mine.claim.result, DLOCK_ELOST);
+        assert_int_equal(atomic_load(&asked), before);
+    }
+    assert_int_equal(atomic_load(&refusals), 2);
+    assert_int_equal(atomic_load(&others), 0); /* the second one has the first one's slot */
+    assert_int_equal(atomic_load(&deletions), 0);
+}
+
+static void a_put_that_fills_etcd_is_a_grant(void **state) {
+    struct held mine;
+    (void)state;
+    executes = true;
+    claim_init(&mine, "full", 'a', 1);
+    assert_int_equal(acquire(&link, &mine), 0);
+    assert_int_equal(mine.claim.fence, 5);
+    assert_int_equal(release(&link, &mine), 0);
+    assert_int_equal(atomic_load(&refusals), 1);
+    assert_int_equal(atomic_load(&deletions), 1);
+}
+
 /* The former leader may know the lease, and may end it. */
 static void a_lease_that_was_granted_while_the_leader_changed_is_not_used(void **state) {
     struct held mine;
@@ -221,6 +291,8 @@ static void a_list_goes_on_behind_foreign_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_refused_acquire_needs_no_release, without_space_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_put_that_fills_etcd_is_a_grant, without_space_begin, server_end),
         cmocka_unit_test_setup_teardown(a_lease_that_was_granted_while_the_leader_changed_is_not_used, server_begin,
                                         server_end),
         cmocka_unit_test_setup_teardown(a_leader_that_always_changes, server_begin, server_end),
