@@ -108,6 +108,7 @@ static void many_permits(bool patient) {
     kinds[2].owner = DLOCK_OWNER_HANDLE;
     kinds[3].lease_ms = LONG_LEASE_MS / 2;
     struct census *census = census_open(RUN_MS);
+    census->meets = DLOCK_PERMIT;
     struct visitors visitors = {census, suite.name, kinds, 5, patient};
     census_run(&visitors, 3);
     census_close(census);

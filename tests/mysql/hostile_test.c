@@ -249,19 +249,25 @@ static size_t log_in(void *arg, int fd, unsigned char *bytes) {
     PART("\xfe" method "\0" \
          "12345678123456789012\0")
 
+/* Connects to this server. Returns the code. */
+static int connect_to(struct flood *flood, struct dlock_error *err) {
+    struct link link;
+    struct uri uri;
+    flood_start(flood);
+    uri_init(&uri, flood->port);
+    uri.parts.path = "/db";
+    uri.parts.user = uri.parts.password = "u";
+    const int rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, err);
+    link_end(&link);
+    flood_end(flood);
+    return rc;
+}
+
 static void meet_login(struct login *login, int code, const char *word) {
     struct flood flood = {.begin = log_in, .arg = login, .most_ms = SEND_MS};
     struct dlock_error err = {0};
-    struct link link;
-    struct uri uri;
     login->after = -1;
-    flood_start(&flood);
-    uri_init(&uri, flood.port);
-    uri.parts.path = "/db";
-    uri.parts.user = uri.parts.password = "u";
-    const int rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
-    link_end(&link);
-    flood_end(&flood);
+    const int rc = connect_to(&flood, &err);
     if (rc != code || !strstr(err.message, word)) fail_msg("%d (%s) instead of %d (%s)", rc, err.message, code, word);
 }
 
@@ -312,15 +318,7 @@ static void a_server_without_resources_is_unavailable(void **state) {
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct flood flood = {.begin = refuse, .arg = &refusals[i], .most_ms = SEND_MS};
         struct dlock_error err = {0};
-        struct link link;
-        struct uri uri;
-        flood_start(&flood);
-        uri_init(&uri, flood.port);
-        uri.parts.path = "/db";
-        uri.parts.user = uri.parts.password = "u";
-        const int rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
-        link_end(&link);
-        flood_end(&flood);
+        const int rc = connect_to(&flood, &err);
         if (rc != DLOCK_EUNAVAILABLE || strstr(err.message, "server?")) fail_msg("%d (%s)", rc, err.message);
         if (!strstr(err.message, i == 0 ? "new thread" : "error 28")) fail_msg("%s", err.message);
     }
