@@ -64,11 +64,11 @@ static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
  * with a code that blames the URI or a file, so that waits go on. */
 static inline int dlock_used_up(const char *message) {
     const int errors[] = {EMFILE, ENFILE, ENOMEM};
-    char text[128], number[24];
+    char number[24];
     int fds[2];
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         snprintf(number, sizeof number, "%lu", 0x80000000UL + (unsigned long)errors[i]);
-        if (strstr(message, strerror_r(errors[i], text, sizeof text)) || strstr(message, number)) return errors[i];
+        if (strstr(message, strerror(errors[i])) || strstr(message, number)) return errors[i];
     }
     if (pipe2(fds, O_CLOEXEC) != 0) return errno;
     close(fds[0]);

@@ -278,6 +278,11 @@ static void wake_ups_without_end_stop_nothing(void **state) {
 enum { ROUND = 600 /* bytes that a request to three members has at least */ };
 static atomic_int failures; /* how many of the next such allocations fail */
 
+#ifdef __SANITIZE_THREAD__
+enum { FAILS = false }; /* the sanitizer has its own calloc */
+#else
+enum { FAILS = true };
+
 /* In place of the C library's for the whole program. */
 __attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
     static void *(*next)(size_t, size_t);
@@ -285,10 +290,12 @@ __attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
     if (n == 1 && size >= ROUND && failures > 0 && failures-- > 0) return NULL;
     return next(n, size);
 }
+#endif
 
 /* Connecting anew would need more memory than the request. */
 static void a_renewal_without_memory_keeps_the_members(void **state) {
     (void)state;
+    if (!FAILS) skip();
     dlock_client *client = client_of(3, "lease=3s");
     dlock_lock *lock = api_lock(client, "held", NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
