@@ -35,9 +35,10 @@ launch() {
     run
 }
 
-# In a subshell, whose end closes the connection.
+# In a subshell, whose end closes the connection. A server that is still starting answers `ruok` as well, but ends the
+# connections of clients, which then wait for a sixtieth of their session before they try again.
 answers() (
-    exec 3<>"/dev/tcp/127.0.0.1/$1" && echo -n ruok >&3 && read -r -t 1 -N 4 answer <&3 && [ "$answer" = imok ]
+    exec 3<>"/dev/tcp/127.0.0.1/$1" && echo -n srvr >&3 && read -r -t 1 -N 9 answer <&3 && [ "$answer" = Zookeeper ]
 ) 2>/dev/null
 
 client_port() { sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg"; }
