@@ -89,8 +89,7 @@ static bool shows_end(struct dlock_client *client, int rc) {
 /* Asks the server. The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so
  * the first failure is not final as long as nothing was shown. A break may have been carried out, though: the second
  * one would end the next holder's grant. */
-static int ask(struct dlock_client *client, struct question *question, struct dlock_error *err) {
-    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+static int ask(struct dlock_client *client, struct question *question, int64_t deadline_us, struct dlock_error *err) {
     for (bool again = true;; again = false) {
         struct dlock__conn *conn;
         struct dlock_error own;
@@ -112,7 +111,7 @@ int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void 
     struct question question = {.kind = INSPECT, .each = each, .arg = arg};
     int rc = each ? dlock__name_check(name, err) : dlock_fail(err, DLOCK_EINVAL, "dlock_inspect needs a callback");
     if (rc == 0) rc = begin(client, &question, name, err);
-    return rc == 0 ? dlock__client_end(client, ask(client, &question, err)) : rc;
+    return rc == 0 ? dlock__client_end(client, ask(client, &question, dlock__bounded(client, DLOCK__NEVER), err)) : rc;
 }
 
 int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *arg, struct dlock_error *err) {
@@ -123,7 +122,7 @@ int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *
     if (rc == 0) rc = begin(client, &question, prefix, err);
     if (rc != 0) return rc;
     do {
-        rc = ask(client, &question, err);
+        rc = ask(client, &question, dlock__bounded(client, DLOCK__NEVER), err);
     } while (rc > 0 && !question.ended && !client->closed);
     if (rc > 0) rc = question.ended ? 0 : dlock_fail(err, DLOCK_ECANCELED, "the client was closed during the walk");
     return dlock__client_end(client, rc);
@@ -135,12 +134,13 @@ static int ignore(const struct dlock_info *info, void *arg) {
 }
 
 /* Replaces an idle connection that has died, by a question that may be repeated. */
-static int refresh(struct dlock_client *client, const struct question *question, struct dlock_error *err) {
+static int refresh(struct dlock_client *client, const struct question *question, int64_t deadline_us,
+                   struct dlock_error *err) {
     struct question look = *question;
     if (!client->backend->inspect) return 0;
     look.kind = INSPECT;
     look.each = ignore;
-    return ask(client, &look, err);
+    return ask(client, &look, deadline_us, err);
 }
 
 int dlock_break(dlock_client *client, const char *name, struct dlock_error *err) {
@@ -149,14 +149,15 @@ int dlock_break(dlock_client *client, const char *name, struct dlock_error *err)
     int rc = dlock__name_check(name, err);
     if (rc == 0) rc = begin(client, &question, name, err);
     if (rc != 0) return rc;
-    rc = refresh(client, &question, err);
+    int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
+    rc = refresh(client, &question, deadline_us, err);
     if (rc != 0) return dlock__client_end(client, rc);
-    rc = ask(client, &question, &why);
+    rc = ask(client, &question, deadline_us, &why);
     if (rc == DLOCK_ELOST)
         rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);
     else if (rc == DLOCK_EUNAVAILABLE)
         dlock_fail(err, rc, "lock \"%s\" may have been broken, look who holds it before you repeat that: %s", name,
-                   why.message);
+                   why.code ? why.message : dlock_strerror(rc));
     else if (rc != 0 && err)
         *err = why;
     return dlock__client_end(client, rc);
@@ -167,7 +168,7 @@ int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct
     if (!each) return dlock_fail(err, DLOCK_EINVAL, "dlock_check needs a callback");
     int rc = begin(client, &question, "", err);
     if (rc != 0) return rc;
-    rc = ask(client, &question, err);
+    rc = ask(client, &question, dlock__bounded(client, DLOCK__NEVER), err);
     if (rc == 0 && !question.ended && client->uri->password_file)
         dlock__password_check(client->uri->password_file, pass_finding_on, &question);
     return dlock__client_end(client, rc);

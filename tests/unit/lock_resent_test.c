@@ -154,6 +154,26 @@ static void a_break_without_an_answer_is_not_sent_again(void **state) {
     assert_int_equal(dlock_break(client, "n", &err), DLOCK_EOWNER);
 }
 
+static int break_it(void *client) {
+    return dlock_break(client, "n", NULL);
+}
+
+/* The question before it and the break have one `timeout` together. */
+static void a_break_ends_with_the_timeout_of_the_uri(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:?timeout=2s");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_INSPECT, FAKE_SLOW, 1);
+    fake_fault(FAKE_BREAK, FAKE_SLOW, 1);
+    begin_call(actor, break_it, client);
+    fake_advance_ms(1500);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(fake_calls(FAKE_BREAK), 1);
+    assert_true(wait_for(actor, 10000) <= 600000);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -165,6 +185,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(it_is_not_exported_for_less_than_the_late_acquire_may_take),
         LOCK_TEST(not_found_after_another_release_is_success),
         LOCK_TEST(a_break_without_an_answer_is_not_sent_again),
+        LOCK_TEST(a_break_ends_with_the_timeout_of_the_uri),
     };
     return cmocka_run_group_tests_name("resent", tests, NULL, NULL);
 }
