@@ -22,7 +22,7 @@ enum { FIRST_LEASE = 70 };
 typedef const char *answer_fn(const char *body);
 static answer_fn *answer;
 
-/* What is answered to a range, after a pause, and the key from which on the last one asked. */
+/* The answer to a range request, the pause before it, and the key at which the last such request began. */
 static const char *range = "{}";
 static int range_ms;
 static char range_key[512];

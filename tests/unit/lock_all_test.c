@@ -447,7 +447,7 @@ static void a_silent_server_costs_a_crowd_one_deadline(void **state) {
     }
 }
 
-/* Of several servers each gets a part of that moment. What is left for the engine then it sends at once. */
+/* Several silent servers share that moment; the engine then sends the releases that are left. */
 static void so_do_several_silent_servers(void **state) {
     enum { SERVERS = 8 };
     (void)state;

@@ -94,7 +94,7 @@ static void stay(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     sem_wait(arg);
 }
 
-/* What a callback takes is no time of the server's: the close still has its `timeout` for releases. */
+/* The callback's time does not count: the close still has its `timeout` for releases. */
 static void closing_releases_after_a_long_dispatch(void **state) {
     (void)state;
     sem_t leave;
