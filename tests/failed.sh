@@ -2,7 +2,8 @@
 # Shows the failures of a run of CTest, whose output is in FILE:
 #
 #     tests/failed.sh names FILE           the failed tests, one per line, each with its kind of failure
-#     tests/failed.sh output FILE LINES    the end of the output of each failed test, LINES lines in all
+#     tests/failed.sh output FILE LINES    the end of the output of each failed test, LINES lines in all, and before it
+#                                          the first failed assertion of cmocka, where the end leaves it out
 #
 # Prints nothing, and fails, if no test has failed.
 set -euo pipefail
@@ -29,7 +30,10 @@ awk -v show="$1" -v most="${3:-60}" '
         }
         next
     }
-    test != "" && NF { line[test, ++lines[test]] = $0 }
+    test != "" && NF {
+        line[test, ++lines[test]] = $0
+        if (/^\[ *LINE *\]|\] --- \[ *LINE *\]/ && !(test in assertion)) assertion[test] = lines[test]
+    }
 
     END {
         if (show == "output") {
@@ -41,7 +45,11 @@ awk -v show="$1" -v most="${3:-60}" '
                 n = least(each, lines[test])
                 most -= n
                 if (n) print "--- " test
-                for (k = lines[test] - n + 1; k <= lines[test]; k++) print line[test, k]
+                first = lines[test] - n + 1
+                for (k = assertion[test] - 2; k <= assertion[test] && k < first; k++) {
+                    if (k > 0) print line[test, k]
+                }
+                for (k = first; k <= lines[test]; k++) print line[test, k]
             }
         } else {
             for (i = 1; i <= least(count, 40); i++) print failed[i]

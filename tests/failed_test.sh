@@ -61,6 +61,34 @@ last but two
 last but one
 last" "$here/failed.sh" output <(sed 's/^still waiting/first\n&\nlast but three\nlast but two\nlast but one\nlast/; /redis\/queue /d' \
     "$folder/two") 4
+expect "a failed assertion far from the end" "0 --- unit/uri
+[ RUN      ] first
+[  ERROR   ] --- 0 != 1
+[   LINE   ] --- uri_test.c:7: error: Failure!
+[       OK ] third
+[==========] 3 test(s) run.
+[  FAILED  ] 1 test(s), listed below:
+[  FAILED  ] first" "$here/failed.sh" output - 4 <<'END'
+  1/1 Test   #1: unit/uri ...........***Failed    0.01 sec
+[==========] Running 3 test(s).
+[ RUN      ] first
+[  ERROR   ] --- 0 != 1
+[   LINE   ] --- uri_test.c:7: error: Failure!
+[  FAILED  ] first
+[ RUN      ] second
+[   LINE   ] --- uri_test.c:9: error: Failure!
+[  FAILED  ] second
+[ RUN      ] third
+[       OK ] third
+[==========] 3 test(s) run.
+[  FAILED  ] 1 test(s), listed below:
+[  FAILED  ] first
+
+0% tests passed, 1 tests failed out of 1
+
+The following tests FAILED:
+  1 - unit/uri (Failed)
+END
 
 cat >"$folder/valgrind" <<'END'
 2/3 Test #2: unit/lock_all ***Failed

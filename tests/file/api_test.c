@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { ROUNDS = 5, LEASE_MS = 600 };
+enum { ROUNDS = 5, LEASE_MS = 600, FAR_BELOW_THE_CAP_MS = 600 };
 
 struct site {
     char dir[PATH_MAX / 2], uri[PATH_MAX];
@@ -33,6 +33,21 @@ static int end(void **state) {
 }
 
 /* ---- holders that die ---- */
+
+/* How long something took in several rounds. The machine may be busy: most rounds must end far before the backend's cap
+ * of 1 s, which would hide that nobody was woken, and the best of them in what is promised. */
+static void check_delays(const char *what, const int64_t ms[ROUNDS], int64_t promised_ms) {
+    int64_t best = INT64_MAX, worst = 0;
+    int late = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (ms[i] < best) best = ms[i];
+        if (ms[i] > worst) worst = ms[i];
+        late += ms[i] >= FAR_BELOW_THE_CAP_MS;
+    }
+    print_message("%s: %lld to %lld ms\n", what, (long long)best, (long long)worst);
+    assert_true(best < promised_ms);
+    assert_in_range(late, 0, ROUNDS / 2);
+}
 
 struct holder {
     pid_t pid, child; /* `child` was forked while the lock was held */
@@ -96,7 +111,7 @@ static void taken_from_the_dead(struct site *site, bool with_child, const char *
         child_end(killer);
         child_end(holder.pid);
     }
-    check_delays(what, delays, ROUNDS, 50);
+    check_delays(what, delays, 50);
 }
 
 static void after_sigkill(void **state) {
@@ -146,7 +161,7 @@ static void with_flock(void **state) {
         assert_int_equal(command(try_it), 0);
         assert_int_equal(child_end(pid), 0);
     }
-    check_delays("lock after the end of flock(1)", delays, ROUNDS, 100);
+    check_delays("lock after the end of flock(1)", delays, 100);
     dlock_free(lock);
 }
 

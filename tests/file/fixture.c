@@ -146,7 +146,7 @@ bool readable(int fd, int ms) {
     return poll(&polled, 1, ms) == 1;
 }
 
-int64_t acquire_waiting(void *conn, struct dlock_claim *claim) {
+void acquire_waiting(void *conn, struct dlock_claim *claim) {
     int64_t start = now_ms();
     int fd = listen_on(conn), result, in_vain = 0;
     bool told = false;
@@ -157,19 +157,18 @@ int64_t acquire_waiting(void *conn, struct dlock_claim *claim) {
         told = drain(conn, DLOCK_WAKE_LOOK, NULL) > 0 || told;
     }
     assert_int_equal(result, 0);
-    if (in_vain >= CAP_MS || (in_vain >= SOME_LOOKS_MS && !told)) fail_msg("nothing told of the end of the lock");
-    return now_ms() - start;
+    bool late = drain(conn, DLOCK_WAKE_LOOK, NULL) > 0; /* it ended between the last pause and the last look */
+    if (!late && (in_vain >= CAP_MS || (in_vain >= SOME_LOOKS_MS && !told)))
+        fail_msg("nothing told of the end of the lock");
 }
 
-int64_t acquire_told(void *conn, struct dlock_claim *claim) {
-    int64_t start = now_ms();
+void acquire_told(void *conn, struct dlock_claim *claim) {
     int fd = listen_on(conn), result;
     while (result = acquire(conn, claim), result == DLOCK_EBUSY) {
         if (!readable(fd, 10000)) fail_msg("nobody told of the release");
         drain(conn, DLOCK_WAKE_LOOK, NULL);
     }
     assert_int_equal(result, 0);
-    return now_ms() - start;
 }
 
 bool is_held(void *conn, const char *name) {

@@ -72,12 +72,12 @@ int listen_on(void *conn);
 int drain(void *conn, enum dlock_wake_kind kind, char name[256]);
 bool readable(int fd, int ms);
 
-/* Acquires as the core does, with wake-ups: how long it took in ms. Fails the test after 10 s, or when no wake but the
- * passing of time led to the lock. */
-int64_t acquire_waiting(void *conn, struct dlock_claim *claim);
+/* Acquires as the core does, with wake-ups. Fails the test after 10 s, or when no wake but the passing of time led to
+ * the lock. */
+void acquire_waiting(void *conn, struct dlock_claim *claim);
 
 /* The same, asking again only when it was told to: enough for a release, of which nothing tells before its end. */
-int64_t acquire_told(void *conn, struct dlock_claim *claim);
+void acquire_told(void *conn, struct dlock_claim *claim);
 
 /* Whether somebody holds the name, by trying to take it exclusively. */
 bool is_held(void *conn, const char *name);

@@ -25,17 +25,15 @@ static void excluded_by_flock(void **state) {
 
 static void follows_flock_soon(void **state) {
     struct world *world = *state;
-    int64_t delays[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
         struct dlock_claim claim = claim_of("job");
         const char *const hold[] = {"flock", path_of(world, "job"), "sh", "-c", "echo; exec sleep 0.2", NULL};
         pid_t pid = command_start(hold);
         assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
-        delays[i] = acquire_waiting(world->conn, &claim) - 200;
+        acquire_waiting(world->conn, &claim);
         assert_int_equal(release(world->conn, &claim), 0);
         assert_int_equal(child_end(pid), 0);
     }
-    check_delays("lock after the end of flock(1)", delays, ROUNDS, 100);
 }
 
 /* Lets go of the lock 40 ms after something told of a close, and then nothing tells of it: a kernel that closes a file
@@ -76,14 +74,13 @@ static int unlock_without_close(const struct world *world, void *arg) {
     char byte;
     int fd = open(path_of(world, "job"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
     if (flock(fd, LOCK_EX) != 0 || write(ends[1], "x", 1) != 1 || read(ends[2], &byte, 1) != 1) return 1;
-    usleep(700000); /* until those who wait no longer look often because they have just come */
+    usleep(700000); /* until waiters no longer look often because they have just come */
     if (flock(fd, LOCK_UN) != 0) return 2;
     return read(ends[2], &byte, 1) == 1 ? 0 : 3;
 }
 
 static void unlocked_and_kept_open(void **state) {
     struct world *world = *state;
-    int64_t delays[ROUNDS];
     int fd = listen_on(world->conn), ends[4];
     char byte;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
@@ -92,19 +89,17 @@ static void unlocked_and_kept_open(void **state) {
         struct dlock_claim claim = claim_of("job");
         pid_t pid = child_start(unlock_without_close, world, ends);
         assert_int_equal(read(ends[0], &byte, 1), 1);
-        int64_t start = now_ms();
         assert_int_equal(write(ends[3], "x", 1), 1);
-        while (acquire(world->conn, &claim) == DLOCK_EBUSY) {
+        while (acquire(world->conn, &claim) == DLOCK_EBUSY) { /* looks often all the time: nothing tells of this end */
+            assert_in_range(claim.retry_ms, 1, 100);
             (void)readable(fd, (int)claim.retry_ms);
             drain(world->conn, DLOCK_WAKE_LOOK, NULL);
         }
-        delays[i] = now_ms() - start - 700;
         assert_int_equal(claim.result, 0);
         assert_int_equal(release(world->conn, &claim), 0);
         assert_int_equal(write(ends[3], "x", 1), 1);
         assert_int_equal(child_end(pid), 0);
     }
-    check_delays("lock after flock -u", delays, ROUNDS, 100);
     for (int end = 0; end < 4; end++) close(ends[end]);
 }
 

@@ -161,7 +161,6 @@ static int kill_soon(const struct world *world, void *arg) {
 
 static void waiters_follow_the_dead(void **state) {
     struct world *world = *state;
-    int64_t delays[ROUNDS];
     struct dlock_claim other = permit_of("job", 2);
     assert_int_equal(acquire(world->conn, &other), 0);
     listen_on(world->conn);
@@ -170,12 +169,11 @@ static void waiters_follow_the_dead(void **state) {
         pid_t holder = holder_start_as(world, permit_of("job", 2), NULL);
         assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
         pid_t killer = child_start(kill_soon, world, &holder);
-        delays[i] = acquire_waiting(world->conn, &claim) - 100;
+        acquire_waiting(world->conn, &claim);
         assert_int_equal(release(world->conn, &claim), 0);
         assert_int_equal(child_end(killer), 0);
         child_end(holder);
     }
-    check_delays("permit after SIGKILL of its holder", delays, ROUNDS, 50);
 }
 
 /* A release is told at once to who waits. */

@@ -8,8 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { FAR_BELOW_THE_CAP_MS = 600 };
-
 /* ---- the directory ---- */
 
 void place_make(char *dir, size_t size) {
@@ -126,17 +124,4 @@ int count_fds(void) {
     while (readdir(dir)) n++;
     closedir(dir);
     return n;
-}
-
-void check_delays(const char *what, const int64_t *ms, int rounds, int64_t promised_ms) {
-    int64_t best = INT64_MAX, worst = 0;
-    int late = 0;
-    for (int i = 0; i < rounds; i++) {
-        if (ms[i] < best) best = ms[i];
-        if (ms[i] > worst) worst = ms[i];
-        late += ms[i] >= FAR_BELOW_THE_CAP_MS;
-    }
-    print_message("%s: %lld to %lld ms\n", what, (long long)best, (long long)worst);
-    assert_true(best < promised_ms);
-    assert_in_range(late, 0, rounds / 2);
 }

@@ -35,8 +35,4 @@ void kill_command(pid_t pid);                  /* with its children */
 
 int count_fds(void);
 
-/* How long something took in several rounds. The machine may be busy: most rounds must end far before the backend's cap
- * of 1 s, which would hide that nobody was woken, and the best of them in what is promised. */
-void check_delays(const char *what, const int64_t *ms, int rounds, int64_t promised_ms);
-
 #endif
