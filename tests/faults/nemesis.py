@@ -107,12 +107,7 @@ def forsake(run):
 
 def stop_sentinels(run):
     """Stops all Sentinels for a while, in which no client can look the master up for a new connection."""
-    for sentinel in run.server.sentinels:
-        sentinel.signal(signal.SIGSTOP)
-    run.sleep(run.random.choice(LENGTHS_S))
-    for sentinel in run.server.sentinels:
-        sentinel.signal(signal.SIGCONT)
-    run.server.await_agreement()
+    run.server.stop_sentinels(run.random.choice(LENGTHS_S))
 
 
 def crash_sentinel(run):

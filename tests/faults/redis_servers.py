@@ -8,6 +8,9 @@ from servers import Redis, Server, ask, await_true
 # The time limit of a failover: Sentinel starts one two failover timeouts after the previous one at the earliest, and
 # does not act for half a minute after it was stopped for too long (TILT mode).
 CHANGE_S = 90
+# After so long without an answer a Sentinel takes the master for dead: as in tests/servers/sentinel.sh, and a time in which
+# no test ends.
+DOWN_MS, NEVER_DOWN_MS = 2000, 600000
 
 
 class RedisPair(Redis):
@@ -118,12 +121,18 @@ class RedisSentinel(RedisPair):
         replicas, too, the master then has no replica, and there are no failovers."""
         self.replica.tell("REPLICAOF NO ONE")
         port = proxies[self.master.port]
-        for sentinel in self.sentinels:
-            for command in ("REMOVE mymaster", "MONITOR mymaster 127.0.0.1 %d 2" % port,
-                            "SET mymaster down-after-milliseconds 600000"):
-                if not ask(sentinel.port, "SENTINEL %s\r\n" % command).startswith("+OK"):
-                    raise ValueError("SENTINEL " + command)
+        self.tell_sentinels("REMOVE mymaster")
+        self.tell_sentinels("MONITOR mymaster 127.0.0.1 %d 2" % port)
+        self.give_time(NEVER_DOWN_MS)
         await_true(lambda: self.says("status=ok,address=127.0.0.1:%d,slaves=0,sentinels=3" % port))
+
+    def tell_sentinels(self, command):
+        for sentinel in self.sentinels:
+            if not ask(sentinel.port, "SENTINEL %s\r\n" % command).startswith("+OK"):
+                raise ValueError("SENTINEL " + command)
+
+    def give_time(self, down_ms):
+        self.tell_sentinels("SET mymaster down-after-milliseconds %d" % down_ms)
 
     def says(self, words):
         """True if `words` are in every Sentinel's view of the master."""
@@ -134,6 +143,18 @@ class RedisSentinel(RedisPair):
         def agree():
             return self.says("address=127.0.0.1:%d,slaves=1,sentinels=3" % self.master.port) and self.says("status=ok")
         await_true(agree, CHANGE_S)
+
+    def stop_sentinels(self, seconds):
+        """A Sentinel that continues looks at its clock before it reads what has arrived meanwhile. So it would take the
+        master for dead, and start a failover, if it was stopped for nearly as long as it waits for an answer."""
+        self.give_time(NEVER_DOWN_MS)
+        for sentinel in self.sentinels:
+            sentinel.signal(signal.SIGSTOP)
+        time.sleep(seconds)
+        for sentinel in self.sentinels:
+            sentinel.signal(signal.SIGCONT)
+        self.await_agreement()
+        self.give_time(DOWN_MS)
 
     def await_promotion(self):
         """Waits until all Sentinels say that the replica is the master."""
