@@ -129,6 +129,7 @@ struct etcd_reply {
     json_t *body;     /* the server's answer, part of root */
     uint64_t term;    /* term of the leader, as known to the member that answered */
     int64_t revision; /* revision of the store */
+    bool repeated;    /* the request was sent before without an answer, and may have been executed then */
     bool settled;     /* of an error: it is the answer to a request that has had its effect, or will have none */
 };
 

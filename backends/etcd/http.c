@@ -15,6 +15,7 @@ struct etcd_channel {
     struct etcd_channel *next;
     CURL *easy;
     struct etcd_text answer;
+    unsigned sent; /* how often libcurl has sent the request */
     char why[CURL_ERROR_SIZE];
 };
 
@@ -100,6 +101,13 @@ static size_t take_unsent(char *bytes, size_t size, size_t n, void *arg) {
     return part;
 }
 
+static int note_sent(void *arg, char *server, char *client, int server_port, int client_port) {
+    struct etcd_channel *channel = arg;
+    (void)server, (void)client, (void)server_port, (void)client_port;
+    channel->sent++;
+    return CURL_PREREQFUNC_OK;
+}
+
 /* libcurl repeats a request by itself if a connection that it has used before ends without a byte of the answer. It cannot
  * once a function has given it some of the body, and no function rewinds that: then the request fails. */
 static void set_body(CURL *easy, const struct etcd_text *body, enum etcd_repeat repeat, struct unsent *unsent) {
@@ -179,12 +187,15 @@ static CURLcode perform(struct etcd *z, struct etcd_channel *channel, const stru
     channel->answer.n = 0;
     channel->answer.failed = false;
     channel->why[0] = '\0';
+    channel->sent = 0;
     set_body(easy, body, repeat, &unsent);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)ms);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ms);
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, receive);
     curl_easy_setopt(easy, CURLOPT_WRITEDATA, &channel->answer);
     curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, channel->why);
+    curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, note_sent);
+    curl_easy_setopt(easy, CURLOPT_PREREQDATA, channel);
     etcd_signals_off(z, &signals);
     CURLcode code = curl_easy_perform(easy);
     etcd_signals_on(z, &signals);
@@ -233,6 +244,7 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
                        struct dlock_error *err) {
     if (dlock_now_us() >= deadline_us) /* a server that answers each of many requests at once would not end them */
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", z->address.where);
+    bool unanswered = false; /* an earlier copy of the request */
     for (size_t left = z->address.n;; left--) {
         size_t number;
         const struct etcd_host *host = etcd_member(z, &number);
@@ -241,14 +253,17 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
         CURLcode code = perform(z, channel, host, path, body, repeat, ms > 0 ? ms : 1);
         if (code == CURLE_OK) {
             int rc = read_answer(z, channel, reply, err);
+            if (rc == 0) reply->repeated = unanswered || channel->sent > 1;
             if (rc != DLOCK_EUNAVAILABLE) return rc;
+            if (!reply->settled) unanswered = true;
             leave_member(z, number); /* it has no leader or no space; another one may */
             if (left == 1 || repeat == ETCD_ONCE) return rc;
         } else {
             int rc = etcd_failed(host, is_stranger(z, channel), code,
                                  channel->why[0] ? channel->why : curl_easy_strerror(code), err);
             leave_member(z, number);
-            if (left == 1 || (repeat == ETCD_ONCE && !never_sent(channel, code))) return rc;
+            if (!never_sent(channel, code)) unanswered = true;
+            if (left == 1 || (repeat == ETCD_ONCE && unanswered)) return rc;
         }
         if (dlock_now_us() >= deadline_us) return DLOCK_EUNAVAILABLE;
     }

@@ -37,9 +37,12 @@ static void add_release(struct etcd_text *text, struct etcd *z, const struct dlo
     etcd_add(text, "}");
 }
 
-/* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock. */
-static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, bool had, struct dlock_error *err) {
+/* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock;
+ * `repeated`: an earlier copy of the request may have deleted it. */
+static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, bool had, bool repeated,
+                 struct dlock_error *err) {
     if (deleted < 0) return etcd_nonsense(z, "answer", err);
+    if (deleted == 0 && repeated) claim->hints |= DLOCK_HINT_RESENT;
     claim->state[ETCD_FLAGS] &= ~(uint64_t)(ETCD_GRANTED | ETCD_QUEUED);
     if (claim->state[ETCD_REVISION] && etcd_give_slot(z, claim))
         memset(claim->state, 0, sizeof claim->state); /* the key's name is free for another claim from now on */
@@ -47,19 +50,19 @@ static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, boo
 }
 
 /* Reads the answers to one claim's operations, from number *at on, and advances *at. */
-static int read_release(struct etcd *z, struct dlock_claim *claim, const json_t *transaction, size_t *at,
+static int read_release(struct etcd *z, struct dlock_claim *claim, const struct etcd_reply *reply, size_t *at,
                         struct dlock_error *err) {
     char key[ETCD_KEY_SIZE];
     struct etcd_view view = {.blocked = false};
     bool sensible = true;
     if (!was_granted(claim)) {
         etcd_key(&z->address, claim, key);
-        sensible = etcd_read_view(transaction, *at, claim, key, &view);
+        sensible = etcd_read_view(reply->body, *at, claim, key, &view);
         *at += ETCD_VIEW_OPERATIONS;
     }
-    int64_t deleted = etcd_deleted(etcd_response(transaction, (*at)++, "response_txn"));
+    int64_t deleted = etcd_deleted(etcd_response(reply->body, (*at)++, "response_txn"));
     bool had = !view.blocked && !view.misused && !view.cut;
-    return judge(z, claim, sensible ? deleted : -1, had, err);
+    return judge(z, claim, sensible ? deleted : -1, had, reply->repeated, err);
 }
 
 /* Whether something may still put its key. Without a lease that has no effect, or it ends with an older lease. */
@@ -122,7 +125,7 @@ static int release_one(struct releasing *r, struct dlock_claim *claim) {
     etcd_add_delete(&body, claim, key);
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
     if (rc != 0) return etcd_code(rc, r->err);
-    claim->result = judge(r->z, claim, etcd_deleted(reply.body), true, r->err);
+    claim->result = judge(r->z, claim, etcd_deleted(reply.body), true, reply.repeated, r->err);
     etcd_reply_end(&reply);
     return 0;
 }
@@ -158,7 +161,7 @@ static int release_some(struct releasing *r) {
     if (rc == ETCD_LEASE_GONE) etcd_lease_gone(r->z, r->lease);
     if (rc != 0) return rc;
     for (size_t i = 0; i < r->n; i++)
-        if (was_sent(r->claims[i])) r->claims[i]->result = read_release(r->z, r->claims[i], reply.body, &at, r->err);
+        if (was_sent(r->claims[i])) r->claims[i]->result = read_release(r->z, r->claims[i], &reply, &at, r->err);
     etcd_reply_end(&reply);
     return 0;
 }

@@ -150,9 +150,10 @@ enum dlock_claim_hint {
     /* Acquire, granted, THREADSAFE, with WAKE: the grant may end earlier than was said, and LOST tells so. The core
      * listens at once, and not only when somebody waits. */
     DLOCK_HINT_LISTEN = 2,
-    /* Any operation, not SESSION: the call sent the request again after an earlier one had no answer, which the server
-     * may still execute, later than the one that is answered here. The core then gives the claim back once more, trusts
-     * no longer lease than the late request would set, and takes ELOST of a release for success. */
+    /* Any operation, with SESSION a release only: the call sent the request again after an earlier one had no answer,
+     * which the server may still execute, later than the one that is answered here, or had executed. The core then gives
+     * the claim back once more, trusts no longer lease than the late request would set, and takes ELOST of a release for
+     * success. */
     DLOCK_HINT_RESENT = 4
 };
 

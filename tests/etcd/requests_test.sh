@@ -1,9 +1,9 @@
 #!/bin/bash
 # How many requests a lock costs, counted by a proxy: one to take it, one to give it back, two for all renewals at a time.
-# And those that the proxy passes on late, with and without the end of their connection.
+# And those that the proxy passes on late, with and without the end of their connection, and whose answers it loses.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
-PYTHONPATH=$(dirname "$0") python3 -B - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" "$work/drop" \
+PYTHONPATH=$(dirname "$0") python3 -B - "$DLOCK_TEST_ETCD" "$work/counted" "$work/hold" "$work/late" "$work/drop" "$work/lose" \
     >"$work/port" <<'END' &
 import os, proxy, sys, threading, time
 def has_word(body, path): # of that file, once
@@ -31,9 +31,11 @@ class Handler(proxy.Handler):
             threading.Thread(target=ask_late, args=(self.path, body)).start()
             self.close_connection = True
             return
+        lose = self.used and has_word(body, sys.argv[6])
         self.used = True
         status, answer = (ask_late if has_word(body, sys.argv[3]) else ask)(self.path, body)
-        self.answer(status, answer)
+        if lose: self.close_connection = True
+        else: self.answer(status, answer)
 proxy.serve(Handler)
 END
 started+=("$!")
@@ -108,6 +110,15 @@ ended "$holder"
 
 describe "the same, when its connection ends"
 late '"success"' e drop
+
+describe "a release whose first answer is lost, which libcurl sends again by itself"
+: >"$work/counted"
+echo request_delete_range >"$work/lose"
+run "$DLOCK" run -b "$uri" g -- true
+equal "status" "$status" 0
+equal "complaints" "$err" ""
+if [ -e "$work/lose" ]; then fail "no answer was lost"; fi
+equal "requests" "$(counts)" "/v3/kv/txn=3 /v3/lease/grant=1 /v3/maintenance/status=1"
 
 describe "it is sent once, though there is another member"
 : >"$work/counted"
