@@ -175,14 +175,21 @@ static void idle_rows_are_swept(void **state) {
         "FROM generate_series(1, 500) n ON CONFLICT DO NOTHING");
     for (int i = 0; i < 50; i++) sql("SELECT {}.sweep()");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks"), 500);
-    /* A day later, one of them is held and one waited for. */
+    /* A day later, one of them is held, one is waited for, and one is held by a reader; of others, all readers and waiters
+     * have died. */
     sql("UPDATE {}.locks SET expires_us = expires_us - 86500000000, fence = greatest(fence - 86500000000, 1)");
     sql("UPDATE {}.locks SET expires_us = {}.clock_us() + 1000000, token = 'somebody' WHERE name = 'idle-1'");
-    sql("INSERT INTO {}.queue VALUES ('idle-2', 1, 'somebody', 1000, 0, 0, false)");
-    for (int i = 0; i < 300; i++) sql("SELECT {}.sweep()");
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name IN ('idle-1', 'idle-2')"), 2);
+    sql("UPDATE {}.locks SET mode = 1 WHERE name IN ('idle-3', 'idle-4')");
+    sql("INSERT INTO {}.queue VALUES ('idle-2', {}.clock_us(), 'somebody', 1000, 0, 0, false), "
+        "('idle-4', 1, 'nobody', 1000, 0, 0, false), ('idle-5', 1, 'nobody', 1000, 0, 0, false)");
+    sql("INSERT INTO {}.shares VALUES ('idle-3', 'somebody', 1, {}.clock_us() + 1000000, false), "
+        "('idle-3', 'nobody', 1, 2, false), ('idle-4', 'nobody', 1, 2, false)");
+    for (int i = 0; i < 600; i++) sql("SELECT {}.sweep()");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name IN ('idle-1', 'idle-2', 'idle-3')"), 3);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.queue"), 1);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.shares"), 2);
     assert_true(sql_number("SELECT count(*) FROM {}.locks") < 100);
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'idle-7'"), 0);
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name IN ('idle-4', 'idle-5', 'idle-7')"), 0);
     held_new(&held, &link, "idle-7");
     assert_int_equal(acquire(&link, &held), 0);
     assert_true(held.claim.fence > fence);
@@ -196,7 +203,7 @@ static void idle_rows_are_swept(void **state) {
     }
     assert_true(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'old-%%'") < 250);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'new-%%'"), 400);
-    sql("TRUNCATE {}.locks, {}.queue");
+    sql("TRUNCATE {}.locks, {}.queue, {}.shares");
     link_end(&link);
 }
 
