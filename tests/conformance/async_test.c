@@ -198,7 +198,7 @@ void case_async_many_on_one_name(void) {
 
 void case_async_many_names(void) {
     static struct async all[MANY], held[MANY];
-    /* Without a queue all of them poll. A session is short here, and must outlive the crowd. */
+    /* Without a queue all of them poll. In a session, all grants must outlive the crowd. */
     const int many = !(suite.caps & DLOCK_CAP_QUEUE) ? MANY / 8 : suite.caps & DLOCK_CAP_SESSION ? MANY / 2 : MANY;
     struct dlock_options options = async_options(LONG_LEASE_MS);
     dlock_client *client = open_client(), *other = open_client();

@@ -36,6 +36,7 @@ start)
     start_on_free_port etcd
     echo "DLOCK_TEST_ETCD=127.0.0.1:$port"
     echo "DLOCK_TEST_URI_etcd=etcd://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
+    echo "DLOCK_TEST_URI_etcd_crowd=etcd://127.0.0.1:$port/dlock/tests?session=20s&lease=20s"
     ;;
 again) launch_again etcd ;;
 await) await ;;

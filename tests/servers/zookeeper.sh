@@ -51,6 +51,7 @@ start)
     start_on_free_port zookeeper
     echo "DLOCK_TEST_ZOOKEEPER=127.0.0.1:$port"
     echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
+    echo "DLOCK_TEST_URI_zookeeper_crowd=zookeeper://127.0.0.1:$port/dlock/tests?session=20s&lease=20s"
     ;;
 again)
     run
