@@ -5,7 +5,7 @@
 
 int line_tests(void);
 
-enum { WAITERS = 5, BUSY = 4 };
+enum { WAITERS = 5, BUSY = 4, PASS_MS = 100 /* as in line.c */ };
 
 /* A client with a claim, as the core drives it. */
 struct party {
@@ -100,10 +100,11 @@ static void past_one_that_does_not_come(void **state) {
     assert_false(asks_when_woken(&next));
     assert_in_range(next.claim.retry_ms, 1, 20);
     usleep((useconds_t)next.claim.retry_ms * 1000);
+    int64_t passed_ms = now_ms();
     assert_true(asks(&next));
     for (int i = 0; i < 3; i++) { /* nor is anything left to it for now */
         gives_back(&next);
-        assert_true(asks(&next));
+        while (!asks(&next)) assert_true(now_ms() - passed_ms >= PASS_MS); /* the machine stood still */
     }
     leaves(&next);
     leaves(&stopped);
