@@ -199,6 +199,13 @@ static bool linked_into_the_application(const struct dlock__module *module) {
     return module->info.path == NULL;
 }
 
+/* True if the kernel ends the grants of a process that dies: they live in its memory or in its descriptors. A LOCAL
+ * backend without either has leases, as a server has: in a file, say. */
+static bool ends_with_process(const struct dlock_client *client) {
+    return dlock__can(client, DLOCK_CAP_PRIVATE) || dlock__can(client, DLOCK_CAP_LOCAL | DLOCK_CAP_SESSION) ||
+           dlock__one_each(client);
+}
+
 int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, int64_t deadline_us,
                       struct dlock_error *err) {
     int said = client->uri->guardian;
@@ -215,7 +222,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
         free(guard);
         return no_table(err);
     }
-    guard->table->local = dlock__can(client, DLOCK_CAP_LOCAL) || dlock__one_each(client);
+    guard->table->local = ends_with_process(client);
     guard->table->spares_group = flags & DLOCK_CLIENT_SPARE_GROUP;
     client->guard = guard;
     if (!guard->table->local) return start(client, fd, deadline_us, err);

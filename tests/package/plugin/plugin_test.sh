@@ -6,7 +6,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../common.sh" plugin
 example=$source/examples/sqlite-backend
-need_packages cmake make gcc libc6-dev libsqlite3-dev python3 binutils
+need_packages cmake make gcc libc6-dev libsqlite3-dev python3 binutils procps
 
 case "${1:-}" in
 --prefix) prefix=$(cd "$2" && pwd) ;;
@@ -99,4 +99,20 @@ dlock run -b sqlite::memory: name -- test -f :memory: || fail "a database in mem
 status=0
 dlock run -b 'sqlite:gone.db?lease=600ms' name -- sh -c 'rm gone.db*; exec sleep 30' 2>error || status=$?
 if [ "$status" = 0 ] || ! grep -qi lost error; then fail "status $status without a database: $(cat error)"; fi
+
+# A dlock that is killed: its guardian ends the command, and then the lock, whose lease lies in the file.
+dlock run -b 'sqlite:killed.db?lease=10m' name -- sh -c 'echo $$ >command; exec sleep 600' &
+killed=$!
+for ((i = 0; i < 600; i++)); do
+    if [ -s command ]; then break; fi
+    sleep 0.1
+done
+kill -KILL "$killed"
+wait "$killed" 2>/dev/null || true
+status=0
+timeout 60 dlock run -b sqlite:killed.db -w 30 name -- ps -o stat= -p "$(cat command)" >states || status=$?
+if grep -v '^Z' states; then fail "the command of a killed dlock goes on"; fi
+if [ "$status" -gt 1 ] || [ "$(dlock list -b sqlite:killed.db | grep -c '^name')" != 0 ]; then
+    fail "status $status: the lock of a killed dlock is not free"
+fi
 echo "plugin: OK"
