@@ -60,6 +60,7 @@ static int check_rules(const struct dlock_backend *b, const char *where, struct 
         {caps & DLOCK_CAP_PENDING && !(caps & DLOCK_CAP_SESSION), "caps has PENDING without SESSION"},
         {caps & DLOCK_CAP_QUEUE && !(caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)),
          "caps has QUEUE without WAKE or PENDING"},
+        {caps & DLOCK_CAP_WANTED && !(caps & DLOCK_CAP_WAKE), "caps has WANTED without WAKE"},
         {caps & DLOCK_CAP_INSPECT && !b->inspect, "caps has INSPECT without inspect"},
         {caps & DLOCK_CAP_LIST && !b->list, "caps has LIST without list"},
         {caps & DLOCK_CAP_BREAK && !b->break_lock, "caps has BREAK without break_lock"},

@@ -184,6 +184,8 @@ static void capabilities_need_their_operations(void **state) {
     struct dlock_backend backend = toy(), copy;
     backend.caps = DLOCK_CAP_QUEUE;
     refuse(&backend, NULL, DLOCK_EINVAL, "QUEUE without WAKE or PENDING");
+    backend.caps = DLOCK_CAP_WANTED;
+    refuse(&backend, NULL, DLOCK_EINVAL, "WANTED without WAKE");
     backend.caps = DLOCK_CAP_QUEUE | DLOCK_CAP_PENDING | DLOCK_CAP_SESSION;
     assert_int_equal(dlock__backend_check(&backend, NULL, "", &copy, NULL), DLOCK_OK);
     backend.caps |= DLOCK_CAP_THREADSAFE;
