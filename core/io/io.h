@@ -185,7 +185,7 @@ void dlock__listener_awaited(struct dlock_client *client);
 void dlock__listener_doubted(struct dlock_client *client);
 /* Has the listener dropped, because the server, asked at sent_us, knows of none. */
 void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us);
-/* Has the keeper bring up the listener for a grant, even if nobody waits. */
+/* Has the keeper bring up the listener for a grant, even if nobody waits. Nothing without WAKE. */
 void dlock__listener_for_grants(struct dlock_client *client);
 /* For the keeper: when dlock__listener_look is due, which brings up the listener for grants, probes it or judges the
  * probe's answer. The first and the last leave the mutex meanwhile. While a reader reads nothing is due: its thread may

@@ -171,7 +171,7 @@ void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
 }
 
 void dlock__listener_for_grants(struct dlock_client *client) {
-    if (client->listener.for_grants) return;
+    if (client->listener.for_grants || !dlock__can(client, DLOCK_CAP_WAKE)) return;
     client->listener.for_grants = true;
     dlock__keeper_kick(client);
 }

@@ -46,6 +46,7 @@ static const struct fake_kind kinds[] = {
     {"fakefull", DLOCK_CAP_FENCE | WAKING | MODES | DLOCK_CAP_EXPORT | DLOCK_CAP_WANTED, &queue_rules, false},
     {"fakepoll", DLOCK_CAP_FENCE, &poll_rules, true},
     {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules, true},
+    {"fakeshared", DLOCK_CAP_FENCE | DLOCK_CAP_THREADSAFE, &poll_rules, true},
     {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules, true},
     {"fakepending", DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING | DLOCK_CAP_SHARED,
      &session_rules, true},

@@ -5,6 +5,7 @@
  *   fakefull     the same with SHARED, PERMIT, EXPORT and WANTED
  *   fakepoll     neither: what memcached is
  *   fakevolatile the same, and forgets at restart: quarantine applies
+ *   fakeshared   as fakepoll, and THREADSAFE: one connection for everything
  *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE: what ZooKeeper is
  *   fakepending  SESSION and PENDING: what PostgreSQL's session mode is
  *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look": what file: is

@@ -129,6 +129,16 @@ static void a_holder_listens_if_its_grant_says_so(void **state) {
     assert_int_equal(fake_calls(FAKE_LISTEN), 1);
 }
 
+static void a_hint_to_listen_where_nobody_can_is_ignored(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakeshared:"), "n");
+    fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
+    assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
+    fake_advance_ms(LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
 static void proves_nothing(struct dlock_claim *claim) {
     claim->result = DLOCK_EUNAVAILABLE;
 }
@@ -408,6 +418,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(an_unknown_outcome_given_up_is_released),
         LOCK_TEST(a_request_from_before_the_connection_broke_is_granted_on_the_next),
         LOCK_TEST(a_holder_listens_if_its_grant_says_so),
+        LOCK_TEST(a_hint_to_listen_where_nobody_can_is_ignored),
         LOCK_TEST(a_grant_without_proof_is_asked_for_again),
         LOCK_TEST(a_dead_session_is_a_loss),
         LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),
