@@ -56,6 +56,7 @@ static int check_rules(const struct dlock_backend *b, const char *where, struct 
         MANDATORY(release),
         {caps & DLOCK_CAP_WAKE && !listens, "caps has WAKE without listen and wake"},
         {caps & DLOCK_CAP_PENDING && !listens, "caps has PENDING without listen and wake"},
+        {caps & DLOCK_CAP_PENDING && caps & DLOCK_CAP_WAKE, "caps has PENDING together with WAKE"},
         {caps & DLOCK_CAP_PENDING && caps & DLOCK_CAP_THREADSAFE, "caps has PENDING together with THREADSAFE"},
         {caps & DLOCK_CAP_PENDING && !(caps & DLOCK_CAP_SESSION), "caps has PENDING without SESSION"},
         {caps & DLOCK_CAP_QUEUE && !(caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)),

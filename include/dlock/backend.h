@@ -288,7 +288,8 @@ struct dlock_backend {
 
     /* Makes this connection the listener, which gets this client's wake-ups, and stores a descriptor that polls
      * readable when there may be one. Returns once the server has confirmed. From then on the core calls only `wake`,
-     * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING. Results: as connect.
+     * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING, which exclude each other. Results:
+     * as connect.
      *
      * PENDING: (without QUEUE the core leaves no blocking requests: waiters poll, and `wake` only tells of losses.)
      * Called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the

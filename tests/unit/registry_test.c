@@ -188,7 +188,9 @@ static void capabilities_need_their_operations(void **state) {
     refuse(&backend, NULL, DLOCK_EINVAL, "WANTED without WAKE");
     backend.caps = DLOCK_CAP_QUEUE | DLOCK_CAP_PENDING | DLOCK_CAP_SESSION;
     assert_int_equal(dlock__backend_check(&backend, NULL, "", &copy, NULL), DLOCK_OK);
-    backend.caps |= DLOCK_CAP_THREADSAFE;
+    backend.caps |= DLOCK_CAP_WAKE;
+    refuse(&backend, NULL, DLOCK_EINVAL, "PENDING together with WAKE");
+    backend.caps = DLOCK_CAP_PENDING | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE;
     refuse(&backend, NULL, DLOCK_EINVAL, "PENDING together with THREADSAFE");
     backend.caps = DLOCK_CAP_PENDING;
     refuse(&backend, NULL, DLOCK_EINVAL, "PENDING without SESSION");
