@@ -16,11 +16,20 @@ static void ask_again(struct dlock__conn *conn, struct dlock__acquisition *acq) 
     dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
 }
 
+/* Handles the grant that a blocking acquire ended with. Where the message makes no sense and was ignored, or does not
+ * prove how old the grant is, the waiter asks again: no other message will come. */
+static void granted(struct dlock__conn *conn, struct dlock__acquisition *acq, const struct dlock_wake *wake,
+                    int64_t received_us) {
+    conn->waiting = false;
+    dlock__wake_granted(acq, wake, received_us);
+    if (acq->state == DLOCK__WAITING && acq->ask_at_us == DLOCK__NEVER)
+        dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
+}
+
 static void act(struct dlock__conn *conn, struct dlock__acquisition *acq, const struct dlock_wake *wake,
                 int64_t received_us) {
     if (conn->waiting && wake->kind == DLOCK_WAKE_GRANTED) {
-        conn->waiting = false;
-        dlock__wake_granted(acq, wake, received_us);
+        granted(conn, acq, wake, received_us);
     } else if (conn->waiting) {
         ask_again(conn, acq);
         return;

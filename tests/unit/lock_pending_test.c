@@ -281,6 +281,28 @@ static void a_request_that_ends_without_grant_is_sent_again(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
+/* The request is over with the message, whatever that says. */
+static void a_grant_that_makes_no_sense_is_asked_for_again(void **state) {
+    (void)state;
+    const struct dlock_wake nonsense[] = {{.kind = DLOCK_WAKE_GRANTED, .kept_ms = LEASE_MS},
+                                          {.kind = DLOCK_WAKE_GRANTED, .fence = 7}};
+    dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
+    struct actor *actor = actor_new();
+    for (unsigned i = 0; i < 2; i++) {
+        struct fake_grant other = taken("n");
+        begin_acquire(actor, lock, DLOCK_FOREVER);
+        fake_wakes_hold(true);
+        fake_wake_push(&nonsense[i]);
+        fake_other_release(&other, "n");
+        fake_wakes_hold(false);
+        wait_for(actor, 2000);
+        assert_int_equal(result(actor), 0);
+        assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
+        assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2 * i + 2);
+        assert_int_equal(release_by(actor, lock), 0);
+    }
+}
+
 /* The connection is closed, and with it whatever the server made of the request. */
 static void an_acquire_without_answer_leaves_nothing(void **state) {
     (void)state;
@@ -490,6 +512,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_that_lasts_is_watched),
         LOCK_TEST(a_waiter_survives_its_connection),
         LOCK_TEST(a_request_that_ends_without_grant_is_sent_again),
+        LOCK_TEST(a_grant_that_makes_no_sense_is_asked_for_again),
         LOCK_TEST(an_acquire_without_answer_leaves_nothing),
         LOCK_TEST(a_release_without_answer_has_released),
         LOCK_TEST(renewals_without_answer_keep_the_lock_for_its_lease),
