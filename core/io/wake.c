@@ -60,7 +60,9 @@ static void granted(struct dlock_client *client, const struct dlock_wake *wake, 
     }
 }
 
+/* Without a token and a name every grant is lost; a name alone means nothing. */
 static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
+    if (!wake->token && wake->name) return;
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         if (wake->token && !has_token(acq, wake->token)) continue;

@@ -310,6 +310,8 @@ static void nonsensical_wakes_are_ignored(void **state) {
     push((struct dlock_wake){DLOCK_WAKE_GRANTED, "n", s.ask.token, 5, now, DLOCK_FOREVER});
     push((struct dlock_wake){DLOCK_WAKE_LOST, "n", "somebody.else", 0, 0, 0});
     push((struct dlock_wake){DLOCK_WAKE_LOST, "unknown", "", 0, 0, 0});
+    push((struct dlock_wake){DLOCK_WAKE_LOST, "unknown", NULL, 0, 0, 0});
+    push((struct dlock_wake){DLOCK_WAKE_LOST, "held", NULL, 0, 0, 0});
     push((struct dlock_wake){DLOCK_WAKE_LOOK, "unknown", NULL, 0, 0, 0});
     push((struct dlock_wake){DLOCK_WAKE_WANTED, NULL, NULL, 0, 0, 0});
     push((struct dlock_wake){DLOCK_WAKE_WANTED, "n", NULL, 0, 0, 0});
