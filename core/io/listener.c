@@ -220,6 +220,7 @@ static void bring_up_for_grants(struct dlock_client *client) {
 void dlock__listener_look(struct dlock_client *client) {
     struct dlock_error err;
     int rc;
+    err.message[0] = '\0';
     if (!is_up(client)) {
         bring_up_for_grants(client);
         return;

@@ -149,6 +149,7 @@ static void read_while_waiting(struct dlock__waiter *waiter, int64_t until_us) {
     bool come = client->listener.more || reader_sleep(client, waiter->latch, until_us);
     if (come && dlock__listener_readable(client)) {
         struct dlock_error err;
+        err.message[0] = '\0';
         err.code = dlock__wakes_read(client, &err);
         if (err.code != 0) dlock__listener_broke(client, &err);
     }

@@ -285,8 +285,12 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
     int result = 0;
     pthread_mutex_lock(&fake_guard);
     contract_wake(conn);
-    if (next_script(FAKE_WAKE).fault == FAKE_SLOW) slow(conn, INT64_MAX);
-    if (conn->dead) {
+    struct script script = next_script(FAKE_WAKE);
+    if (script.fault == FAKE_SLOW) slow(conn, INT64_MAX);
+    if (script.fault == FAKE_RETURN) { /* and says nothing */
+        conn->failed = true;
+        result = script.number;
+    } else if (conn->dead) {
         result = conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection reset");
     } else if (flood > 0) {
         if (--flood % 16 == 0) fake_jump_ms(1);

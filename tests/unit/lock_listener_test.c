@@ -241,6 +241,37 @@ static void one_that_never_lasts_is_not_opened_all_the_time(void **state) {
     assert_int_equal(result(s.actor), 0);
 }
 
+static char last_line[512];
+
+static void keep_line(int level, const char *line, void *arg) {
+    (void)level, (void)arg;
+    snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+/* The thread that waits reads: see wait/blocking.c. */
+static void one_that_breaks_without_a_reason_is_logged_without(void **state) {
+    (void)state;
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.log = keep_line;
+    dlock_client *client;
+    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    struct fake_grant other = taken("n");
+    begin_acquire(actor, lock, 60000);
+    fake_return(FAKE_WAKE, DLOCK_EUNAVAILABLE, 1);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "somewhere else"});
+    fake_advance_ms(1000);
+    assert_int_equal(fake_faults_left(), 0);
+    assert_string_equal(last_line, "lost the connection that brings wake-ups: ");
+    fake_other_release(&other, "n");
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(release_by(actor, lock), 0);
+    lock_end(lock);
+    dlock_close(client);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -256,6 +287,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_reader_that_stops_in_wake_delays_no_renewal),
         LOCK_TEST(renewals_do_not_keep_the_keeper_from_the_messages),
         LOCK_TEST(one_that_never_lasts_is_not_opened_all_the_time),
+        LOCK_TEST(one_that_breaks_without_a_reason_is_logged_without),
     };
     return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
 }
