@@ -69,10 +69,16 @@ static int send_question(struct dlock__conn *conn, struct question *question, in
     return backend->break_lock(conn->data, question->text, timeout_ms, err);
 }
 
-/* As send_question(). A number that is no code is EPROTO, except for 1 after a page that is not the last. */
+/* As send_question(). A number that is no code is EPROTO, except for 1 after a page that is not the last; so is a page
+ * that does not say where the next one begins, or the walk would not end. */
 static int put(struct dlock__conn *conn, struct question *question, int64_t deadline_us, struct dlock_error *err) {
     static const char *const names[] = {"inspect", "list", "check", "break_lock"};
+    char before[sizeof question->cursor];
+    memcpy(before, question->cursor, sizeof before);
     int rc = send_question(conn, question, deadline_us, err);
+    if (rc == 1 && question->kind == LIST && memcmp(before, question->cursor, sizeof before) == 0)
+        return dlock_fail(err, DLOCK_EPROTO, "backend %s: list gave the same cursor again",
+                          conn->client->backend->name);
     if (rc <= (question->kind == LIST) && rc >= DLOCK_ENOTREADY) return rc;
     return dlock_fail(err, DLOCK_EPROTO, "backend %s: %s returned %d", conn->client->backend->name,
                       names[question->kind], rc);

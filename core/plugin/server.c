@@ -25,7 +25,7 @@ static int accepts(const struct dlock__server *server, struct dlock_error *err) 
     struct dlock_uri uri = server->uri->parts;
     if (!server->module->ops.accepts) return 0;
     if (server->uri->password_file) uri.password = "to-be-read";
-    return server->module->ops.accepts(&uri, err);
+    return dlock__about_connection(&server->module->ops, "accepts", server->module->ops.accepts(&uri, err), err);
 }
 
 int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err) {

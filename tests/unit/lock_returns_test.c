@@ -131,6 +131,78 @@ static void so_is_one_for_which_a_connect_returns_one(void **state) {
     }
 }
 
+/* ---- backends of this file's own ---- */
+
+static int connect_at_once(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                           struct dlock_error *err) {
+    (void)conn, (void)uri, (void)peer, (void)timeout_ms, (void)err;
+    return 0;
+}
+
+static void disconnect(void *conn) {
+    (void)conn;
+}
+
+static int no_claims(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    (void)conn, (void)claims, (void)n, (void)timeout_ms;
+    return dlock_fail(err, DLOCK_EPROTO, "not asked for in these tests");
+}
+
+static void register_own(struct dlock_backend own) {
+    own.abi = DLOCK_ABI;
+    own.size = sizeof own;
+    own.conn_size = 1;
+    own.connect = connect_at_once;
+    own.disconnect = disconnect;
+    own.acquire = own.renew = own.release = no_claims;
+    assert_int_equal(dlock_register(&own, NULL), 0);
+}
+
+static int accepts_number;
+
+static int accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    (void)uri, (void)err;
+    return accepts_number;
+}
+
+static void so_is_a_judgement_of_a_uri_that_returns_one(void **state) {
+    (void)state;
+    static const char *const schemes[] = {"fakejudge", NULL};
+    register_own((struct dlock_backend){.name = "fakejudge", .schemes = schemes, .accepts = accepts});
+    for (int i = 0; i < N_NUMBERS; i++) {
+        struct dlock_error err = {0};
+        dlock_client *client;
+        accepts_number = numbers[i];
+        assert_int_equal(dlock_open("fakejudge:", NULL, &client, &err), DLOCK_EPROTO);
+        assert_int_equal(err.code, DLOCK_EPROTO);
+        assert_non_null(strstr(err.message, "backend fakejudge: accepts returned "));
+    }
+    accepts_number = 0;
+    client_new("fakejudge:");
+}
+
+enum { PAGES = 1000 };
+static int pages;
+
+/* Has one page more each time, and always the same one. */
+static int list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+                struct dlock_error *err) {
+    (void)conn, (void)prefix, (void)each, (void)arg, (void)timeout_ms, (void)err;
+    snprintf(cursor, 256, "the first page");
+    return ++pages < PAGES;
+}
+
+static void so_is_a_list_that_does_not_get_on(void **state) {
+    (void)state;
+    static const char *const schemes[] = {"fakelist", NULL};
+    struct dlock_error err = {0};
+    register_own((struct dlock_backend){.name = "fakelist", .schemes = schemes, .caps = DLOCK_CAP_LIST, .list = list});
+    assert_int_equal(dlock_list(client_new("fakelist:"), "", ignore, NULL, &err), DLOCK_EPROTO);
+    assert_int_equal(err.code, DLOCK_EPROTO);
+    assert_non_null(strstr(err.message, "backend fakelist: list "));
+    assert_int_equal(pages, 2);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -140,6 +212,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(so_is_a_renewal_with_a_result_that_says_nothing),
         LOCK_TEST(so_is_a_question_of_an_operator_that_returns_no_code),
         LOCK_TEST(so_is_one_for_which_a_connect_returns_one),
+        LOCK_TEST(so_is_a_judgement_of_a_uri_that_returns_one),
+        LOCK_TEST(so_is_a_list_that_does_not_get_on),
     };
     return cmocka_run_group_tests_name("returns", tests, NULL, NULL);
 }
