@@ -79,7 +79,7 @@ static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool look
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;
-    bool lookup = conn != client->keeper.conn; /* the keeper does not wait for a name server */
+    bool lookup = atomic_load(&client->keeper.id) != dlock__thread_id(); /* the keeper waits for no name server */
     bool watch = client->pool.watch >= 0 && conn != client->listener.conn;
     conn->watched = false; /* not in watch_end(), which lacks the mutex that the keeper writes it with */
     dlock__leave(client);
