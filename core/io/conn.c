@@ -34,7 +34,7 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
  * may belong to another connection by now. */
 static void watch_end(struct dlock__conn *conn) {
     int fd = -1;
-    if (conn->fd >= 0 && conn->client->backend->listen(conn->data, &fd, 0, NULL) == 0 && fd == conn->fd)
+    if (conn->fd >= 0 && conn->client->backend->listen(conn->data, &fd, 1, NULL) == 0 && fd == conn->fd)
         epoll_ctl(conn->client->pool.watch, EPOLL_CTL_DEL, fd, NULL);
     conn->fd = -1;
 }

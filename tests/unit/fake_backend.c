@@ -261,6 +261,7 @@ static int fake_listen(void *memory, int *fd, int timeout_ms, struct dlock_error
     struct fake_conn *conn = memory;
     pthread_mutex_lock(&fake_guard);
     if (conn->kind->caps & DLOCK_CAP_PENDING && conn->listening) {
+        contract_time("listen", timeout_ms);
         *fd = conn->fd;
         pthread_mutex_unlock(&fake_guard);
         return 0;

@@ -32,7 +32,7 @@ static uint64_t mark(const char *token) {
     return dlock_hash(token, strlen(token), DLOCK_HASH_SEED) | 1;
 }
 
-static void check_time(const char *what, int timeout_ms) {
+void contract_time(const char *what, int timeout_ms) {
     if (timeout_ms <= 0 || timeout_ms > MAX_TIMEOUT_MS) violated("%s with timeout_ms %d", what, timeout_ms);
 }
 
@@ -44,7 +44,7 @@ void contract_connect(const struct fake_conn *conn, const struct dlock_uri *uri,
     if (peer->abi != DLOCK_ABI || !peer->log) violated("peer without abi or log");
     for (size_t i = 0; i < uri->n_hosts; i++)
         if (!uri->hosts[i].address) violated("host without address");
-    check_time("connect", timeout_ms);
+    contract_time("connect", timeout_ms);
 }
 
 static void check_modes(const struct fake_conn *conn, enum fake_op op, const struct dlock_claim *claim) {
@@ -119,7 +119,7 @@ static void check_one_each(const struct fake_conn *conn, enum fake_op op, const 
 void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim *const *claims, size_t n,
                     int timeout_ms, bool heard) {
     bool threadsafe = conn->kind->caps & DLOCK_CAP_THREADSAFE;
-    check_time("operation", timeout_ms);
+    contract_time("operation", timeout_ms);
     if (!conn->connected) violated("operation on a connection that is not connected");
     /* One that serves several threads may be begun on by one before another has told of its end. */
     if (conn->failed && !threadsafe) violated("operation on a connection that has failed");
