@@ -12,17 +12,21 @@
  *
  * Rules for every operation:
  *   - A connection is `conn_size` bytes, allocated and zeroed by the core. One thread uses it at a time, so a backend
- *     needs no locks, unless it says THREADSAFE. `disconnect` and `abandon` must work on a half-built connection, too.
- *   - Return within timeout_ms (always > 0), whatever the server does: poll() with that deadline, never a blocking
- *     call. Never resolve a name: hosts come with numeric addresses.
+ *     needs no locks, unless it says THREADSAFE. `disconnect` and `abandon` must work on a half-built connection, too,
+ *     and on one that is still all zeros since `connect` was not called (no password file, no address, a fork just
+ *     before): 0 has to mean "no descriptor".
+ *   - Return within timeout_ms (from 1 to 3,600,000), whatever the server does: poll() with that deadline, never a
+ *     blocking call. Never resolve a name: hosts come with numeric addresses.
  *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
- *     in time), EPROTO (an invalid answer), EAUTH. On anything but 0 the core disconnects and opens a new
- *     connection, and treats every claim of the call as "outcome unknown", whatever its result says. As a
- *     return value, a code that is meant for claims (such as ELOST), or a number that is no code, counts as EPROTO.
+ *     in time), EPROTO (an invalid answer), EAUTH, EINVAL, ENOTSUP, ENOMEM (no memory, no descriptor). On anything
+ *     but 0 the core disconnects, and treats every claim of the call as "outcome unknown", whatever its result says.
+ *     As a return value, EBUSY, ELOST, ENOTREADY, the codes of callers (such as EOWNER), or a number that is no code,
+ *     count as EPROTO. What follows is said at dlock_batch.
  *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
  *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
- *     it.
- *   - Every operation is idempotent by token, and may arrive more than once.
+ *     it. It may be NULL: use dlock_fail().
+ *   - Every operation is idempotent by token, and may arrive more than once. Unless it is SESSION without THREADSAFE,
+ *     the release of a token may run beside a renewal of it, on another connection or in another thread, and end first.
  *   - SESSION: only the connection that a grant was made on renews and releases it. Unless THREADSAFE too, a connection
  *     carries one claim from acquire to release, there are as many connections as claims, and a batch has one claim;
  *     for a renewal that was not answered in time the backend may keep the connection, by EUNAVAILABLE as the claim's
@@ -67,7 +71,7 @@ struct dlock_host {
 
 /* One key of the URI. */
 struct dlock_param {
-    const char *key;   /* percent-decoded */
+    const char *key;   /* percent-decoded; at most 64 of A-Z, a-z, 0-9, '_', '.' and '-' */
     const char *value; /* "" when the URI has none */
 };
 
@@ -75,10 +79,11 @@ struct dlock_param {
 #define DLOCK_URI_KEYS(X) \
     X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file)
 
-/* The connection string, split and percent-decoded. Absent parts are NULL. Common keys (lease, timeout, connections,
- * prefix, linger, quarantine, guardian, password_file) are not among the params. Valid during the call only: with
- * password_file the password is read from the file for this one connection and wiped afterwards; `accepts` gets a
- * stand-in for it. */
+/* The connection string, split and percent-decoded. Absent parts are NULL. User, password, path and values may contain
+ * control characters, newlines among them: check before you write them into a protocol of lines. Common keys (lease,
+ * timeout, connections, prefix, linger, quarantine, guardian, password_file) are not among the params. Valid during the
+ * call only: with password_file the password is read from the file for this one connection and wiped afterwards;
+ * `accepts` gets a stand-in for it. */
 struct dlock_uri {
     const char *scheme;               /* lower case */
     const char *user;                 /* before the hosts, without the '@' */
@@ -108,8 +113,10 @@ struct dlock_member {
 
 /* The core's side of a connection. Valid as long as the connection. */
 struct dlock_peer {
-    uint32_t abi;       /* the library's DLOCK_ABI */
-    const char *client; /* 24 hex characters that name this client; its tokens begin with them and a '.' */
+    uint32_t abi; /* the library's DLOCK_ABI */
+    /* 24 hex characters that name this client; its tokens begin with them and a '.'. Renewals and releases may be of
+     * other clients' tokens: of a grant that was imported, or that a dead process left to its guardian. */
+    const char *client;
     /* VOLATILE backends: grant nothing (ENOTREADY) while the server has been up for less than this; 0: off. */
     int64_t quarantine_ms;
     void (*log)(const struct dlock_peer *peer, int level, const char *message); /* from any thread; never NULL */
@@ -127,7 +134,7 @@ enum dlock_claim_flag {
      * where QUEUE is offered, or WAKE without SESSION (a backend whose waiters leave something at a server,
      * but are served in no guaranteed order), and once a connection of this client listens. Without this flag an acquire
      * that is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves
-     * none. */
+     * none; but a token that is in the queue already stays there. */
     DLOCK_CLAIM_QUEUE = 1,
     /* Acquire: this client may keep the grant for a while after its owner has released it. Send it WANTED for every
      * acquire of another client that this grant makes EBUSY. Only sent where WANTED is offered, and once a connection
@@ -165,7 +172,7 @@ struct dlock_claim {
     enum dlock_mode mode; /* how it is to be held */
     uint32_t limit;       /* permits; 0 otherwise */
     uint32_t flags;       /* DLOCK_CLAIM_… */
-    int64_t lease_ms;     /* how long the server shall keep it from now on */
+    int64_t lease_ms;     /* how long the server shall keep it from now on: 1 to DLOCK_LEASE_MAX_MS */
     /* out */
     int result; /* 0 or a code; preset to DLOCK_EPROTO */
     /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name. EBUSY: the fence of the exclusive
@@ -173,18 +180,22 @@ struct dlock_claim {
      * waiters that poll learn when to ask. 0 (preset): unknown. */
     uint64_t fence;
     int64_t server_us; /* the server's clock when it handled this claim; 0 if unknown */
-    /* Preset to lease_ms: how long the server keeps the grant without a renewal; DLOCK_FOREVER: as long as its
-     * connection lives. */
+    /* Preset to lease_ms, and more than that is cut: how long the server keeps the grant without a renewal.
+     * DLOCK_FOREVER, of SESSION backends only: as long as its connection lives. */
     int64_t kept_ms;
-    /* EBUSY, ENOTREADY: the core asks again after this time, and not before unless a wake-up comes; -1 (preset): it
-     * polls, every 1 to 50 ms, or when the holder is likely to be done (`fence`); DLOCK_FOREVER: a wake-up will come.
-     * Without WAKE leave -1 unless nothing can change earlier: nobody would notice a release. With a place in the
-     * server's queue: as dlock_queue_retry_ms() says, and the core adds at most 1 % and 10 ms. Release, with WAKE and
-     * without QUEUE: 0 when the server had nobody to wake; this client's own waiters then need not back off for
-     * others. */
+    /* EBUSY, ENOTREADY: the core asks again after this time, after an hour at the latest, and not before unless a
+     * wake-up comes, the wait is about to end, or, with WAKE, nobody listens; -1 (preset): it polls, every 1 to 50 ms,
+     * or when the holder is likely to be done (`fence`); DLOCK_FOREVER: a wake-up will come. Without WAKE leave -1
+     * unless nothing can change earlier: nobody would notice a release. With a place in the server's queue: as
+     * dlock_queue_retry_ms() says, and the core adds at most 1 %, and at most 10 ms. Release, with WAKE and without
+     * QUEUE: 0 when the server had nobody to wake. This client's own waiters then leave the lock to others, who can
+     * only be polling, for about as long as this client had it, at most 50 ms; else for up to 5 ms, which is enough for
+     * one that was woken. */
     int64_t retry_ms;
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, passed to every
-     * operation on the claim, and taken along to another process by an export. Never a pointer. */
+     * operation on the claim, and taken along to another process by an export. Never a pointer. What a call writes is
+     * kept if it returns 0, by a renewal if the claim's result is 0, too; a request that is sent again may see it in
+     * any case. */
     uint64_t state[4];
     /* out, since ABI 3 */
     uint32_t hints; /* preset to 0: DLOCK_HINT_… */
@@ -200,14 +211,14 @@ struct dlock_claim {
 /* The kinds of messages that a server sends unasked. */
 enum dlock_wake_kind {
     DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should ask again now */
-    DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: fence, server_us and kept_ms are filled as by acquire */
+    DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: with fence, server_us and kept_ms, as by acquire */
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
     DLOCK_WAKE_WANTED = 4,  /* somebody waits for `name` */
     DLOCK_WAKE_HEARD = 5    /* since ABI 3: the server's answer to `probe` */
 };
 
-/* One message from a listening connection. Its strings are valid until the next wake or disconnect of that
- * connection. */
+/* One message from a listening connection. Its strings are valid until the next wake or disconnect of that connection.
+ * All of it is preset to 0: a GRANTED whose fence or kept_ms is left at that is ignored. */
 struct dlock_wake {
     enum dlock_wake_kind kind; /* tells which of the following members are set */
     const char *name;          /* as in the claim */
@@ -217,9 +228,14 @@ struct dlock_wake {
     int64_t kept_ms;           /* GRANTED */
 };
 
-/* An operation on n claims (n >= 1), sorted by name (strcmp). No name occurs twice, except in renew with SHARED and
- * PERMIT (one entry for each grant of this client) and in release (one entry for each token). A simple backend loops; a
- * fast one sends all requests and then reads all answers: n claims should cost one round trip. */
+/* An operation on n claims (1 <= n <= 256), sorted by name (strcmp). No name occurs twice, except in renew with SHARED
+ * and PERMIT (one entry for each grant of this client) and in release (one entry for each token). A simple backend
+ * loops; a fast one sends all requests and then reads all answers: n claims should cost one round trip.
+ *
+ * Beside the results that each operation lists, a claim may have every code that a call may return. After EUNAVAILABLE
+ * the core asks again, on a new connection if the call returned it. After any other one an acquire's wait ends with it,
+ * and what it may have got is released; a renewal is tried again until the lease ends, and so is a release, but that
+ * EINVAL and ENOTSUP end it. */
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 
@@ -231,13 +247,15 @@ enum dlock_operation { DLOCK_ACQUIRE = 1, DLOCK_RENEW = 2, DLOCK_RELEASE = 3 };
 struct dlock_backend {
     uint32_t abi;               /* DLOCK_ABI */
     uint32_t size;              /* sizeof(struct dlock_backend) */
-    const char *name;           /* [a-z0-9_]+, the same as in the symbol and in the module's file name */
-    const char *const *schemes; /* NULL-terminated; [a-z0-9+.-]+; at least one */
+    const char *name;           /* [a-z0-9_]+, at most 64, the same as in the symbol and in the module's file name */
+    const char *const *schemes; /* NULL-terminated; [a-z0-9+.-]+, at most 64; at least one, of a variant, too */
     /* The URI keys that it takes, NULL-terminated; a trailing '*' means that the key may occur several times; the entry
      * "*" takes any key. NULL: none. Other keys are EINVAL before connect. */
     const char *const *keys;
-    uint32_t caps;    /* DLOCK_CAP_… */
-    size_t conn_size; /* size of a connection */
+    /* DLOCK_CAP_…. Refused beside those without their operations: QUEUE without WAKE or PENDING, WANTED without WAKE,
+     * PENDING with WAKE or THREADSAFE or without SESSION, EXPORT with SESSION, PRIVATE without LOCAL. */
+    uint32_t caps;
+    size_t conn_size; /* size of a connection: 1 to 1 MiB */
 
     /* Connects, authenticates and checks that the server can do what `caps` promises. `conn` is zeroed; `peer` is valid
      * as long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for something invalid;
@@ -289,7 +307,7 @@ struct dlock_backend {
     /* Makes this connection the listener, which gets this client's wake-ups, and stores a descriptor that polls
      * readable when there may be one. Returns once the server has confirmed. From then on the core calls only `wake`,
      * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING, which exclude each other. Results:
-     * as connect.
+     * as connect; ENOTSUP: this server never wakes anybody, all waiters poll.
      *
      * PENDING: (without QUEUE the core leaves no blocking requests: waiters poll, and `wake` only tells of losses.)
      * Called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
@@ -311,8 +329,9 @@ struct dlock_backend {
     int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 
     /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" for the first
-     * page, then what the backend wrote into it. Stops early, with 0, when `each` returns non-zero. Results: 1 = there
-     * are more pages, 0 = that was the last, EUNAVAILABLE, EAUTH, EPROTO. */
+     * page, then what the backend wrote into it: write it last, since a page that failed is asked for again with what
+     * stands there. Stops early, with 0, when `each` returns non-zero. Results: 1 = there are more pages (the same
+     * cursor again is EPROTO), 0 = that was the last, EUNAVAILABLE, EAUTH, EPROTO. */
     int (*list)(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err);
 

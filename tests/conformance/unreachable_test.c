@@ -69,6 +69,8 @@ void case_closed_port(void) {
     int port, fd = silent_socket(false, &port);
     char *uri = uri_of("127.0.0.1", port);
     expect_open_fails(uri, SLACK_MS);
+    dlock_client *client;
+    EXPECT_CODE(DLOCK_EUNAVAILABLE, dlock_open(uri, NULL, &client, NULL)); /* nor has the backend an error to fill */
     free(uri);
     close(fd);
 }
