@@ -25,7 +25,8 @@ struct dlock__conn;
 struct dlock__name;
 struct dlock__waiter;
 
-/* The top of grant.c says what is true in each state and which changes there are; that file alone changes a state. */
+/* docs/internals.md says what is true in each state, and `ways` in grant.c which changes there are; that file alone
+ * changes a state. */
 enum dlock__acq_state {
     DLOCK__ASKING,      /* an acquire is being sent; the state of a new, zeroed acquisition */
     DLOCK__WAITING,     /* busy: queued at the server, or asking again at ask_at_us */

@@ -1,25 +1,7 @@
-/* The states of an acquisition. This file alone changes acq->state; every change is in the table below:
- *
- *     ASKING --busy--> WAITING
- *       | ^              | |
- *       | +--------------+ | due, LOOK, a GRANTED wake-up whose age is unproved
- *       | granted          | GRANTED wake-up, age proved
- *       v                  v
- *     HELD <---------------+
- *       |--local hand-over--> HELD, with the next ordinal
- *       |--the same, not confirmed recently--> CONFIRMING --renewed--> HELD     --ELOST, connection broke--> LOST
- *       |--downgrade--> DOWNGRADING --confirmed--> HELD, with the next ordinal
- *       |--release, linger=--> LINGERING --taken again--> HELD     --its time is over, WANTED, lost--> ORPHAN
- *       |--release, export--> RELEASING --answered--> gone     --no answer--> ORPHAN
- *       +--valid-until, ELOST, connection broke--> LOST --as many releases as acquires--> gone
- *
- *     given up while ASKING, WAITING or CONFIRMING --> RELEASING (a thread sends the release) or ORPHAN
- *     LOST --the server may keep it--> LOST_ORPHAN --acknowledged, or its lease is over--> LOST
- *     ORPHAN --acknowledged, or its lease is over--> GONE
- *
- * docs/internals.md says what is true in each state. Each place that an acquisition is in holds a reference:
- * name->asking, ->held or ->lost, and the engine for orphans. So do a renewal by the keeper (`renewing`) and an
- * operation in a batch, which are no states: both go on whatever becomes of the acquisition meanwhile. */
+/* The states of an acquisition. This file alone changes acq->state: `ways` has every change that there is, and
+ * docs/internals.md says what is true in each state and by what it ends. Each place that an acquisition is in holds a
+ * reference: name->asking, ->held or ->lost, and the engine for orphans. So do a renewal by the keeper (`renewing`) and
+ * an operation in a batch, which are no states: both go on whatever becomes of the acquisition meanwhile. */
 #include "base/probe.h"
 #include "state/client.h"
 
