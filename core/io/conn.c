@@ -1,3 +1,4 @@
+/* One connection: opening it, closing it, and, of PENDING backends, watching its descriptor. */
 #include "base/probe.h"
 #include "io/io.h"
 #include "plugin/server.h"

@@ -1,3 +1,5 @@
+/* The connection that brings wake-ups: brought up by the first wait, probed while a waiter relies on it, and brought
+ * up again after a loss, with pauses if it does not last. */
 #include "io/io.h"
 
 #include <sys/eventfd.h>

@@ -5,8 +5,8 @@
  * operations than connections lately, a thread that is about to send one yields first, so that threads about to queue
  * the same kind join its batch. Many threads then cost the server and this process few requests: 16 threads with a lock
  * each make twice as many turns on Redis. With no more threads than connections nobody yields. THREADSAFE backends have
- * one connection for all threads and no batches; with other SESSION backends each acquisition has a connection of its
- * own, as many as there are acquisitions. */
+ * one connection for all threads, which is never busy, so there is nothing to combine; with other SESSION backends each
+ * acquisition has a connection of its own, as many as there are acquisitions. */
 #include "io/io.h"
 
 #include <string.h>

@@ -1,3 +1,5 @@
+/* Opening a connection: finds the backend of a URI, lets it judge the URI, looks up the hosts, has it connect; and which
+ * numbers it may return. */
 #include "plugin/server.h"
 #include "base/env.h"
 

@@ -105,7 +105,8 @@ struct dlock__slot {
 };
 
 /* One acquisition as the server knows it. Reference counted: its place in the name (`asking`, `held` or `lost`), the
- * engine (for an orphan), a renewal in progress and an operation in progress hold one reference each. */
+ * engine (for an orphan), a renewal in progress, an operation in progress, each queued on_lost, and a waiter's `handed`
+ * and `leaving` hold one reference each. */
 struct dlock__acquisition {
     struct dlock__acquisition *all_next, *all_prev; /* client->acquisitions: every live acquisition */
     struct dlock__name *name;                       /* holds a reference */

@@ -1,3 +1,4 @@
+/* The names that a client knows: finding and making one, its line of waiters, and its lists of acquisitions. */
 #include "state/client.h"
 
 #include <stdlib.h>

@@ -29,7 +29,8 @@ struct dlock__name {
     atomic_uint taken;                 /* counts how often a lingering grant was taken */
     int cpu;                           /* CPU of the last release before a local hand-over */
     int64_t turn_us;                   /* when the present holder was told */
-    struct dlock__acquisition *held;   /* HELD to RELEASING, youngest first; an exclusive one is alone */
+    struct dlock__acquisition *held;   /* HELD to RELEASING, but for waits given up; youngest first; an exclusive one is
+                                        * alone */
     struct dlock__acquisition *asking; /* the head waiter's acquisition: ASKING, WAITING or CONFIRMING */
     struct dlock__acquisition *lost;   /* lost, and not yet released as often as acquired */
     struct dlock__waiter *head, *tail;

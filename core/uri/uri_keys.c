@@ -1,3 +1,4 @@
+/* The keys that every URI takes: their ranges, and where their values go. */
 #include "base/text.h"
 #include "uri/uri.h"
 

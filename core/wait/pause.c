@@ -9,7 +9,7 @@ enum {
     OUTAGE_MAX_US = 500000, /* "Exponential Backoff And Jitter" (AWS Architecture Blog, 2015), decorrelated */
     LAST_MIN_US = 1000,     /* the last question is sent this long before the deadline, or, up to … */
     LAST_MAX_US = 10000,    /* … this time, 1.5 times as long as its last answer took */
-    SLEEP_MAX_MS = 3600000, /* longest time without a question, whatever the backend says */
+    SLEEP_MAX_MS = 3600000, /* longest time without a question, whatever number a backend says (but DLOCK_FOREVER) */
     STAGGER_MAX_US = 10000  /* spreads clients whose server's queue told them the same time */
 };
 

@@ -1,6 +1,6 @@
 /* Waiting for a name. Waiters of one process stand in the name's line; the one at the head asks the server, with one
  * acquisition, until it is granted, gives up, or is cancelled. The waiters behind it get the lock by local hand-over
- * (release.c) or by becoming the head.
+ * (state/handover.c) or by becoming the head.
  *
  * A waiter is a small state machine that takes turns: its thread takes them (blocking.c), or the engine for a waiter
  * without one. */
