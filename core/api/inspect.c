@@ -5,7 +5,7 @@
 
 struct question {
     enum { INSPECT, LIST, CHECK, BREAK } kind;
-    char text[DLOCK__FULL_NAME_MAX + 1]; /* a name or a prefix of names, beginning with the client's prefix */
+    char text[DLOCK_FULL_NAME_MAX + 1]; /* a name or a prefix of names, beginning with the client's prefix */
     char cursor[256];
     size_t prefix;   /* length of the client's prefix, in front of every name */
     dlock_each each; /* the callback; for CHECK each_finding */
@@ -13,6 +13,18 @@ struct question {
     void *arg;
     size_t seen;
     bool ended; /* the callback has ended the walk */
+};
+
+/* By question->kind. */
+static const struct kind {
+    const char *operation; /* the backend's */
+    uint32_t cap;
+    const char *lacks; /* what a backend without it cannot do */
+} kinds[] = {
+    [INSPECT] = {"inspect", DLOCK_CAP_INSPECT, "cannot show who holds a lock"},
+    [LIST] = {"list", DLOCK_CAP_LIST, "cannot list locks"},
+    [CHECK] = {"check", 0, "cannot look at its server's settings"},
+    [BREAK] = {"break_lock", DLOCK_CAP_BREAK, "cannot break locks"},
 };
 
 static int pass_on(const struct dlock_info *info, void *arg) {
@@ -40,16 +52,13 @@ static int pass_finding_on(const struct dlock_finding *finding, void *arg) {
 
 /* Begins the call. Returns 0 with the mutex held, or an error without. */
 static int begin(struct dlock_client *client, struct question *question, const char *text, struct dlock_error *err) {
-    static const char *const lacks[] = {"cannot show who holds a lock", "cannot list locks",
-                                        "cannot look at its server's settings", "cannot break locks"};
-    static const uint32_t caps[] = {DLOCK_CAP_INSPECT, DLOCK_CAP_LIST, 0, DLOCK_CAP_BREAK};
     int rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     const struct dlock_backend *backend = client->backend;
+    const struct kind *kind = &kinds[question->kind];
     const bool can[] = {backend->inspect, backend->list, backend->check, backend->break_lock};
     if (!can[question->kind])
-        return dlock__client_end(client,
-                                 dlock__not_supported(client, caps[question->kind], lacks[question->kind], err));
+        return dlock__client_end(client, dlock__not_supported(client, kind->cap, kind->lacks, err));
     question->prefix = strlen(client->uri->prefix);
     stpcpy(stpcpy(question->text, client->uri->prefix), text);
     return 0;
@@ -72,7 +81,6 @@ static int send_question(struct dlock__conn *conn, struct question *question, in
 /* As send_question(). A number that is no code is EPROTO, except for 1 after a page that is not the last; so is a page
  * that does not say where the next one begins, or the walk would not end. */
 static int put(struct dlock__conn *conn, struct question *question, int64_t deadline_us, struct dlock_error *err) {
-    static const char *const names[] = {"inspect", "list", "check", "break_lock"};
     char before[sizeof question->cursor];
     memcpy(before, question->cursor, sizeof before);
     int rc = send_question(conn, question, deadline_us, err);
@@ -81,7 +89,7 @@ static int put(struct dlock__conn *conn, struct question *question, int64_t dead
                           conn->client->backend->name);
     if (rc <= (question->kind == LIST) && rc >= DLOCK_ENOTREADY) return rc;
     return dlock_fail(err, DLOCK_EPROTO, "backend %s: %s returned %d", conn->client->backend->name,
-                      names[question->kind], rc);
+                      kinds[question->kind].operation, rc);
 }
 
 /* True if the failure ends the connection. The one connection of a THREADSAFE backend does not end while acquisitions

@@ -65,7 +65,7 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     if (rc == 0) rc = check_options(client, &options, err);
     if (rc != 0) return rc;
 
-    char full[DLOCK__FULL_NAME_MAX + 1];
+    char full[DLOCK_FULL_NAME_MAX + 1];
     size_t prefix = strlen(client->uri->prefix);
     memcpy(full, client->uri->prefix, prefix);
     memcpy(full + prefix, name, strlen(name) + 1);

@@ -17,17 +17,18 @@ enum { NUMBERS = 10, FIELDS = NUMBERS + 5 };
 struct ticket {
     const char *backend, *token;
     uint64_t number[NUMBERS]; /* mode, limit, flags, lease_ms, fence, ordinal, state[4] */
-    char name[DLOCK__FULL_NAME_MAX + 1];
+    char name[DLOCK_FULL_NAME_MAX + 1];
 };
 enum { MODE, LIMIT, FLAGS, LEASE, FENCE, ORDINAL, STATE };
 
-_Static_assert(6 + 32 + NUMBERS * 17 + DLOCK_TOKEN_MAX + 3 * DLOCK__FULL_NAME_MAX + 20 <= DLOCK_TICKET_MAX,
+_Static_assert(6 + DLOCK__WORD_MAX + 1 + NUMBERS * 17 + DLOCK_TOKEN_MAX + 3 * DLOCK_FULL_NAME_MAX + 20 <=
+                   DLOCK_TICKET_MAX,
                "a ticket always fits");
 
 /* ---- writing ---- */
 
 static void write_ticket(const struct dlock__acquisition *acq, char out[DLOCK_TICKET_MAX + 1]) {
-    char name[3 * DLOCK__FULL_NAME_MAX + 1];
+    char name[3 * DLOCK_FULL_NAME_MAX + 1];
     dlock_encode_name(name, sizeof name, acq->name->text, " !\"#$&'()*+,/;<=>?[\\]^`{|}~", true);
     int n = snprintf(out, DLOCK_TICKET_MAX + 1,
                      "dlock1+%s+%x+%" PRIx32 "+%" PRIx32 "+%" PRIx64 "+%" PRIx64 "+%x+%" PRIx64 "+%" PRIx64 "+%" PRIx64
@@ -47,11 +48,11 @@ static bool read_number(const char *text, uint64_t *number) {
     return *end == '\0';
 }
 
-static bool read_name(const char *from, char out[DLOCK__FULL_NAME_MAX + 1]) {
+static bool read_name(const char *from, char out[DLOCK_FULL_NAME_MAX + 1]) {
     size_t n = 0;
     for (; *from; n++) {
         char hex[3] = {0};
-        if (n >= DLOCK__FULL_NAME_MAX) return false;
+        if (n >= DLOCK_FULL_NAME_MAX) return false;
         if (*from != '%') {
             out[n] = *from++;
             continue;

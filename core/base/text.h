@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* Longest name of a backend, and longest scheme, in bytes. */
+#define DLOCK__WORD_MAX 64
+
 /* Writes the NULL-terminated list `items` into `out` as "a, b, c", or "nothing" if it is empty. A trailing '*' of an
  * item is left out. A list that does not fit is cut and ends in "...". `size` is at least 16. */
 void dlock__text_join(char *out, size_t size, const char *const *items);

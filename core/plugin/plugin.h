@@ -3,12 +3,11 @@
 #ifndef DLOCK_CORE_PLUGIN_PLUGIN_H
 #define DLOCK_CORE_PLUGIN_PLUGIN_H
 
+#include "base/text.h"
+
 #include <dlock/backend.h>
 
 #include <limits.h>
-
-/* Longest name of a backend, and longest scheme, in bytes. */
-#define DLOCK__WORD_MAX 64
 
 /* A backend as the core uses it. Lives as long as the process. */
 struct dlock__module {

@@ -11,14 +11,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-#define DLOCK__LEASE_MIN_MS INT64_C(100)
-#define DLOCK__LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
 /* The largest ordinal, the fence's low byte. */
 #define DLOCK__ORDINAL_MAX 255
 /* Most acquisitions in one request. */
 #define DLOCK__BATCH 256
-/* Longest name as a backend sees it, prefix included. */
-#define DLOCK__FULL_NAME_MAX 255
 
 struct dlock_client;
 struct dlock__conn;

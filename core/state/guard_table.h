@@ -13,9 +13,6 @@
 
 #include <stdatomic.h>
 
-/* Size of a name as a backend sees it, with the NUL. */
-#define DLOCK__GUARD_NAME 256
-
 /* Descriptor numbers in the helper program: the table, the client's pidfd, and then those that LOCAL grants live in. */
 enum { DLOCK__GUARD_TABLE_FD = 3, DLOCK__GUARD_PID_FD = 4, DLOCK__GUARD_MORE_FD = 5 };
 
@@ -30,7 +27,7 @@ struct dlock__guard_entry {
     atomic_int_least64_t valid_until_us; /* 0: its end does no harm; DLOCK__NEVER: not granted yet */
     uint64_t state[2][4];
     char token[DLOCK_TOKEN_MAX + 1];
-    char name[DLOCK__GUARD_NAME];
+    char name[DLOCK_FULL_NAME_MAX + 1];
 };
 
 struct dlock__guard_table {

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <sys/un.h>
 
-#define SCHEME_MAX 64
 #define HOST_MAX 255
 #define KEY_MAX 64
 #define ALPHANUMERIC "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -59,8 +58,8 @@ static int split_scheme(const char *text, struct split *split, struct dlock_erro
     const char *p = text + strspn(text, ALPHANUMERIC "+.-");
     if (p == text || *p != ':')
         return dlock_fail(err, DLOCK_EINVAL, "URI: no scheme: write for example redis://localhost or file:locks");
-    if (p - text > SCHEME_MAX)
-        return dlock_fail(err, DLOCK_EINVAL, "URI: the scheme is longer than %d bytes", SCHEME_MAX);
+    if (p - text > DLOCK__WORD_MAX)
+        return dlock_fail(err, DLOCK_EINVAL, "URI: the scheme is longer than %d bytes", DLOCK__WORD_MAX);
     split->scheme = (struct span){text, p};
     return DLOCK_OK;
 }

@@ -2,8 +2,8 @@
 #include "base/text.h"
 #include "uri/uri.h"
 
-/* The longest prefix: with it, a name of DLOCK_NAME_MAX bytes fills the 255 bytes that a backend accepts. */
-#define PREFIX_MAX (255 - DLOCK_NAME_MAX)
+/* The longest prefix: with it, a name of DLOCK_NAME_MAX bytes is as long as a backend's may be. */
+#define PREFIX_MAX (DLOCK_FULL_NAME_MAX - DLOCK_NAME_MAX)
 
 #define HOUR_MS (INT64_C(3600) * 1000)
 #define YEAR_MS (365 * 24 * HOUR_MS)

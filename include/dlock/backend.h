@@ -58,6 +58,9 @@ extern "C" {
  * (DLOCK_EABI). */
 #define DLOCK_ABI 5
 
+/* Longest name of a lock that a backend gets, in bytes, without the NUL: DLOCK_NAME_MAX and the URI's prefix. */
+#define DLOCK_FULL_NAME_MAX 255
+
 /* ---- what the core passes to a backend --------------------------------------------------------------------------- */
 
 /* One server address. A name that resolves to several addresses occurs once per address, one after the other. */
@@ -167,7 +170,7 @@ enum dlock_claim_hint {
 /* One acquisition. Owned by the core, valid during the call only. */
 struct dlock_claim {
     /* in */
-    const char *name;     /* with the prefix; at most 255 bytes; any bytes except NUL and control characters */
+    const char *name;     /* with the prefix, see DLOCK_FULL_NAME_MAX; any bytes except NUL and control characters */
     const char *token;    /* of this acquisition, see DLOCK_TOKEN_MAX */
     enum dlock_mode mode; /* how it is to be held */
     uint32_t limit;       /* permits; 0 otherwise */
