@@ -143,7 +143,7 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *
         next = acq->next;
         if (!dlock__acq_held(acq) || !let_go(acq, lock)) continue;
         if (lock->client->closed) { /* dlock_close releases it, with everything else */
-            dlock__name_unhold(name, acq);
+            dlock__held_remove(name, acq);
             dlock__acq_disown(acq);
             dlock__orphan(acq);
             dlock__acq_put(acq);

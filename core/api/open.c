@@ -117,7 +117,7 @@ static void let_go(struct dlock_client *client) {
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         bool listed = dlock__acq_lost(acq) && acq->count > 0;
-        bool held = dlock__name_unhold(acq->name, acq);
+        bool held = dlock__held_remove(acq->name, acq);
         if (!listed && !held) continue;
         dlock__acq_disown(acq);
         if (listed) dlock__lost_remove(acq);

@@ -149,7 +149,7 @@ static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char 
     if (rc == 0) rc = dlock__exported_remember(acq, err);
     if (rc != 0) return rc;
     write_ticket(acq, out);
-    dlock__name_unhold(name, acq);
+    dlock__held_remove(name, acq);
     dlock__acq_disown(acq);
     dlock__acq_release(acq); /* nobody here, nor our guardian, renews or releases it any more */
     dlock__guard_leave(acq);
@@ -230,7 +230,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
     }
     if (rc == 0) {
         acq->ordinal = (unsigned)ticket->number[ORDINAL] + 1;
-        dlock__name_hold(lock->name, acq);
+        dlock__held_add(lock->name, acq);
         dlock__own(acq, lock);
         return 0;
     }

@@ -285,11 +285,13 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock);
  * the acquisition, now in name->held, and leaves the line. */
 void dlock__deliver(struct dlock__acquisition *acq);
 
-/* The first half of dlock__own, for a waiter that is not told yet: while no handle holds the acquisition no on_lost
- * runs. */
+/* Makes the waiter the owner, not told yet, and moves the acquisition from name->asking to name->held. While no handle
+ * holds the acquisition no on_lost runs. */
 void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
-/* The second half, when the owner is about to be told. */
+/* Has the owner's handle hold the acquisition: the owner is about to be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
+/* Both, for a waiter whose turn this is. */
+void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 
 /* Gives the acquisition, which nobody wants any more, to the engine: it is released until the server certainly keeps
  * nothing of it, but not before its on_losts have returned, since the release may give the lock to somebody else. */

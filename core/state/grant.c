@@ -191,7 +191,7 @@ void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
     name->ready_at_us = 0;
     if (name->asking == acq) {
         name->asking = NULL;
-        dlock__name_hold(name, acq); /* with the asker's reference */
+        dlock__held_add(name, acq); /* with the asker's reference */
     }
     dlock__acq_disown(acq);
     acq->owner = waiter->lock->owner;
@@ -216,6 +216,11 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     acq->thread = dlock__thread_id();
     acq->count = 1;
     dlock__hold_through(acq, lock);
+}
+
+void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
+    dlock__own_for(acq, waiter);
+    dlock__hold_through(acq, waiter->lock);
 }
 
 void dlock__deliver(struct dlock__acquisition *acq) {
@@ -319,7 +324,7 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
 }
 
 void dlock__acq_confirm(struct dlock__acquisition *acq) {
-    dlock__name_unhold(acq->name, acq);
+    dlock__held_remove(acq->name, acq);
     acq->name->asking = acq; /* with the reference of name->held */
     dlock__acq_disown(acq);
     acq->pause_us = 0;
@@ -409,7 +414,7 @@ void dlock__lose(struct dlock__acquisition *acq) {
         return;
     }
     if (before == DLOCK__DOWNGRADING || acq->op->extension) pthread_cond_broadcast(&name->client->changed);
-    dlock__name_unhold(name, acq);
+    dlock__held_remove(name, acq);
     acq->next = name->lost; /* with the reference of name->held */
     name->lost = acq;
     if (owner_knows(acq)) dlock__stats_lost(acq);
@@ -431,7 +436,7 @@ void dlock__expire_if_due(struct dlock__acquisition *acq) {
 
 void dlock__linger_end(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
-    dlock__name_unhold(name, acq);
+    dlock__held_remove(name, acq);
     dlock__orphan(acq); /* the engine releases it at once */
     dlock__name_signal(name);
     dlock__acq_put(acq);

@@ -126,12 +126,12 @@ void dlock__name_signal(struct dlock__name *name) {
     if (name->head) dlock__waiter_wake(name->head);
 }
 
-void dlock__name_hold(struct dlock__name *name, struct dlock__acquisition *acq) {
+void dlock__held_add(struct dlock__name *name, struct dlock__acquisition *acq) {
     acq->next = name->held;
     name->held = acq;
 }
 
-bool dlock__name_unhold(struct dlock__name *name, struct dlock__acquisition *acq) {
+bool dlock__held_remove(struct dlock__name *name, struct dlock__acquisition *acq) {
     struct dlock__acquisition **at = &name->held;
     while (*at && *at != acq) at = &(*at)->next;
     if (!*at) return false;

@@ -163,10 +163,10 @@ void dlock__name_insert(struct dlock__name *name, struct dlock__waiter *waiter, 
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
 /* Gives the waiter at the head a turn. */
 void dlock__name_signal(struct dlock__name *name);
-/* Adds to, and removes from, name->held; the reference goes along. dlock__name_unhold returns false if it was not
+/* Adds to, and removes from, name->held; the reference goes along. dlock__held_remove returns false if it was not
  * there. */
-void dlock__name_hold(struct dlock__name *name, struct dlock__acquisition *acq);
-bool dlock__name_unhold(struct dlock__name *name, struct dlock__acquisition *acq);
+void dlock__held_add(struct dlock__name *name, struct dlock__acquisition *acq);
+bool dlock__held_remove(struct dlock__name *name, struct dlock__acquisition *acq);
 /* The exclusive acquisition in name->held, or NULL. While there is one, no waiter of this process asks the server. */
 static inline struct dlock__acquisition *dlock__name_exclusive(const struct dlock__name *name) {
     return name->held && name->held->mode == DLOCK_EXCLUSIVE ? name->held : NULL;

@@ -65,7 +65,7 @@ bool dlock__give_back_begin(struct dlock__acquisition *acq) {
 int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dlock_error *why,
                          struct dlock_error *err) {
     struct dlock__name *name = acq->name;
-    dlock__name_unhold(name, acq);
+    dlock__held_remove(name, acq);
     dlock__back_off(acq);
     if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may have one of them */
     if (rc == DLOCK_ELOST) {

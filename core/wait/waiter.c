@@ -318,8 +318,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         if (acq->untold_grant && !acq->told && waiter->heard) dlock__listener_doubted(client_of(waiter));
         acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
         if (acq->op->arg.hints & DLOCK_HINT_LISTEN) dlock__listener_for_grants(client_of(waiter));
-        dlock__own_for(acq, waiter);
-        dlock__hold_through(acq, waiter->lock);
+        dlock__own_now(acq, waiter);
         finish(waiter, 0);
         return;
     }
@@ -361,8 +360,7 @@ static enum dlock__turn asker_turn(struct dlock__waiter *waiter, int64_t *until_
 static bool take_lingering(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = dlock__linger_take(waiter->lock);
     if (!acq) return false;
-    dlock__own_for(acq, waiter);
-    dlock__hold_through(acq, waiter->lock);
+    dlock__own_now(acq, waiter);
     finish(waiter, 0);
     return true;
 }
