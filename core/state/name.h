@@ -102,7 +102,8 @@ struct dlock__waiter {
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and has not become unreachable since */
     bool in_line : 1;
-    bool done : 1;  /* `result` is valid. 0: `handed` is its grant, and it is out of the line; else cancelled */
+    bool done : 1;  /* `result` is final; what it asked for may yet be given up. 0: `handed` is its grant, and it is
+                     * out of the line */
     bool over : 1;  /* nothing more happens to it */
     bool waits : 1; /* its first question did not end it: it counts in the statistics */
     /* for waiters without a thread: */

@@ -90,7 +90,7 @@ static void end_late(struct dlock__async *async) {
     }
     bool unasked = !waiter->done && name->head == waiter && !name->asking && !dlock__name_exclusive(name);
     if (waiter->asking || unasked || dlock__waiter_turn(waiter, &until_us) != DLOCK__TURN_OVER)
-        dlock__waiter_leave(waiter);
+        dlock__waiter_expire(waiter);
     end(async);
 }
 

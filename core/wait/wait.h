@@ -23,7 +23,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter);
 /* Ends the wait, after the release of what the waiter gave up was answered, or had no answer in time. */
 void dlock__waiter_left(struct dlock__waiter *waiter);
 /* Ends a wait whose deadline passed while its request hangs. */
-void dlock__waiter_leave(struct dlock__waiter *waiter);
+void dlock__waiter_expire(struct dlock__waiter *waiter);
 /* Ends a wait with ECANCELED. */
 void dlock__waiter_cancel(struct dlock__waiter *waiter);
 

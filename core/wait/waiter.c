@@ -154,9 +154,7 @@ void dlock__waiter_left(struct dlock__waiter *waiter) {
     finish(waiter, waiter->result);
 }
 
-/* ---- being granted ---- */
-
-void dlock__waiter_leave(struct dlock__waiter *waiter) {
+void dlock__waiter_expire(struct dlock__waiter *waiter) {
     give_up(waiter);
     end(waiter, unanswered(waiter));
 }
@@ -167,6 +165,8 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter) {
     waiter->result = DLOCK_ECANCELED;
     dlock__waiter_wake(waiter);
 }
+
+/* ---- being granted ---- */
 
 /* Takes over the grant that the waiter was handed. False: the grant has ended since (this process may have been
  * stopped), and nobody was told of it. */
@@ -206,10 +206,10 @@ static bool may_linger(const struct dlock_lock *lock) {
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__acquisition *acq = acq_of(waiter);
-    bool heard = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
+    bool listening = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
     bool queues = dlock__can(client, DLOCK_CAP_QUEUE) ||
                   (dlock__can(client, DLOCK_CAP_WAKE) && !dlock__can(client, DLOCK_CAP_SESSION));
-    bool queue = !waiter->try_only && queues && heard;
+    bool queue = !waiter->try_only && queues && listening;
     bool linger = may_linger(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     if (!dlock__slot_attach(acq)) return out_of_memory(waiter);
