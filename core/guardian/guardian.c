@@ -89,7 +89,7 @@ static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, i
                              struct dlock_error *err) {
     const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
     struct dlock__conn *conn;
-    if (dlock__one_each(client)) {
+    if (dlock__dedicates(client)) {
         *n = descriptors_of_acqs(client, fds, max);
     } else {
         dlock__enter(client);
@@ -203,7 +203,7 @@ static bool linked_into_the_application(const struct dlock__module *module) {
  * backend without either has leases, as a server has: in a file, say. */
 static bool ends_with_process(const struct dlock_client *client) {
     return dlock__can(client, DLOCK_CAP_PRIVATE) || dlock__can(client, DLOCK_CAP_LOCAL | DLOCK_CAP_SESSION) ||
-           dlock__one_each(client);
+           dlock__dedicates(client);
 }
 
 int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, int64_t deadline_us,

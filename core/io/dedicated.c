@@ -30,7 +30,7 @@ static void rest_later(struct dlock__conn *conn, const struct dlock__acquisition
     dlock__keeper_arm(client, conn->rest_us);
 }
 
-void dlock__session_end(struct dlock__conn *conn) {
+void dlock__dedicated_end(struct dlock__conn *conn) {
     if (conn->acq) {
         conn->acq->conn = NULL;
         conn->ended_us = dlock__now(conn->client);
@@ -38,7 +38,7 @@ void dlock__session_end(struct dlock__conn *conn) {
     }
     conn->acq = NULL;
     conn->waiting = false;
-    dlock__pool_take_back(conn);
+    dlock__pool_put_back(conn);
 }
 
 /* True if the connection goes on to carry the acquisition after this answer. */
@@ -69,14 +69,14 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
         else
             dlock__watch_soon(conn);
     } else {
-        dlock__session_end(conn);
+        dlock__dedicated_end(conn);
     }
     acq->op->conn = NULL;
     pthread_cond_broadcast(&client->changed);
     return rc;
 }
 
-void dlock__session_run(struct dlock__acquisition *acq) {
+void dlock__dedicated_run(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     struct dlock__batch batch;
     struct dlock_error err;
@@ -103,7 +103,7 @@ void dlock__session_run(struct dlock__acquisition *acq) {
 /* ---- broken, renewed and idle connections ---- */
 
 /* Ends the grant before the connection is closed: from then on the server may grant the lock to another client. */
-void dlock__session_broke(struct dlock__conn *conn) {
+void dlock__dedicated_broke(struct dlock__conn *conn) {
     struct dlock__acquisition *acq = conn->acq;
     conn->connected = false;
     if (acq) {
@@ -115,12 +115,12 @@ void dlock__session_broke(struct dlock__conn *conn) {
             dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
     }
     dlock__conn_drop(conn);
-    dlock__session_end(conn);
+    dlock__dedicated_end(conn);
     pthread_cond_broadcast(&conn->client->changed);
 }
 
-int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
-                         struct dlock_error *err) {
+int dlock__dedicated_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
+                           struct dlock_error *err) {
     struct dlock_client *client = acq->name->client;
     struct dlock__conn *conn = acq->conn;
     if (!conn || conn->busy || dlock__now(client) >= deadline_us)
@@ -136,19 +136,19 @@ int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **ar
         dlock__watch(conn, true);
         return (*arg)->result;
     }
-    dlock__session_broke(conn);
+    dlock__dedicated_broke(conn);
     return rc;
 }
 
-int64_t dlock__session_rest_at(const struct dlock_client *client) {
+int64_t dlock__dedicated_rest_at(const struct dlock_client *client) {
     int64_t at_us = DLOCK__NEVER;
-    if (!dlock__one_each(client)) return at_us;
+    if (!dlock__dedicates(client)) return at_us;
     for (const struct dlock__conn *conn = client->pool.idle; conn; conn = conn->idle)
         if (conn->connected && conn->rest_us < at_us) at_us = conn->rest_us;
     return at_us;
 }
 
-void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us) {
+void dlock__dedicated_rest(struct dlock_client *client, int64_t now, int64_t deadline_us) {
     struct dlock__conn **at = &client->pool.idle, *conn;
     while (*at && (!(*at)->connected || (*at)->rest_us > now)) at = &(*at)->idle;
     if (!(conn = *at)) return;
@@ -164,5 +164,5 @@ void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadl
         dlock__enter(client);
     }
     if (spare || rc != 0) dlock__conn_close(conn);
-    dlock__pool_take_back(conn);
+    dlock__pool_put_back(conn);
 }

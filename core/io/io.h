@@ -94,7 +94,7 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition
 /* Takes a connection that is idle or new, connected or not. NULL: all are in use, or out of memory. */
 struct dlock__conn *dlock__pool_pick(struct dlock_client *client);
 /* Returns a connection to the pool, or hands it to a waiting operation. */
-void dlock__pool_take_back(struct dlock__conn *conn);
+void dlock__pool_put_back(struct dlock__conn *conn);
 /* Takes a connection, connected, for something other than an acquisition. Return it with dlock__pool_give and the
  * backend's return value `rc`. Both leave the mutex meanwhile. */
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
@@ -147,19 +147,19 @@ int dlock__op_run(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint
 enum { DLOCK__RETRY_US = 50000 };
 
 /* Ends the tie between the connection and the acquisition that it carries. */
-void dlock__session_end(struct dlock__conn *conn);
+void dlock__dedicated_end(struct dlock__conn *conn);
 /* Runs the acquisition's operation on its own connection. Leaves the mutex meanwhile. */
-void dlock__session_run(struct dlock__acquisition *acq);
+void dlock__dedicated_run(struct dlock__acquisition *acq);
 /* Handles a broken connection: a grant that lived in it is lost, a waiter asks again. Leaves the mutex meanwhile. */
-void dlock__session_broke(struct dlock__conn *conn);
+void dlock__dedicated_broke(struct dlock__conn *conn);
 /* Called by the keeper: sends one renewal and returns its result. Leaves the mutex meanwhile. */
-int dlock__session_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
-                         struct dlock_error *err);
+int dlock__dedicated_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
+                           struct dlock_error *err);
 
-/* dlock__session_rest_at returns when the first idle connection is to be told to rest; dlock__session_rest tells one
+/* dlock__dedicated_rest_at returns when the first idle connection is to be told to rest; dlock__dedicated_rest tells one
  * that is due. The latter leaves the mutex meanwhile. */
-int64_t dlock__session_rest_at(const struct dlock_client *client);
-void dlock__session_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
+int64_t dlock__dedicated_rest_at(const struct dlock_client *client);
+void dlock__dedicated_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
 
 /* ---- pending.c ---- */
 

@@ -90,7 +90,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     int rc = dlock__batch_run(conn, &batch, &err);
     for (size_t i = 0; i < batch.n; i++) dlock__batch_complete(&batch, batch.acqs[i], rc, &err);
     client->ops.n_sent -= (unsigned)batch.n;
-    dlock__pool_take_back(conn);
+    dlock__pool_put_back(conn);
     if (n_others > 0) complete_others(client, others, n_others);
 }
 
@@ -216,11 +216,11 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
         run_shared(client, acqs, n);
         return;
     }
-    if (dlock__one_each(client)) {
+    if (dlock__dedicates(client)) {
         /* The last one first: a client that waits for all of them waits for the first, and then finds the others
          * free. */
         for (size_t i = 0; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING;
-        for (size_t i = n; i-- > 0;) dlock__session_run(acqs[i]);
+        for (size_t i = n; i-- > 0;) dlock__dedicated_run(acqs[i]);
         return;
     }
     for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
@@ -234,7 +234,7 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
                 return;
             }
             not_sent(acqs[0], DLOCK_EUNAVAILABLE, "no free connection in time");
-            dlock__pool_take_back(conn);
+            dlock__pool_put_back(conn);
         } else if (client->pool.n == 0) {
             not_sent(acqs[0], DLOCK_ENOMEM, "out of memory for a connection");
         } /* else another thread ran it, or its deadline passed */

@@ -12,7 +12,7 @@ enum { EVENTS = 16 };
 
 /* Handles a blocking acquire that ended without a grant. */
 static void ask_again(struct dlock__conn *conn, struct dlock__acquisition *acq) {
-    dlock__session_end(conn);
+    dlock__dedicated_end(conn);
     dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
 }
 
@@ -61,7 +61,7 @@ static void look(struct dlock__conn *conn) {
     else if (rc == 1)
         act(conn, acq, &wake, received_us);
     else
-        dlock__session_broke(conn);
+        dlock__dedicated_broke(conn);
     dlock__acq_put(acq);
 }
 

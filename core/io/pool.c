@@ -1,5 +1,5 @@
-/* The connections of a client that are shared: one for all threads (THREADSAFE), one for each acquisition (other
- * SESSION backends), or else as many as `connections` says. */
+/* Which connection a request gets: the only one (THREADSAFE), one of its own (other SESSION backends: dedicated.c), or
+ * one of as many as `connections` says. */
 #include "io/io.h"
 
 /* ---- connections ---- */
@@ -55,10 +55,10 @@ struct dlock__conn *dlock__pool_pick(struct dlock_client *client) {
         while (!(*at)->connected) at = &(*at)->idle;
     if ((conn = *at)) {
         *at = conn->idle;
-        if (conn->connected && dlock__one_each(client)) client->pool.n_idle--;
+        if (conn->connected && dlock__dedicates(client)) client->pool.n_idle--;
         return conn;
     }
-    if (client->pool.n >= client->uri->connections && !dlock__one_each(client)) return NULL;
+    if (client->pool.n >= client->uri->connections && !dlock__dedicates(client)) return NULL;
     conn = dlock__conn_new(client);
     if (conn) client->pool.n++;
     return conn;
@@ -82,11 +82,11 @@ static struct dlock__acquisition *first_pending(struct dlock_client *client) {
     return acq;
 }
 
-void dlock__pool_take_back(struct dlock__conn *conn) {
+void dlock__pool_put_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     bool borrows = client->keeper.borrows && conn->connected; /* the keeper takes no other one */
     struct dlock__acquisition *first = borrows ? NULL : first_pending(client);
-    if (conn->connected && dlock__one_each(client)) client->pool.n_idle++;
+    if (conn->connected && dlock__dedicates(client)) client->pool.n_idle++;
     if (!first) {
         conn->idle = client->pool.idle;
         client->pool.idle = conn;
@@ -102,7 +102,7 @@ void dlock__pool_take_back(struct dlock__conn *conn) {
 void dlock__pool_hand_out(struct dlock_client *client) {
     struct dlock__conn *conn;
     while (!client->keeper.borrows && first_pending(client) && (conn = dlock__pool_pick(client)))
-        dlock__pool_take_back(conn);
+        dlock__pool_put_back(conn);
 }
 
 /* ---- connections for other uses than acquisitions ---- */
@@ -120,7 +120,7 @@ int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dl
     }
     int rc = dlock__conn_ready(conn, deadline_us, err);
     if (rc != 0) {
-        dlock__pool_take_back(conn);
+        dlock__pool_put_back(conn);
         return rc;
     }
     *out = conn;
@@ -133,7 +133,7 @@ void dlock__pool_give(struct dlock__conn *conn, int rc) {
         return;
     }
     if (rc != 0) dlock__conn_drop(conn);
-    dlock__pool_take_back(conn);
+    dlock__pool_put_back(conn);
 }
 
 /* Takes a connected one out of `idle`. *in_use: others are in use, and may become free. */

@@ -93,7 +93,7 @@ static inline struct dlock__acquisition *dlock__acq_first(struct dlock_client *c
 }
 
 /* True if each connection carries one acquisition, from acquire to release. */
-static inline bool dlock__one_each(const struct dlock_client *client) {
+static inline bool dlock__dedicates(const struct dlock_client *client) {
     return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
 
@@ -188,7 +188,7 @@ static inline void dlock__acq_count(const struct dlock__acquisition *acq, int n)
 /* True if a connection that has ended took everything of this acquisition along. */
 static inline bool dlock__acq_died_with_connection(const struct dlock__acquisition *acq) {
     const struct dlock_client *client = acq->name->client;
-    return dlock__one_each(client) ? !acq->conn : acq->session != client->pool.session;
+    return dlock__dedicates(client) ? !acq->conn : acq->session != client->pool.session;
 }
 
 /* ---- call.c ---- */

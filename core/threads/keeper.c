@@ -115,7 +115,7 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
     for (size_t i = 0; i < n; i++) {
         const int64_t begun_us = dlock__now(client), until_us = deadline_before(n - i, begun_us, deadline_us);
         const int result =
-            dlock__session_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, until_us, err);
+            dlock__dedicated_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, until_us, err);
         client->keeper.args[i].result = result;
         if (i == 0 && !(was_late && result == DLOCK_EUNAVAILABLE)) learn_patience(client, result, begun_us, until_us);
     }
@@ -127,7 +127,7 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
  * they were sent. Leaves the mutex meanwhile. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
     struct dlock__conn *own = client->keeper.conn, *conn = own;
-    if (dlock__one_each(client)) return send_each(client, n, deadline_us, sent_us, err);
+    if (dlock__dedicates(client)) return send_each(client, n, deadline_us, sent_us, err);
     int rc = own ? dlock__conn_ready(own, deadline_us, err) : dlock__pool_take(client, deadline_us, &conn, err);
     if (rc != 0 && own && dlock__now(client) < deadline_us) {
         conn = dlock__pool_borrow(client, deadline_us);
@@ -223,7 +223,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         dlock__enter(client);
         client->clock_sample = (struct dlock__clock_sample){0};
     }
-    if (!dlock__one_each(client))
+    if (!dlock__dedicates(client))
         learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
@@ -304,7 +304,7 @@ static void *run(void *arg) {
         if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
         dlock__watch_due(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
-                rest_us = dlock__session_rest_at(client), listener_us = dlock__listener_due(client);
+                rest_us = dlock__dedicated_rest_at(client), listener_us = dlock__listener_due(client);
         renews = client->timers.due.n > 0 && !renews;
         if (renews) {
             size_t n = gather(client, now);
@@ -312,7 +312,7 @@ static void *run(void *arg) {
         } else if (listener_us <= now) {
             dlock__listener_look(client);
         } else if (rest_us <= now) {
-            dlock__session_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now)));
+            dlock__dedicated_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now)));
         } else {
             if (rest_us < next_us) next_us = rest_us;
             if (listener_us < next_us) next_us = listener_us;
@@ -332,7 +332,7 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->keeper.timer < 0) client->keeper.timer = dlock__timer_open();
     if (client->keeper.control < 0 || client->keeper.timer < 0)
         return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for the keeper; raise the limit (ulimit -n)");
-    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__one_each(client) && !client->keeper.conn) {
+    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__dedicates(client) && !client->keeper.conn) {
         client->keeper.conn = dlock__conn_new(client);
         if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
     }

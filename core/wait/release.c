@@ -22,7 +22,7 @@ int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline
     if (acq->op->result != DLOCK_EUNAVAILABLE || acq->op->status == DLOCK__OP_RUNNING) return DLOCK__NEVER;
     struct dlock_client *client = acq->name->client;
     int64_t half_us = dlock__us(client->uri->timeout_ms) / 2;
-    if (dlock__one_each(client) && dlock__now(client) - acq->op->prepared_us >= half_us) return DLOCK__NEVER;
+    if (dlock__dedicates(client) && dlock__now(client) - acq->op->prepared_us >= half_us) return DLOCK__NEVER;
     int64_t again_us = dlock__release_retry_at(acq);
     return again_us < deadline_us ? again_us : DLOCK__NEVER;
 }
