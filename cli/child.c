@@ -5,8 +5,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -104,23 +102,11 @@ int child_stopped(pid_t child) {
     return stopped ? info.si_status : 0;
 }
 
-/* Without /proc it cannot be told, and counts as true: a process that stays is better than a number that is free too
- * early. */
-static bool may_be_guardian(pid_t pid) {
-    static const char guardian[] = "dlock-guardian\n";
-    char path[32], name[sizeof guardian] = "";
-    snprintf(path, sizeof path, "/proc/%d/comm", (int)pid);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, name, sizeof name - 1);
-    if (fd >= 0) close(fd);
-    return n <= 0 || strcmp(name, guardian) == 0;
-}
-
 void child_reap_orphans(pid_t child) {
     for (;;) {
         siginfo_t info = {0};
         if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return;
-        if (info.si_pid == child || may_be_guardian(info.si_pid)) return; /* the next SIGCHLD is soon enough */
+        if (info.si_pid == child) return; /* its SIGCHLD is still to be read */
         waitpid(info.si_pid, NULL, 0);
     }
 }

@@ -47,8 +47,8 @@ bool child_ended(pid_t child, int *sig);
 /* Returns the signal that stopped the child since the last call, or 0. */
 int child_stopped(pid_t child);
 
-/* Reaps those of our children that are neither `child` nor the guardian, which the library reaps: orphans that came to
- * us because this process is the first one of a container, and that nobody else would reap. */
+/* Reaps our children other than `child`: orphans that came to us because this process is the first one of a container,
+ * and that nobody else would reap. The guardian may be among them: the library does not need its status. */
 void child_reap_orphans(pid_t child);
 
 /* Waits for the child's end and reaps it. Returns its status as a shell shows it: 128 + n for death by signal n. */

@@ -73,6 +73,16 @@ is_held s || fail "the command goes on"
 kill "$pid"
 ended "$pid"
 equal "and its status is its own" "$status" 143
+cp "$(command -v sleep)" "$work/dlock-guardian" # stands for the guardian of another program, which nobody waits for
+# shellcheck disable=SC2016
+first "$DLOCK" run s -- sh -c '(setsid "$0" 0.1 &); sleep 0.5; (setsid true &); sleep 0.3; echo >"$1"; exec sleep 1000' \
+    "$work/dlock-guardian" "$work/behind" &
+pid=$!
+started+=("$pid")
+within 20 "it runs" written "$work/behind"
+within 10 "another program's guardian stays no more than what ends after it" leaves_none "$pid"
+kill "$pid"
+ended "$pid"
 if "$DLOCK" backends --json | grep -q '"name": "redis"'; then
     here=$DLOCK_URI
     use_redis
