@@ -345,7 +345,8 @@ static int guard_group(struct dlock_client *client, int group, struct dlock_erro
 int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err) {
     int rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
-    if (group < 0 || group == 1 || group == getpgrp())
+    /* getpgrp() is 0 for a group from outside of our PID namespace. */
+    if (group < 0 || group == 1 || (group != 0 && group == getpgrp()))
         rc = dlock_fail(err, DLOCK_EINVAL, "%d is not a process group that a guardian can end", group);
     else if (!client->guard)
         rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");

@@ -1,6 +1,7 @@
 /* A client's guardian, from the death of its process to all the ways in which a guardian must not be fooled. The server
  * is the one that GUARDIAN_URI names. */
 #include "holder.h"
+#include "namespace.h"
 
 #include "support/api.h"
 #include "support/clock.h"
@@ -331,6 +332,34 @@ static void it_takes_little_memory(void **state) {
     if (!sanitized) assert_true(rss > 0 && rss < RSS_KB && dirty < 1024);
 }
 
+/* The own process group has the number 0 there, its leader being outside; 0 still means no group. */
+static int withdraw_a_group(void *arg) {
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    struct dlock_error err = {0};
+    dlock_client *inside;
+    (void)arg;
+    options.flags = DLOCK_CLIENT_GUARDIAN;
+    int rc = dlock_open(uri, &options, &inside, &err);
+    pid_t group = rc == 0 ? fork() : 0;
+    if (group == 0 && rc == 0) pause();
+    if (rc == 0) {
+        setpgid(group, group);
+        rc = getpgrp() != 0 ? 1 : dlock_client_guard(inside, (int)group, &err);
+        if (rc == 0) rc = dlock_client_guard(inside, 0, &err);
+        kill(group, SIGKILL);
+        dlock_close(inside);
+    }
+    if (rc != 0) fprintf(stderr, "in a PID namespace: %s\n", err.message);
+    return rc != 0;
+}
+
+static void a_group_is_withdrawn_in_a_pid_namespace(void **state) {
+    (void)state;
+    int rc = namespace_run(withdraw_a_group, NULL);
+    if (rc == NAMESPACE_REFUSED) skip();
+    assert_int_equal(rc, 0);
+}
+
 #define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
 
 int main(int argc, char **argv) {
@@ -353,6 +382,7 @@ int main(int argc, char **argv) {
         CASE(a_killed_one_is_replaced),
         CASE(it_shows_nothing_and_keeps_nothing),
         CASE(it_takes_little_memory),
+        CASE(a_group_is_withdrawn_in_a_pid_namespace),
     };
     const char *wanted = getenv("GUARDIAN_URI");
     if (argc > 1) return holder_main(argc, argv);
