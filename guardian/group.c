@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,12 +36,20 @@ static bool runs(const struct process *process) {
     return (process->state != 'Z' && process->state != 'X') || process->threads > 1;
 }
 
+bool dlock__proc_is_ours(void) {
+    char self[32];
+    ssize_t length = readlink("/proc/self", self, sizeof self - 1);
+    if (length <= 0) return false; /* /proc is not mounted, or shows a namespace that we are not in */
+    self[length] = '\0';
+    return strtol(self, NULL, 10) == (long)getpid();
+}
+
 bool dlock__group_runs(pid_t group, pid_t session) {
     bool seen = false, running = false;
     struct process process;
     int signalled = kill(-group, 0);
     if (signalled != 0 && errno == ESRCH) return false;
-    DIR *proc = opendir("/proc");
+    DIR *proc = dlock__proc_is_ours() ? opendir("/proc") : NULL;
     if (!proc) return true;
     for (const struct dirent *entry; !running && (entry = readdir(proc));) {
         if (!isdigit((unsigned char)*entry->d_name) || !read_process(dirfd(proc), entry->d_name, &process)) continue;

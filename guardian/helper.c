@@ -150,6 +150,7 @@ static bool client_has_table(const struct guardian *guardian) {
     size_t size = 0;
     unsigned long inode;
     bool found = false;
+    if (!dlock__proc_is_ours()) return true;
     snprintf(path, sizeof path, "/proc/%lld/maps", (long long)guardian->table->pid);
     FILE *maps = fopen(path, "re");
     if (!maps) return true;

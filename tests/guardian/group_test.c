@@ -1,5 +1,6 @@
 /* Whether anything of a process group still runs, as the guardian sees it. */
 #include "group.h"
+#include "namespace.h"
 
 #include "support/clock.h"
 #include "support/test.h"
@@ -102,6 +103,28 @@ static void a_number_that_another_session_has_is_not_meant(void **state) {
     end(child);
 }
 
+static int runs_beside_a_foreign_proc(void *arg) {
+    (void)arg;
+    pid_t child = fork();
+    if (child == 0) {
+        setpgid(0, 0);
+        alarm(60);
+        sleep_on();
+    }
+    setpgid(child, child);
+    bool runs = dlock__group_runs(child, 0) && dlock__group_runs(child, getsid(child));
+    end(child);
+    return !runs || dlock__group_runs(child, 0);
+}
+
+/* Where /proc has other processes under the numbers, or none. */
+static void a_foreign_proc_proves_no_end(void **state) {
+    (void)state;
+    int rc = namespace_run(runs_beside_a_foreign_proc, NULL);
+    if (rc == NAMESPACE_REFUSED) skip();
+    assert_int_equal(rc, 0);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_runs_even_when_stopped),
@@ -109,6 +132,7 @@ int main(void) {
         cmocka_unit_test(a_process_without_its_first_thread_does),
         cmocka_unit_test(a_grandchild_does_after_its_parent),
         cmocka_unit_test(a_number_that_another_session_has_is_not_meant),
+        cmocka_unit_test(a_foreign_proc_proves_no_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

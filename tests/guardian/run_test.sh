@@ -150,6 +150,27 @@ if [ "$(id -u)" = 0 ] && { can local || ! can session; }; then # only the dead s
     export DLOCK_URI=${!server}
 fi
 
+if unshare --pid --fork true 2>/dev/null; then
+    describe "$backend: /proc is another PID namespace's, where the group's numbers are others'"
+    rm -f "$work/stamps"
+    export DLOCK_URI=${DLOCK_URI/session=2s/session=${long}s}
+    # shellcheck disable=SC2016
+    begin unshare --pid --fork sh -c '"$@"; sleep 1000; :' sh \
+        "$DLOCK" run -l "$long" "$name" -- sh -c "$tree" "$STAMPS" "$work/stamps"
+    within 20 "the old holder works" all_stamp
+    first=$(pgrep -P "$pid")
+    old=$(pgrep -x -P "$first" dlock)
+    begin "$DLOCK" run "$name" -- "$STAMPS" "$work/stamps" new
+    new=$pid
+    since=$(now_ns)
+    kill -KILL "$old"
+    expect_order
+    kill -KILL "$first" # and with it the namespace
+    export DLOCK_URI=${!server}
+else
+    echo "# there is no PID namespace for this user: a foreign /proc is not tested"
+fi
+
 describe "$backend: a guardian comes and goes with its dlock"
 begin "$DLOCK" run "$name" -- sleep 1000
 within 20 "held" is_held "$name"
