@@ -84,9 +84,10 @@ void child_cancel(pid_t child, struct child_gate *gate) {
     child_reap(child);
 }
 
-void child_signal(pid_t child, int sig) {
-    kill(-child, sig);
-    if (sig == SIGKILL || getpgid(child) != child) kill(child, sig);
+int child_signal(pid_t child, int sig) {
+    int why = kill(-child, sig) == 0 ? 0 : errno;
+    if (sig == SIGKILL || getpgid(child) != child) why = kill(child, sig) == 0 ? 0 : errno;
+    return why;
 }
 
 bool child_ended(pid_t child, int *sig) {

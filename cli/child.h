@@ -37,8 +37,9 @@ bool child_go(pid_t child, const struct terminal *terminal, struct child_gate *g
 void child_cancel(pid_t child, struct child_gate *gate);
 
 /* Sends `sig` to the command's process group, and to the command itself if it has left that group. SIGKILL always goes
- * to both. */
-void child_signal(pid_t child, int sig);
+ * to both. Returns 0, or an errno if the command did not get it: EPERM if it has other rights than we have, which sudo or
+ * a set-user-ID program gives it. */
+int child_signal(pid_t child, int sig);
 
 /* True if the child has ended; *sig is then the signal that ended it, or 0 if it exited. Does not reap the child, so
  * that the number of its process group stays taken. */

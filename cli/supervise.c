@@ -6,6 +6,8 @@
 
 #include <limits.h>
 #include <poll.h>
+#include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 struct supervision {
@@ -14,6 +16,7 @@ struct supervision {
     bool lost;          /* the lock is lost, or will be before a renewal can be expected */
     int64_t kill_at_ms; /* when to send SIGKILL after SIGTERM, by now_ms() */
     bool killed;        /* kill_at_ms has come, and SIGKILL was sent */
+    bool out_of_reach;  /* it is said that the command cannot be killed */
     int stop_signal;    /* the signal that stopped the command; 0: it runs */
     int passed_on;      /* the last signal to end the command that was passed on to it; 0: none */
     int fatal_signal;   /* the signal that killed the command; 0: it exited */
@@ -49,12 +52,13 @@ static int64_t notice_ms(const struct supervision *supervision) {
     }
 }
 
-static void terminate(struct supervision *supervision) {
+/* Returns child_signal()'s return value. */
+static int terminate(struct supervision *supervision) {
     supervision->kill_at_ms = now_ms() + grace_ms(supervision);
     if (supervision->lease->longest_ms)
         supervision->kill_at_ms =
             least(supervision->kill_at_ms, supervision->lease->valid_until_ms - margin_ms(supervision));
-    child_signal(supervision->plan->child, SIGTERM);
+    return child_signal(supervision->plan->child, SIGTERM);
 }
 
 static void say_lost(const struct supervision *supervision, int64_t remaining_ms, const char *consequence) {
@@ -68,11 +72,15 @@ static void say_lost(const struct supervision *supervision, int64_t remaining_ms
 static void lock_lost(struct supervision *supervision, int64_t remaining_ms) {
     static const char *const does[] = {"ending the command", "killing the command", "the command goes on without it"};
     enum loss_action action = supervision->plan->policy.action;
+    char goes_on[128];
     if (supervision->lost) return;
     supervision->lost = true;
-    if (action == LOSS_TERM) terminate(supervision);
-    if (action == LOSS_KILL) child_signal(supervision->plan->child, SIGKILL);
-    say_lost(supervision, remaining_ms, does[action]);
+    int why = 0;
+    if (action == LOSS_TERM) why = terminate(supervision);
+    if (action == LOSS_KILL) why = child_signal(supervision->plan->child, SIGKILL);
+    supervision->out_of_reach = why != 0;
+    if (why != 0) snprintf(goes_on, sizeof goes_on, "the command goes on, as it cannot be killed: %s", strerror(why));
+    say_lost(supervision, remaining_ms, why != 0 ? goes_on : does[action]);
 }
 
 static void hear_loss(struct supervision *supervision) {
@@ -92,8 +100,8 @@ static int kill_late(struct supervision *supervision) {
     if (supervision->killed) return -1;
     if (left > 0) return (int)least(left, INT_MAX);
     supervision->killed = true;
-    child_signal(supervision->plan->child, SIGKILL);
-    say_late(supervision, "killing it");
+    bool sent = child_signal(supervision->plan->child, SIGKILL) == 0;
+    if (sent || !supervision->out_of_reach) say_late(supervision, sent ? "killing it" : "it cannot be killed");
     return -1;
 }
 
@@ -150,7 +158,8 @@ static void hear_job(struct supervision *supervision) {
 
 static void pass_on(struct supervision *supervision, int sig) {
     hear_stop(supervision); /* the command may have stopped, and its SIGCHLD come behind this signal */
-    if (sig != SIGCONT) child_signal(supervision->plan->child, sig);
+    int why = sig == SIGCONT ? 0 : child_signal(supervision->plan->child, sig);
+    if (why != 0) note("signal %d (%s) cannot be passed on to the command: %s", sig, strsignal(sig), strerror(why));
     if (sig != SIGCONT && sig != SIGTSTP) supervision->passed_on = sig;
     /* A stopped command could not act on a signal that asks it to end. */
     if (sig == SIGCONT || (supervision->stop_signal && sig != SIGTSTP)) resume(supervision);

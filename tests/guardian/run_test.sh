@@ -147,6 +147,22 @@ if [ "$(id -u)" = 0 ] && { can local || ! can session; }; then # only the dead s
     since=$(now_ns)
     kill -KILL "$child"
     expect_order
+
+    describe "$backend: a command that cannot be killed outlives its lock"
+    rm -f "$work/stamps"
+    begin "${as_user[@]}" "$installed" run "$name" -- "$work/privileged" "$work/stamps" old
+    within 20 "the holder works" stamping old
+    child=$(command_of "$pid")
+    kill -TERM "$pid"
+    within 20 "SIGTERM is said to be lost" grep -q "^dlock: signal 15 .*cannot be passed on" "$work/bg.err"
+    run "$DLOCK" break "$name"
+    if [ "$status" = 0 ]; then
+        within 20 "it is said to go on" grep -q "^dlock: lost the lock .*cannot be killed: Operation not permitted$" "$work/bg.err"
+        equal "once" "$(grep -c "lost the lock" "$work/bg.err")" 1
+        busy || fail "so it does"
+    fi
+    kill -KILL "$child"
+    ended "$pid"
     export DLOCK_URI=${!server}
 fi
 
