@@ -135,9 +135,9 @@ extern const size_t bench_n_peers;
 bool bench_has_row(const struct bench_target *target, const struct bench_case *c);
 void bench_peers_share_floors(const struct bench *bench);
 
-/* floor.c: runs the floor program, the barest client of the same server. */
+/* floor.c: runs the floor program, the barest client of the same server. bench_floor() returns true if it measured. */
 bool bench_has_floor(const struct bench *bench, const struct bench_target *target, const struct bench_case *c);
-void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+bool bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
 /* Runs a floor or peer program and adds its results to `told`. Returns its status as of waitpid(2); -1: it could not be
  * started, or its output is incomplete. */

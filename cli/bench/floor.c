@@ -49,17 +49,18 @@ int bench_floor_run(const struct bench *bench, const struct bench_target *target
     return status == 0 && !whole ? -1 : status;
 }
 
-void bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
+bool bench_floor(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms) {
     struct bench_cell *cell = &target->cells[n_case], told = {0};
     int status = bench_floor_run(bench, target, c, ms, &told);
-    if (bench_interrupted() || (WIFEXITED(status) && WEXITSTATUS(status) == BENCH_SKIPPED)) return;
+    if (bench_interrupted() || (WIFEXITED(status) && WEXITSTATUS(status) == BENCH_SKIPPED)) return false;
     if (status == 0) {
         histogram_merge(&cell->floor, &told.samples);
         cell->floor_elapsed_ns += ms * 1000000;
-        return;
+        return true;
     }
     target->no_floor = true;
     bench_progress_end(bench);
     note("%s has no floor: floor-%s %s failed", target->server, target->backend, c->workload->floor);
+    return false;
 }

@@ -19,6 +19,12 @@ static bool goes_on(const struct bench_worker *worker, int64_t now) {
            atomic_load_explicit(&worker->arena->error_code, memory_order_relaxed) == 0;
 }
 
+/* True if what was done by `done` counts: what the end of the run interrupts does not, or more would be counted than the
+ * time of the run has room for. */
+static bool counts(const struct bench_worker *worker, int64_t done) {
+    return done <= atomic_load_explicit(&worker->arena->stop_ns, memory_order_relaxed);
+}
+
 /* A sample is the time of an acquire and of its release, without the time between the two. */
 static void cycle(struct bench_worker *worker, dlock_lock *lock, struct bench_word *word) {
     for (int64_t asked = now_ns(), done; goes_on(worker, asked); asked = done) {
@@ -28,6 +34,7 @@ static void cycle(struct bench_worker *worker, dlock_lock *lock, struct bench_wo
         int64_t left = bench_leave(worker, word);
         if (!bench_release(worker, lock)) return;
         done = now_ns();
+        if (!counts(worker, done)) return;
         histogram_add(&worker->samples, got - asked + done - left, 1);
         worker->grants++;
         worker->held_ns += left - got;
@@ -43,9 +50,10 @@ static void reenter(struct bench_worker *worker, dlock_lock *lock, struct bench_
         for (int i = 0; i < REENTRIES; i++)
             if (!acquire(worker, lock) || !bench_release(worker, lock)) return;
         done = now_ns();
+        if (atomic_load(&word->owner) != worker->id) worker->overlaps++;
+        if (!counts(worker, done)) break;
         histogram_add(&worker->samples, (done - begun) / REENTRIES, REENTRIES);
         worker->grants += REENTRIES;
-        if (atomic_load(&word->owner) != worker->id) worker->overlaps++;
     }
     worker->held_ns += bench_leave(worker, word) - first;
     bench_release(worker, lock);
@@ -66,7 +74,7 @@ static void contend(struct bench_worker *worker, dlock_lock *lock, struct bench_
         bench_span(worker->arena, got, left);
         int64_t stop = atomic_load(&worker->arena->stop_ns);
         if (got < stop) worker->held_ns += (left < stop ? left : stop) - got;
-        if (left < stop) {
+        if (counts(worker, left)) {
             worker->grants++;
             if (left_by != worker->id && asked < was_left) histogram_add(&worker->samples, got - was_left, 1);
         }

@@ -20,6 +20,11 @@ positive() { # WHAT NUMBER
     0 | 0.0 | -* | null | "") fail "$1" "got:      $2" "expected more than 0" ;;
     esac
 }
+at_most() { # WHAT NUMBER MOST
+    if ! awk -v number="$2" -v most="$3" 'BEGIN { exit !(number + 0 <= most) }'; then
+        fail "$1" "got:      $2" "expected at most $3"
+    fi
+}
 # A ratio to a floor that got no processor is 0.0.
 compared() { # WHAT WORKLOAD
     positive "$1" "$(field "$2" floor_median_ns)"
@@ -149,6 +154,38 @@ equal "threads of one client are kept apart by the library" "$(field one-lock ov
 run "${bench[@]}" --workload hand-over-10ms everybody:
 equal "with a table" "$status" 1
 
+describe "what ends after a run does not count"
+export EVERYBODY_WAITS_MS=40
+run_json --time 150ms --workload cycle everybody:
+unset EVERYBODY_WAITS_MS
+positive "slow cycles" "$(field cycle grants)"
+at_most "in a second" "$(field cycle per_second)" 25
+run_json --workload hand-over-10ms "$DLOCK_URI"
+at_most "grants in a second, of 10 ms each" "$(field hand-over-10ms per_second)" 100
+cat >"$work/peer-slow" <<'END'
+import fcntl, sys, time
+sys.path.insert(0, sys.argv.pop(1))
+path = sys.argv.pop(1)
+import peer
+
+class Lock:
+    def __init__(self):
+        self.file = open(path, "w")
+    def take(self):
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+        time.sleep(0.04)
+    def give(self):
+        fcntl.flock(self.file, fcntl.LOCK_UN)
+
+peer.main("slow", Lock)
+END
+for operation in "cycle 150" "hand-over 150 4"; do
+    # shellcheck disable=SC2086
+    run python3 -B "$work/peer-slow" "$DLOCK_TEST_FLOORS" "$work/slow" $operation <<<"slow:"
+    equal "a peer's $operation" "$status $(tail -n 1 <<<"$out")" "0 end"
+    at_most "its grants in 150 ms" "$(awk '/^worker/ { n += $2 } END { print n }' <<<"$out")" 3
+done
+
 describe "wrong usage, and servers that are away"
 for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--processes 65" "--threads x" "--waiters 0" "--locks x" \
     "--lease 0" "--lease 99ms" \
@@ -223,6 +260,7 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
         positive "$workload has grants" "$(field "$workload@redis-py" grants)"
         equal "$workload excludes" "$(field "$workload@redis-py" overlaps)" 0
     done
+    at_most "redis-py's grants in a second, of 10 ms each" "$(field hand-over-10ms@redis-py per_second)" 100
     compared "its cycle is compared with the same floor" cycle@redis-py
     equal "the floor" "$(field cycle@redis-py floor_median_ns)" "$(field cycle floor_median_ns)"
     contains "what it is" "$(field cycle@redis-py peer)" "redis.lock.Lock of redis-py "

@@ -37,7 +37,7 @@ static void cycles(const struct floor *floor, int64_t ms, struct histogram *hist
         floor->acquire(server, 0);
         floor->release(server, 0);
         int64_t done = now_ns();
-        histogram_add(histogram, done - begun, 1);
+        if (done <= end) histogram_add(histogram, done - begun, 1);
         begun = done;
     }
 }
@@ -47,7 +47,8 @@ static void round_trips(const struct floor *floor, int64_t ms, int pause_ms, str
     floor->round_trip(server);
     for (int64_t begun = now_ns(), end = begun + ms * 1000000; begun < end; begun = now_ns()) {
         floor->round_trip(server);
-        histogram_add(histogram, now_ns() - begun, 1);
+        int64_t done = now_ns();
+        if (done <= end) histogram_add(histogram, done - begun, 1);
         if (pause_ms) usleep((useconds_t)pause_ms * 1000);
     }
 }

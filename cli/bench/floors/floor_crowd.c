@@ -32,9 +32,11 @@ static void contend(const struct floor *floor, struct board *board, uint32_t me,
     for (int64_t asked = now_ns(); asked < atomic_load(&board->stop_ns); asked = now_ns()) {
         floor->acquire(server, 0);
         int64_t got = now_ns(), left_ns = atomic_load(&board->left_ns);
-        if (atomic_load(&board->left_by) != me && asked < left_ns)
-            histogram_add(&board->histograms[me - 1], got - left_ns, 1);
+        bool handed_over = atomic_load(&board->left_by) != me && asked < left_ns;
         rest(hold_ms);
+        int64_t done = now_ns();
+        if (handed_over && done <= atomic_load(&board->stop_ns))
+            histogram_add(&board->histograms[me - 1], got - left_ns, 1);
         atomic_store(&board->left_by, me);
         atomic_store(&board->left_ns, now_ns());
         floor->release(server, 0);
@@ -109,14 +111,12 @@ static void *cycles(void *arg) {
     request(pool, pool->floor->acquire, thread->number);
     request(pool, pool->floor->release, thread->number);
     pthread_barrier_wait(&pool->barrier);
-    int64_t begun = now_ns();
-    do { /* at least once: there must be a sample */
+    for (int64_t begun = now_ns(), done; begun < atomic_load(&pool->stop_ns); begun = done) {
         request(pool, pool->floor->acquire, thread->number);
         request(pool, pool->floor->release, thread->number);
-        int64_t done = now_ns();
-        histogram_add(&thread->histogram, done - begun, 1);
-        begun = done;
-    } while (begun < atomic_load(&pool->stop_ns));
+        done = now_ns();
+        if (done <= atomic_load(&pool->stop_ns)) histogram_add(&thread->histogram, done - begun, 1);
+    }
     return NULL;
 }
 

@@ -8,8 +8,9 @@ OPERATION is one of
     hand-over  WORKERS processes want one lock; each holds it for HOLD_MS and pauses as long. Measures the time from a
                release to the grant of another process that waits
 
-The last two print lines "NANOSECONDS COUNT", for each worker "worker GRANTS OVERLAPS", then "end". Exit status 77: the
-library is not installed, or the program does not understand this URI."""
+What is not done by the end of MILLISECONDS does not count. The last two print lines "NANOSECONDS COUNT", for each worker
+"worker GRANTS OVERLAPS", then "end". Exit status 77: the library is not installed, or the program does not understand
+this URI."""
 import mmap
 import os
 import signal
@@ -50,7 +51,8 @@ def _cycles(connect, ms):
         lock.take()
         lock.give()
         done = time.monotonic_ns()
-        samples.append(done - begun)
+        if done <= end:
+            samples.append(done - begun)
         begun = done
     return samples, [(len(samples), 0)]
 
@@ -67,16 +69,17 @@ def _contend(connect, board, me, hold_s):
     while (asked := time.monotonic_ns()) < board[STOP] and os.getppid() == parent:
         lock.take()
         got, left_ns = time.monotonic_ns(), board[LEFT_NS]
-        if board[LEFT_BY] != me and asked < left_ns:
-            samples.append(got - left_ns)
+        handed_over = board[LEFT_BY] != me and asked < left_ns
         overlaps += board[OWNER] != 0
         board[OWNER] = me
         time.sleep(hold_s) if hold_s else None
         overlaps += board[OWNER] != me
         board[OWNER] = 0
-        board[LEFT_BY], board[LEFT_NS] = me, time.monotonic_ns()
+        board[LEFT_BY], board[LEFT_NS] = me, (done := time.monotonic_ns())
         lock.give()
-        grants += 1
+        if done <= board[STOP]:
+            grants += 1
+            samples += [got - left_ns] if handed_over else []
         time.sleep(hold_s) if hold_s else None
     return samples, grants, overlaps
 
