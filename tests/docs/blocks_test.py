@@ -175,6 +175,8 @@ class Runner:
                 raise Wrong(said)
         start = re.search(r"^ExecStart=(.*)", text, re.M)
         if start:
+            if "\nSuccessExitStatus=143\n" not in text:  # dlock exits so for a command that dies of systemd's SIGTERM
+                raise Wrong("systemctl stop leaves a failed unit")
             uri = re.search(r"^Environment=DLOCK_URI=(.*)", text, re.M)[1]
             self.shell(start[1] + "\n", DLOCK_URI=uri)
 
