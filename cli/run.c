@@ -255,7 +255,8 @@ static int use_server(struct run *run) {
     const struct request *request = run->request;
     int status = environment_uri(&run->env, request->pass_uri ? uri_or_default(request->wanted.uri) : NULL);
     if (status != STATUS_OK) return status;
-    if (signals_open(&run->signals) != 0 || loss_open(&run->loss) != 0) return no_descriptor(errno);
+    if (run->signals.fd < 0 && signals_open(&run->signals) != 0) return no_descriptor(errno);
+    if (loss_open(&run->loss) != 0) return no_descriptor(errno);
     status = run_locked(run);
     loss_close(&run->loss);
     return status;
@@ -282,7 +283,9 @@ static int run_main(int argc, char **argv) {
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.job = job_split(&run.signals);
-    /* Signals keep their default actions up to here and while open_server() connects: nothing is held yet. */
+    /* Signals keep their default actions up to here and while open_server() connects: nothing is held yet. To process 1
+     * the kernel delivers none that has its default action, so it hears them when it waits for the lock. */
+    if (getpid() == 1) signals_open(&run.signals);
     run.adopts = child_adopt(true);
     status = open_server(&run);
     if (status != STATUS_USAGE) status = use_counted(&run, status);

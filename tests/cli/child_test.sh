@@ -97,6 +97,23 @@ if "$DLOCK" backends --json | grep -q '"name": "redis"'; then
     kill "$pid"
     ended "$pid"
     equal "and the end is as ever" "$status" 143
+
+    if unshare --pid --fork true 2>/dev/null; then
+        describe "process 1, for which the kernel drops signals, hears them while it connects, too"
+        has_socket() {
+            inside=$(pgrep -x -P "$pid" dlock) || return
+            find "/proc/$inside/fd" -lname 'socket:*' 2>/dev/null | grep -q .
+        }
+        kill -STOP "$server"
+        begin unshare --pid --fork "$DLOCK" run -b "$DLOCK_URI&timeout=60s" s -- echo ran
+        within 20 "it connects" has_socket
+        kill -TERM "$inside"
+        kill -CONT "$server"
+        ended "$pid"
+        equal "and does not run the command" "$status $(<"$work/bg.out")" "143 "
+    else
+        echo "# there is no PID namespace for this user: process 1 is not tested"
+    fi
     stop_redis
     DLOCK_URI=$here
 fi
