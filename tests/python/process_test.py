@@ -203,6 +203,23 @@ with lock as grant:
         self.assertEqual(lines, ["-15"] * 5 + ["False True", "None True", "parent True"])
         self.assertEqual(process.wait(), (0, ""))
 
+    def test_a_child_that_leaves_a_block_by_an_exception(self):
+        """It ends by that exception, here sys.exit, not by one about the release of its parent's lock."""
+        code = """
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+client = dlock.Client(uri)
+for block in (client.lock(name), dlock.acquire_all(client.lock(name + "-1"), client.lock(name + "-2"))):
+    with block:
+        child = os.fork()
+        if child == 0:
+            sys.exit(3)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+        process = self.process(code)
+        self.assertEqual([process.line(), process.line()], ["3", "3"])
+        self.assertEqual(process.wait()[0], 0)
+
     def test_multiprocessing(self):
         """A pool's workers end as always, and the parent's lock stays."""
         code = """

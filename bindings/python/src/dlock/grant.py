@@ -120,8 +120,11 @@ class Grant(BaseGrant):
             leaving(self._give_back(), self.name, body)
 
     def _give_back(self) -> Optional[errors.Error]:
-        if self._ends():
-            return self._handle.release()
-        if self._handle.is_held():
-            return None
-        return self._handle.lost(f'lock "{self.name}" was lost')
+        try:
+            if self._ends():
+                return self._handle.release()
+            if self._handle.is_held():
+                return None
+            return self._handle.lost(f'lock "{self.name}" was lost')
+        except errors.Error as error:
+            return error

@@ -56,7 +56,10 @@ def _acquired(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Tu
 
 def _give_back(handles: List[Handle]) -> Optional[errors.Error]:
     """Releases the handles that are held, with one request for each server. Returns the first error, or None."""
-    handles = [handle for handle in handles if handle.count and handle.leave()]
+    try:
+        handles = [handle for handle in handles if handle.count and handle.leave()]
+    except errors.Forked as error:
+        return error
     if not handles:
         return None
     gone = [handle for handle in handles if not lib.dlock_held(handle.pointer)]
