@@ -2,7 +2,9 @@
 import signal
 import tempfile
 import time
+import unittest.mock
 
+import dlock
 import support
 
 HOLD = """
@@ -168,6 +170,25 @@ with client.lock(name):
             self.assertIsNone(process.process.poll())
         self.assertEqual(process.line(), "held")
         self.assertEqual(process.wait(), (0, ""))
+
+
+    def test_a_try_that_an_exception_interrupts(self):
+        """The handler of Ctrl-C runs when the main thread is back from C. Whoever keeps the traceback keeps no lock."""
+        acquire = dlock._abi.lib.dlock_acquire
+
+        def interrupted(*arguments):
+            acquire(*arguments)
+            signal.raise_signal(signal.SIGINT)
+
+        with unittest.mock.patch.object(dlock._abi.lib, "dlock_acquire", interrupted):
+            try:
+                self.client.lock(self.name).acquire(0)
+                kept = None
+            except KeyboardInterrupt as error:
+                kept = error.__traceback__
+        self.assertIsNotNone(kept)
+        with dlock.Client(support.uri()) as other, other.lock(self.name, timeout=0):
+            pass
 
 
 class Fork(support.Case):

@@ -23,8 +23,12 @@ def in_main_thread() -> bool:
 def acquire(handle: Handle, ms: int) -> Optional[errors.Error]:
     """Calls dlock_acquire. Returns the error, or None. The handle's `count` is 1 if it now holds the lock, else 0."""
     if ms == 0 or not in_main_thread():
-        error = errors.outcome(lib.dlock_acquire, handle.pointer, ms)
-        handle.count = int(error is None)
+        try:
+            error = errors.outcome(lib.dlock_acquire, handle.pointer, ms)
+            handle.count = int(error is None)
+        except BaseException:  # of a signal handler, which runs as soon as the main thread is back from C
+            handle.count = int(lib.dlock_held(handle.pointer))
+            raise
         return error
     outcome: List[Optional[errors.Error]] = []
     ended = threading.Event()
