@@ -20,10 +20,9 @@ static bool read_samples(FILE *in, struct bench_cell *told) {
     int worker = 0;
     while (fgets(line, sizeof line, in)) {
         int64_t ns;
-        uint32_t count;
-        uint64_t grants, overlaps;
+        uint64_t count, grants, overlaps;
         if (strcmp(line, "end\n") == 0) return true;
-        if (sscanf(line, "%" SCNd64 " %" SCNu32, &ns, &count) == 2) {
+        if (sscanf(line, "%" SCNd64 " %" SCNu64, &ns, &count) == 2) {
             histogram_add(&told->samples, ns, count);
         } else if (sscanf(line, "worker %" SCNu64 " %" SCNu64, &grants, &overlaps) == 2 && worker < BENCH_WORKERS) {
             told->of_worker[worker++] += grants;

@@ -15,7 +15,7 @@ int64_t histogram_lowest(int index) {
     return (int64_t)(HISTOGRAM_FINE + index % HISTOGRAM_FINE) << (octave - 1);
 }
 
-void histogram_add(struct histogram *histogram, int64_t ns, uint32_t n) {
+void histogram_add(struct histogram *histogram, int64_t ns, uint64_t n) {
     histogram->n += n;
     histogram->buckets[bucket_of(ns)] += n;
     if (ns > histogram->longest_ns) histogram->longest_ns = ns;

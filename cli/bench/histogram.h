@@ -15,11 +15,11 @@ enum {
 struct histogram {
     uint64_t n;
     int64_t longest_ns;
-    uint32_t buckets[HISTOGRAM_BUCKETS];
+    uint64_t buckets[HISTOGRAM_BUCKETS];
 };
 
 /* Adds `n` durations of `ns` each; a negative one counts as 0. */
-void histogram_add(struct histogram *histogram, int64_t ns, uint32_t n);
+void histogram_add(struct histogram *histogram, int64_t ns, uint64_t n);
 void histogram_merge(struct histogram *into, const struct histogram *from);
 
 /* Returns the duration that a `share` (0 to 1) of all durations do not exceed; -1 if there are none. */

@@ -47,7 +47,7 @@ static void columns_of(const struct histogram *histogram, const struct html_scal
         }
         for (int at = from > 0 ? (int)from : 0; at < COLUMNS && at < to; at++) {
             double low = from > at ? from : at, high = to < at + 1 ? to : at + 1;
-            columns[at] += histogram->buckets[i] * (high - low) / (to - from);
+            columns[at] += (double)histogram->buckets[i] * (high - low) / (to - from);
         }
     }
 }

@@ -82,11 +82,20 @@ static void merging_adds(void **state) {
     assert_near(histogram_at(all, 0.6), 5000);
 }
 
+/* In more than an hour re-entry alone adds so many to one bucket. */
+static void a_bucket_has_room_for_a_day(void **state) {
+    struct histogram *histogram = *state;
+    for (int i = 0; i < 4; i++) histogram_add(histogram, 93, UINT32_C(3) << 30);
+    histogram_add(histogram, 5000, 1);
+    assert_near(histogram_at(histogram, 0.99), 93);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(nothing_has_no_median), TEST(buckets_are_in_order_and_narrow), TEST(each_duration_is_found_again),
-        TEST(shares_are_counted),    TEST(the_extremes_are_kept),           TEST(merging_adds),
+        TEST(nothing_has_no_median),       TEST(buckets_are_in_order_and_narrow), TEST(each_duration_is_found_again),
+        TEST(shares_are_counted),          TEST(the_extremes_are_kept),           TEST(merging_adds),
+        TEST(a_bucket_has_room_for_a_day),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
     floor_program.prepare(&floor_program, uri);
     if (!measure(&floor_program, argc, argv, uri, &histogram)) return FLOOR_SKIPPED;
     for (int i = 0; i < HISTOGRAM_BUCKETS; i++)
-        if (histogram.buckets[i]) printf("%" PRId64 " %" PRIu32 "\n", histogram_lowest(i), histogram.buckets[i]);
+        if (histogram.buckets[i]) printf("%" PRId64 " %" PRIu64 "\n", histogram_lowest(i), histogram.buckets[i]);
     puts("end");
     return fflush(stdout) == 0 ? 0 : FLOOR_FAILED;
 }
