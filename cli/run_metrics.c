@@ -6,12 +6,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,7 +58,6 @@ static int publish(const struct run_metrics *metrics, bool first) {
 
 /* Writes `text` as the metrics file: see publish(). */
 static int replace_file(const struct run_metrics *metrics, const char *text, size_t size, bool first) {
-    unlink(metrics->temporary); /* may be left from a killed process that had the same pid */
     int fd = open(metrics->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (fd < 0) return errno;
     int why = write_all(fd, text, size);
@@ -161,14 +162,23 @@ static int read_old(struct run_metrics *metrics) {
     return STATUS_OK;
 }
 
+/* Returns a name beside `path` that no other run has, not even one with the same pid in another container. The caller
+ * frees it. */
+static char *temporary_name(const char *path) {
+    uint32_t chance = (uint32_t)wall_clock_us();
+    char *name;
+    (void)!getrandom(&chance, sizeof chance, GRND_NONBLOCK);
+    return asprintf(&name, "%s.%d.%08" PRIx32, path, (int)getpid(), chance) >= 0 ? name : NULL;
+}
+
 static int name_things(struct run_metrics *metrics, const char *path, const char *uri, const char *name) {
     struct dlock_error err = {0, ""};
     metrics->path = path;
     metrics->labels.server = server_label(uri, &err);
     if (!metrics->labels.server) return report(&err);
     metrics->labels.name = label_text(name);
-    if (metrics->labels.name && asprintf(&metrics->temporary, "%s.%d", path, (int)getpid()) >= 0) return STATUS_OK;
-    metrics->temporary = NULL;
+    metrics->temporary = metrics->labels.name ? temporary_name(path) : NULL;
+    if (metrics->temporary) return STATUS_OK;
     note("%s", dlock_strerror(DLOCK_ENOMEM));
     return STATUS_OS;
 }
