@@ -219,9 +219,11 @@ static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd
     return rc;
 }
 
-/* True if the request cannot have reached a server. */
-static bool never_sent(const struct etcd_channel *channel, CURLcode code) {
+/* True if the request, which has failed, cannot have reached a server. A failure to connect may follow a copy that libcurl
+ * has sent before, but not of a request that is sent once: set_body(). */
+static bool never_sent(const struct etcd_channel *channel, enum etcd_repeat repeat, CURLcode code) {
     curl_off_t sent_us = 0; /* when the connection was ready for the request */
+    if (repeat == ETCD_REPEAT) return channel->sent == 0;
     if (code == CURLE_COULDNT_CONNECT) return true;
     curl_easy_getinfo(channel->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
     return sent_us == 0;
@@ -251,9 +253,10 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
         int64_t ms = (deadline_us - dlock_now_us()) / 1000;
         if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent member must leave time for the next ones */
         CURLcode code = perform(z, channel, host, path, body, repeat, ms > 0 ? ms : 1);
+        if (repeat == ETCD_REPEAT && channel->sent > 1) unanswered = true;
         if (code == CURLE_OK) {
             int rc = read_answer(z, channel, reply, err);
-            if (rc == 0) reply->repeated = unanswered || channel->sent > 1;
+            if (rc == 0) reply->repeated = unanswered;
             if (rc != DLOCK_EUNAVAILABLE) return rc;
             if (!reply->settled) unanswered = true;
             leave_member(z, number); /* it has no leader or no space; another one may */
@@ -262,7 +265,7 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
             int rc = etcd_failed(host, is_stranger(z, channel), code,
                                  channel->why[0] ? channel->why : curl_easy_strerror(code), err);
             leave_member(z, number);
-            if (!never_sent(channel, code)) unanswered = true;
+            if (!never_sent(channel, repeat, code)) unanswered = true;
             if (left == 1 || (repeat == ETCD_ONCE && unanswered)) return rc;
         }
         if (dlock_now_us() >= deadline_us) return DLOCK_EUNAVAILABLE;
