@@ -129,8 +129,9 @@ struct etcd_reply {
     json_t *body;     /* the server's answer, part of root */
     uint64_t term;    /* term of the leader, as known to the member that answered */
     int64_t revision; /* revision of the store */
-    bool repeated;    /* the request was sent before without an answer, and may have been executed then */
-    bool settled;     /* of an error: it is the answer to a request that has had its effect, or will have none */
+    /* of the request, also after an error: */
+    bool repeated; /* a copy of it had no answer, and may have been executed */
+    bool settled;  /* of an error: it is the answer to a request that has had its effect, or will have none */
 };
 
 /* Returns a number; 0 if it is missing, since the gateway leaves zeros out; -1: it is no such number. */
@@ -175,7 +176,7 @@ void etcd_signals_on(const struct etcd *z, const struct etcd_signals *signals);
 enum etcd_repeat { ETCD_ONCE, ETCD_REPEAT }; /* after no answer, may it be sent to another member? */
 
 /* Sends a request and frees the body. Returns 0 (the caller has to end `reply`), a code or LEASE_GONE; then of `reply`
- * only `settled` is set, which says nothing about a request that may have been sent to several members. */
+ * only `repeated` and `settled` are set; the latter says nothing about a request that may have been sent to several members. */
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err);
 /* Sets up a handle for a request to a member. The caller frees the headers and *connect. NULL: out of memory. */

@@ -213,9 +213,8 @@ static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd
     bool read = etcd_reply_read(reply, channel->answer.at, channel->answer.n);
     if (read && status == 200 && !json_object_get(reply->root, "error")) return 0;
     int rc = read || status != 200 ? etcd_refused(z, status, reply, err) : etcd_nonsense(z, "answer", err);
-    bool settled = read && etcd_settled(reply);
+    reply->settled = read && etcd_settled(reply);
     etcd_reply_end(reply);
-    reply->settled = settled;
     return rc;
 }
 
@@ -246,27 +245,25 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
                        struct dlock_error *err) {
     if (dlock_now_us() >= deadline_us) /* a server that answers each of many requests at once would not end them */
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", z->address.where);
-    bool unanswered = false; /* an earlier copy of the request */
     for (size_t left = z->address.n;; left--) {
         size_t number;
         const struct etcd_host *host = etcd_member(z, &number);
         int64_t ms = (deadline_us - dlock_now_us()) / 1000;
         if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent member must leave time for the next ones */
         CURLcode code = perform(z, channel, host, path, body, repeat, ms > 0 ? ms : 1);
-        if (repeat == ETCD_REPEAT && channel->sent > 1) unanswered = true;
+        if (repeat == ETCD_REPEAT && channel->sent > 1) reply->repeated = true;
         if (code == CURLE_OK) {
             int rc = read_answer(z, channel, reply, err);
-            if (rc == 0) reply->repeated = unanswered;
             if (rc != DLOCK_EUNAVAILABLE) return rc;
-            if (!reply->settled) unanswered = true;
+            if (!reply->settled) reply->repeated = true;
             leave_member(z, number); /* it has no leader or no space; another one may */
             if (left == 1 || repeat == ETCD_ONCE) return rc;
         } else {
             int rc = etcd_failed(host, is_stranger(z, channel), code,
                                  channel->why[0] ? channel->why : curl_easy_strerror(code), err);
             leave_member(z, number);
-            if (!never_sent(channel, repeat, code)) unanswered = true;
-            if (left == 1 || (repeat == ETCD_ONCE && unanswered)) return rc;
+            if (!never_sent(channel, repeat, code)) reply->repeated = true;
+            if (left == 1 || (repeat == ETCD_ONCE && reply->repeated)) return rc;
         }
         if (dlock_now_us() >= deadline_us) return DLOCK_EUNAVAILABLE;
     }
@@ -284,7 +281,7 @@ static int post(struct etcd *z, const char *path, const struct etcd_text *body, 
 
 int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *err) {
     struct etcd_text body = {NULL, 0, 0, false};
-    struct etcd_reply reply;
+    struct etcd_reply reply = {.repeated = false};
     if (!z->address.user) return 0;
     etcd_add(&body, "{\"name\":");
     etcd_add_string(&body, z->address.user);
@@ -309,7 +306,7 @@ int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *e
 
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err) {
-    reply->settled = false;
+    reply->repeated = reply->settled = false;
     int rc = post(z, path, body, repeat, deadline_us, reply, err);
     /* Tokens end after five minutes without a request, or, those that are signed, with each change of users. */
     for (int n = 0; n < TOKENS && rc == ETCD_TOKEN_OLD && z->address.user; n++) {

@@ -11,6 +11,7 @@ struct releasing {
     size_t n;
     int64_t deadline_us;
     int64_t lease; /* the connection's */
+    bool repeated; /* a copy of the request had no answer, and may have deleted the keys */
     struct dlock_error *err;
 };
 
@@ -37,32 +38,29 @@ static void add_release(struct etcd_text *text, struct etcd *z, const struct dlo
     etcd_add(text, "}");
 }
 
-/* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock;
- * `repeated`: an earlier copy of the request may have deleted it. */
-static int judge(struct etcd *z, struct dlock_claim *claim, int64_t deleted, bool had, bool repeated,
-                 struct dlock_error *err) {
-    if (deleted < 0) return etcd_nonsense(z, "answer", err);
-    if (deleted == 0 && repeated) claim->hints |= DLOCK_HINT_RESENT;
+/* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock. */
+static int judge(const struct releasing *r, struct dlock_claim *claim, int64_t deleted, bool had) {
+    if (deleted < 0) return etcd_nonsense(r->z, "answer", r->err);
+    if (deleted == 0 && r->repeated) claim->hints |= DLOCK_HINT_RESENT;
     claim->state[ETCD_FLAGS] &= ~(uint64_t)(ETCD_GRANTED | ETCD_QUEUED);
-    if (claim->state[ETCD_REVISION] && etcd_give_slot(z, claim))
+    if (claim->state[ETCD_REVISION] && etcd_give_slot(r->z, claim))
         memset(claim->state, 0, sizeof claim->state); /* the key's name is free for another claim from now on */
     return deleted > 0 && had ? 0 : DLOCK_ELOST;
 }
 
 /* Reads the answers to one claim's operations, from number *at on, and advances *at. */
-static int read_release(struct etcd *z, struct dlock_claim *claim, const struct etcd_reply *reply, size_t *at,
-                        struct dlock_error *err) {
+static int read_release(const struct releasing *r, struct dlock_claim *claim, const json_t *transaction, size_t *at) {
     char key[ETCD_KEY_SIZE];
     struct etcd_view view = {.blocked = false};
     bool sensible = true;
     if (!was_granted(claim)) {
-        etcd_key(&z->address, claim, key);
-        sensible = etcd_read_view(reply->body, *at, claim, key, &view);
+        etcd_key(&r->z->address, claim, key);
+        sensible = etcd_read_view(transaction, *at, claim, key, &view);
         *at += ETCD_VIEW_OPERATIONS;
     }
-    int64_t deleted = etcd_deleted(etcd_response(reply->body, (*at)++, "response_txn"));
+    int64_t deleted = etcd_deleted(etcd_response(transaction, (*at)++, "response_txn"));
     bool had = !view.blocked && !view.misused && !view.cut;
-    return judge(z, claim, sensible ? deleted : -1, had, reply->repeated, err);
+    return judge(r, claim, sensible ? deleted : -1, had);
 }
 
 /* Whether something may still put its key. Without a lease that has no effect, or it ends with an older lease. */
@@ -124,8 +122,9 @@ static int release_one(struct releasing *r, struct dlock_claim *claim) {
     etcd_key(&r->z->address, claim, key);
     etcd_add_delete(&body, claim, key);
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    r->repeated |= reply.repeated;
     if (rc != 0) return etcd_code(rc, r->err);
-    claim->result = judge(r->z, claim, etcd_deleted(reply.body), true, reply.repeated, r->err);
+    claim->result = judge(r, claim, etcd_deleted(reply.body), true);
     etcd_reply_end(&reply);
     return 0;
 }
@@ -158,10 +157,11 @@ static int release_some(struct releasing *r) {
         return 0;
     }
     rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    r->repeated |= reply.repeated;
     if (rc == ETCD_LEASE_GONE) etcd_lease_gone(r->z, r->lease);
     if (rc != 0) return rc;
     for (size_t i = 0; i < r->n; i++)
-        if (was_sent(r->claims[i])) r->claims[i]->result = read_release(r->z, r->claims[i], &reply, &at, r->err);
+        if (was_sent(r->claims[i])) r->claims[i]->result = read_release(r, r->claims[i], reply.body, &at);
     etcd_reply_end(&reply);
     return 0;
 }
@@ -171,6 +171,7 @@ int etcd_release(void *conn, struct dlock_claim *const *claims, size_t n, int ti
     for (size_t done = 0; done < n; done += r.n) {
         r.claims = claims + done;
         r.n = n - done < BATCH ? n - done : BATCH;
+        r.repeated = false;
         int rc;
         do rc = release_some(&r);
         while (rc == ETCD_LEASE_GONE && r.lease != 0);

@@ -21,7 +21,7 @@ const char *etcd_string(const json_t *object, const char *key) {
 
 bool etcd_reply_read(struct etcd_reply *reply, const char *text, size_t n) {
     json_error_t why;
-    memset(reply, 0, sizeof *reply);
+    reply->body = NULL;
     /* of a stream, the first answer is read */
     reply->root = json_loadb(text ? text : "", n, JSON_DISABLE_EOF_CHECK, &why);
     if (!json_is_object(reply->root)) {
@@ -43,7 +43,7 @@ bool etcd_reply_read(struct etcd_reply *reply, const char *text, size_t n) {
 
 void etcd_reply_end(struct etcd_reply *reply) {
     json_decref(reply->root);
-    memset(reply, 0, sizeof *reply);
+    reply->root = reply->body = NULL;
 }
 
 json_t *etcd_response(const json_t *transaction, size_t i, const char *kind) {

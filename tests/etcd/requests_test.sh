@@ -1,6 +1,7 @@
 #!/bin/bash
 # How many requests a lock costs, counted by a proxy: one to take it, one to give it back, two for all renewals at a time.
-# And those that the proxy passes on late, with and without the end of their connection, and whose answers it loses.
+# And those that the proxy passes on late, with and without the end of their connection, whose answers it loses, and whose
+# second copies it refuses.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
 PYTHONPATH=$(dirname "$0") python3 -B - "$DLOCK_TEST_ETCD" "$work" >"$work/port" <<'END' &
@@ -20,7 +21,7 @@ def ask_late(path, body):
     os.rename(f"{work}/late", f"{work}/late.done")
     return result
 class Handler(proxy.Handler):
-    dropped = None
+    dropped = lost = None
     used = False # the connection, by an earlier request
     def do_POST(self):
         body = self.read_body()
@@ -31,11 +32,16 @@ class Handler(proxy.Handler):
             threading.Thread(target=ask_late, args=(self.path, body)).start()
             self.close_connection = True
             return
+        if self.path == "/v3/auth/authenticate": return self.answer(200, b'{"token":"any"}')
+        if body == Handler.lost and os.path.exists(f"{work}/refuse"):
+            with open(f"{work}/refuse", "rb") as f: status, answer = f.read().split(maxsplit=1)
+            os.unlink(f"{work}/refuse")
+            return self.answer(int(status), answer)
         lose, die = self.used and has_word(body, "lose"), self.used and has_word(body, "die")
         self.used = True
         status, answer = (ask_late if has_word(body, "hold") else ask)(self.path, body)
         if die: os._exit(0)
-        if lose: self.close_connection = True
+        if lose: Handler.lost, self.close_connection = body, True
         else: self.answer(status, answer)
 proxy.serve(Handler)
 END
@@ -120,6 +126,25 @@ equal "status" "$status" 0
 equal "complaints" "$err" ""
 if [ -e "$work/lose" ]; then fail "no answer was lost"; fi
 equal "requests" "$(counts)" "/v3/kv/txn=3 /v3/lease/grant=1 /v3/maintenance/status=1"
+
+describe "the same, and the token has ended meanwhile"
+echo request_delete_range >"$work/lose"
+echo '401 {"error":"etcdserver: invalid auth token","code":16}' >"$work/refuse"
+run "$DLOCK" run -b "${uri/127/me:secret@127}" i -- true
+equal "status" "$status" 0
+equal "complaints" "$err" ""
+if [ -e "$work/refuse" ]; then fail "no request was refused"; fi
+
+# An acquire whose answer was lost makes the release close the slot, for which it needs a lease.
+describe "the same, and the lease has ended meanwhile"
+echo '"success"' >"$work/lose"
+echo '404 {"error":"etcdserver: requested lease not found","code":5}' >"$work/gone"
+run "$DLOCK" run -b "$uri" -w 60s j -- \
+    sh -c "ls '$work/lose' 2>&1; echo request_delete_range >'$work/lose'; mv '$work/gone' '$work/refuse'"
+equal "status" "$status" 0
+equal "complaints" "$err" ""
+contains "the acquire's answer" "$out" "No such file"
+if [ -e "$work/refuse" ]; then fail "no request was refused"; fi
 
 describe "it is sent once, though there is another member"
 : >"$work/counted"
