@@ -129,18 +129,13 @@ static void let_go(struct dlock_client *client) {
 /* Waits until no call is in progress, and no callback runs or will ever run. The time that callbacks take does not count:
  * returns a deadline that is later by that. */
 static int64_t await_calls(struct dlock_client *client, int64_t deadline_us) {
-    int64_t begun_us;
-    while (client->inside > 0 || client->engine.n > 0) {
-        const bool called = client->callback.running;
-        begun_us = dlock__now(client);
-        dlock__wait(client, &client->changed, DLOCK__NEVER);
-        if (called) deadline_us = dlock__after(deadline_us, dlock__now(client) - begun_us);
-    }
-    begun_us = dlock__now(client);
+    client->callback.begun_us = dlock__now(client);
+    client->callback.spent_us = 0;
+    while (client->inside > 0 || client->engine.n > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__leave(client);
     dlock__callback_stop(client);
     dlock__enter(client);
-    return dlock__after(deadline_us, dlock__now(client) - begun_us);
+    return dlock__after(deadline_us, client->callback.spent_us);
 }
 
 void dlock_close(dlock_client *client) {

@@ -130,6 +130,9 @@ struct dlock__callbacks {
     uint64_t runner;                  /* … the thread that it runs in */
     struct dlock__acquisition *loses; /* … and the loss that it reports, until the callback has released that */
     int64_t armed_us;                 /* the thread wakes then, or earlier, to see what has ended */
+    unsigned calls;                   /* calls of the application that are not over, those in dlock_free, too */
+    int64_t begun_us;                 /* since when there is such a call, */
+    int64_t spent_us;                 /* and for how long there was one before; dlock_close sets both anew */
 };
 
 /* threads/engine.c, in its one or two threads. Any thread leaves orphans (state/grant.c) and gives waits a turn. */

@@ -42,6 +42,17 @@ void dlock__callback_released(struct dlock__acquisition *acq) {
     count_told(acq);
 }
 
+/* The first leaves the mutex for a call of the application, the second enters it afterwards. */
+static void leave_for_call(struct dlock_client *client) {
+    if (client->callback.calls++ == 0) client->callback.begun_us = dlock__now(client);
+    dlock__leave(client);
+}
+
+static void enter_after_call(struct dlock_client *client) {
+    dlock__enter(client);
+    if (--client->callback.calls == 0) client->callback.spent_us += dlock__now(client) - client->callback.begun_us;
+}
+
 static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
     struct dlock_lock *lock = dlock__event_hold(event)->handle;
@@ -50,9 +61,9 @@ static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     struct dlock_error err;
     dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(acq->name));
     client->callback.loses = acq;
-    dlock__leave(client);
+    leave_for_call(client);
     on_lost(lock, &err, arg);
-    dlock__enter(client);
+    enter_after_call(client);
     if (client->callback.loses) count_told(acq);
     client->callback.loses = NULL;
     dlock__acq_put(acq);
@@ -70,11 +81,11 @@ static void call_async(struct dlock_client *client, struct dlock__event *event) 
                        dlock_strerror(waiter->result));
     }
     lock->async--;
-    dlock__leave(client);
+    leave_for_call(client);
     async->call(lock, err, async->arg);
     free(waiter->why);
     free(async);
-    dlock__enter(client);
+    enter_after_call(client);
 }
 
 static void call(struct dlock_client *client, struct dlock__event *event) {
@@ -92,10 +103,10 @@ static bool pass_line_on(struct dlock_client *client) {
     if (!line) return false;
     client->callback.lines = line->next;
     client->callback.n_lines--;
-    dlock__leave(client);
+    leave_for_call(client);
     client->log(line->level, line->text, client->log_arg);
     free(line);
-    dlock__enter(client);
+    enter_after_call(client);
     return true;
 }
 

@@ -116,12 +116,38 @@ static void closing_releases_after_a_long_dispatch(void **state) {
     sem_destroy(&leave);
 }
 
+/* The same of a callback that dlock_free makes: here no other thread does. */
+static void closing_releases_after_a_long_callback_of_a_free(void **state) {
+    (void)state;
+    sem_t leave;
+    sem_init(&leave, 0, 0);
+    dlock_client *client = manual_client_of("fake:?timeout=2s");
+    dlock_lock *held = lock_new(client, "held"), *lock = lock_new_with(client, "n", &by_handle);
+    struct actor *freer = actor_new(), *closer = actor_new();
+    fake_other_acquire("n", 600000);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    assert_int_equal(dlock_acquire_async(lock, -1, stay, &leave), 0);
+    fake_settle();
+    begin_free(freer, lock);
+    assert_false(over(freer));
+    begin_close(closer, client);
+    fake_advance_ms(2500);
+    assert_false(over(closer));
+    assert_string_not_equal(fake_holder("held").token, "");
+    sem_post(&leave);
+    wait_for(closer, 100);
+    assert_string_equal(fake_holder("held").token, "");
+    assert_true(over(freer));
+    sem_destroy(&leave);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
         LOCK_TEST(a_callback_may_dispatch),
         LOCK_TEST(a_dispatch_ends_though_its_callbacks_begin_new_calls),
         LOCK_TEST(closing_releases_after_a_long_dispatch),
+        LOCK_TEST(closing_releases_after_a_long_callback_of_a_free),
     };
     return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
 }
