@@ -122,6 +122,12 @@ int maria_writable(struct maria *maria, const char *read_only, struct dlock_erro
                       maria->where);
 }
 
+int maria_primary(struct maria *maria, const struct maria_value *read_only, struct dlock_error *err) {
+    char text[32];
+    if (!maria_bytes(read_only, 1, text, sizeof text)) return maria_nonsense(maria, "the value of read_only", err);
+    return maria_writable(maria, text, err);
+}
+
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "MySQL at %s: %s", maria->where, why);
 }

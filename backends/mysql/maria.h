@@ -50,6 +50,9 @@
  * time. */
 #define MARIA_NOW_US "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
+/* True once the server has become a replica: another one is the primary, and knows nothing of the locks here. */
+#define MARIA_READ_ONLY "@@GLOBAL.read_only"
+
 /* For how long the server keeps a silent session without a lock; in seconds. */
 #define MARIA_IDLE_S 86400
 
@@ -150,6 +153,8 @@ int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *er
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err);
 /* Returns 0 if this value of read_only says that the server can be written to, otherwise EUNAVAILABLE. */
 int maria_writable(struct maria *maria, const char *read_only, struct dlock_error *err);
+/* The same for MARIA_READ_ONLY in an answer; EPROTO: it is neither. The server itself refuses nothing to users with SUPER. */
+int maria_primary(struct maria *maria, const struct maria_value *read_only, struct dlock_error *err);
 /* True if the same statements may succeed when they are sent once more. */
 bool maria_passes(unsigned error);
 

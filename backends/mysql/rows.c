@@ -1,7 +1,7 @@
 /* A lock is a row: one packet of two statements acquires it, one statement releases it. */
 #include "maria.h"
 
-enum { NAME, TOKEN, FENCE, COLUMNS };
+enum { NAME, TOKEN, FENCE, READ_ONLY, COLUMNS };
 
 /* Refuses claims that cannot be a row. */
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
@@ -39,7 +39,7 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
                      "GREATEST(fence + 1, VALUES(fence))), "
                      "token = IF(token = '' OR until_us <= VALUES(fence), VALUES(token), token), "
                      "until_us = IF(token = VALUES(token), VALUES(until_us), until_us); "
-                     "SELECT name, token, fence FROM dlock_locks WHERE name IN (");
+                     "SELECT name, token, fence, " MARIA_READ_ONLY " FROM dlock_locks WHERE name IN (");
     for (size_t i = 0; i < n; i++) {
         if (i) maria_say(maria, ", ");
         maria_say_bytes(maria, claims[i]->name, strlen(claims[i]->name));
@@ -60,6 +60,8 @@ static int read_acquire(struct maria *maria, struct dlock_claim *const *claims, 
         if (!maria_bytes(&row[NAME], 1, name, sizeof name) || !maria_bytes(&row[TOKEN], 0, token, sizeof token) ||
             !maria_number(&row[FENCE], &fence) || fence <= 0 || fence >= MARIA_FENCE_END)
             return maria_nonsense(maria, "a row about a lock", err);
+        int rc = maria_primary(maria, &row[READ_ONLY], err);
+        if (rc != 0) return rc;
         while (at < n && strcmp(claims[at]->name, name) < 0) at++;
         if (at == n || strcmp(claims[at]->name, name) != 0)
             return maria_nonsense(maria, "a row about another lock", err);
@@ -119,10 +121,12 @@ static void say_release(struct maria *maria, const struct dlock_claim *claim) {
     say_name_and_token(maria, claim, " AND token = ");
 }
 
-/* Sends one statement for each claim. Several are one transaction, and so need one flush only. */
+/* Sends one statement for each claim. Several are one transaction, and so need one flush only. A renewal also asks whether
+ * the server is still the primary. */
 static int change(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n,
                   int64_t deadline_us, struct dlock_error *err) {
-    size_t first = n > 1 ? 1 : 0;
+    size_t first = n > 1 ? 1 : 0, last = n + 2 * first;
+    const bool renews = say == say_renew;
     maria_begin(maria);
     if (n > 1) maria_say(maria, "START TRANSACTION");
     for (size_t i = 0; i < n; i++) {
@@ -130,11 +134,15 @@ static int change(struct maria *maria, say_change *say, struct dlock_claim *cons
         say(maria, claims[i]);
     }
     if (n > 1) maria_say(maria, "; COMMIT");
+    if (renews) maria_say(maria, "; SELECT " MARIA_READ_ONLY);
     for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
     int rc = maria_call(maria, deadline_us, err);
     if (rc != 0 && maria_lacks_objects(maria)) return 0; /* without the table there is no grant */
     if (rc != 0) return rc;
-    if (maria->n_answers != n + 2 * first) return maria_nonsense(maria, "the results of a change", err);
+    const struct maria_value *row = renews ? maria_row(maria, last, 1) : NULL;
+    if (maria->n_answers != last + renews || (renews && !row))
+        return maria_nonsense(maria, "the results of a change", err);
+    if (row && (rc = maria_primary(maria, row, err)) != 0) return rc;
     for (size_t i = 0; i < n; i++)
         if (maria->answers[first + i].affected == 1) claims[i]->result = 0;
     return 0;

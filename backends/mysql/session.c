@@ -37,7 +37,7 @@ static void say_key(struct maria *maria, const char *name) {
     maria_say(maria, "), 256)");
 }
 
-/* Stores the key in the second column. It becomes part of statements, so it has to be hex digits only. */
+/* Stores the key. It becomes part of statements, so it has to be hex digits only. */
 static int learn_key(struct maria *maria, const struct maria_value *value, const char *name, struct dlock_error *err) {
     char key[MARIA_KEY + 1];
     if (!maria_bytes(value, MARIA_KEY, key, sizeof key) || strspn(key, "0123456789abcdef") != MARIA_KEY)
@@ -47,8 +47,9 @@ static int learn_key(struct maria *maria, const struct maria_value *value, const
     return 0;
 }
 
-/* Makes the acquire return the key, too, if it is not known yet. */
-static void ask_for_key(struct maria *maria, const char *name) {
+/* Makes the acquire return two more columns, the second only if it is not known yet. */
+static void ask_for_more(struct maria *maria, const char *name) {
+    maria_say(maria, ", " MARIA_READ_ONLY);
     if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) return;
     maria_say(maria, ", ");
     say_key(maria, name);
@@ -81,7 +82,7 @@ static size_t say_sequence(struct maria *maria, const char *name) {
     maria_say(maria, "SELECT IF(GET_LOCK(");
     say_key(maria, name);
     maria_say(maria, ", 0) = 1, NEXTVAL(dlock_fence_sequence), 0)");
-    ask_for_key(maria, name);
+    ask_for_more(maria, name);
     return before;
 }
 
@@ -95,7 +96,7 @@ static size_t say_table(struct maria *maria, const char *name) {
               "ON DUPLICATE KEY UPDATE fence = GREATEST(fence + 1, VALUES(fence)); "
               "SELECT IF(@dlock = 1, (SELECT fence FROM dlock_fences WHERE slot = %u), 0)",
               slot, slot);
-    ask_for_key(maria, name);
+    ask_for_more(maria, name);
     return 2;
 }
 
@@ -106,10 +107,11 @@ static int take(struct maria *maria, struct dlock_claim *claim, int64_t deadline
     at += maria->has_sequence ? say_sequence(maria, claim->name) : say_table(maria, claim->name);
     int rc = maria_ask(maria, deadline_us, err);
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, at, 1);
+    const struct maria_value *row = maria_row(maria, at, 2);
     if (!row || maria->n_answers != at + 1 || !maria_number(&row[0], &fence) || fence >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the answer to GET_LOCK", err);
-    if (maria->answers[at].columns > 1) rc = learn_key(maria, &row[1], claim->name, err);
+    rc = maria_primary(maria, &row[1], err);
+    if (rc == 0 && maria->answers[at].columns > 2) rc = learn_key(maria, &row[2], claim->name, err);
     if (rc != 0) return rc;
     maria->session.clock_us = 0;
     maria->session.fence = (uint64_t)fence;
@@ -128,10 +130,8 @@ static int catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error
     return rc;
 }
 
-/* Checks that the session still has its lock, and starts the lease anew. A server that has become read-only is not asked
- * for locks any more: another one is the primary, and knows nothing of this one. */
+/* Checks that the session still has its lock, and starts the lease anew. */
 static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
-    char read_only[32];
     int64_t has = 0;
     size_t at = 0;
     int rc = catch_up(maria, deadline_us, err);
@@ -140,7 +140,7 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
         at = say_lease(maria, idle_s(claim));
         maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");
         say_key(maria, claim->name);
-        maria_say(maria, ") = CONNECTION_ID(), 0), @@GLOBAL.read_only");
+        maria_say(maria, ") = CONNECTION_ID(), 0), " MARIA_READ_ONLY);
         rc = maria_ask(maria, deadline_us, err);
     }
     if (rc == DLOCK_EUNAVAILABLE && maria_is_late(maria)) { /* late is not lost: the session may live */
@@ -150,9 +150,8 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
     }
     if (rc != 0) return rc;
     const struct maria_value *row = maria_row(maria, at, 2);
-    if (!row || !maria_number(&row[0], &has) || !maria_bytes(&row[1], 1, read_only, sizeof read_only))
-        return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
-    if ((rc = maria_writable(maria, read_only, err)) != 0) return rc;
+    if (!row || !maria_number(&row[0], &has)) return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+    if ((rc = maria_primary(maria, &row[1], err)) != 0) return rc;
     claim->result = has ? 0 : DLOCK_ELOST;
     if (!has) maria->session.fence = 0;
     return 0;

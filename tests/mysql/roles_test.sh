@@ -49,13 +49,25 @@ for mode in rows session; do
     equal "passed over for the primary, $mode" "$status $out" "1 "
 done
 
-# A switchover ends no session, and the new primary knows nothing of its locks.
-describe "a server that becomes read-only"
-server_with --read-only=OFF
-begin "$DLOCK" run -l 3 -b "$(uri "$address" "&mode=session")" roles -- sh -c "touch '$work/held'; exec sleep 40"
-within 30 "held" test -e "$work/held"
-"$servers/mysql.sh" sql "$work" "SET GLOBAL read_only = ON"
-ended "$pid"
-equal "the holder is told" "$status" 75
+within=5s
+# A switchover ends no session, and the new primary knows nothing of its locks. The server itself refuses nothing to admin.
+for mode in rows session; do
+    for user in dlock admin; do
+        describe "a server that becomes read-only: $mode, $user"
+        "$servers/mysql.sh" sql "$work" "SET GLOBAL read_only = OFF"
+        uri=$(uri "$address" "&mode=$mode")
+        begin "$DLOCK" run -l 3 -b "${uri/dlock:/$user:}" roles -- sh -c "touch '$work/held'; exec sleep 40"
+        holder=$pid
+        within 30 "held" test -e "$work/held"
+        begin "$DLOCK" bench -w distinct --threads 1 --rounds 1 --time 8s --floors "" "${uri/dlock:/$user:}"
+        sleep 1 # its connection takes one lock after the other
+        "$servers/mysql.sh" sql "$work" "SET GLOBAL read_only = ON"
+        ended "$holder"
+        equal "the holder is told" "$status" 75
+        ended "$pid"
+        equal "nothing is granted" "$status" 69
+        rm "$work/held"
+    done
+done
 
 finish
