@@ -89,12 +89,13 @@ static void tell_renewals(struct quorum *quorum, struct dlock_claim *const *clai
                 renewal->released[i] = strcmp(renewal->claims[i]->token, claims[j]->token) == 0;
 }
 
-static int release(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+/* Sets all results, also after a failure. */
+static void release(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                    struct dlock_error *err) {
     struct quorum_request request;
     struct quorum_round *round;
     pthread_mutex_lock(&((struct quorum_conn *)memory)->quorum->mutex);
-    int rc = quorum_begin(&request, memory, DLOCK_RELEASE, claims, n, timeout_ms, &round, err);
-    if (rc != 0) return 0;
+    if (quorum_begin(&request, memory, DLOCK_RELEASE, claims, n, timeout_ms, &round, err) != 0) return;
     const unsigned majority = (unsigned)request.quorum->majority;
     round->until_us = dlock_now_us() + quorum_longest_lease_us(claims, n);
     tell_renewals(request.quorum, claims, n);
@@ -108,7 +109,6 @@ static int release(void *memory, struct dlock_claim *const *claims, size_t n, in
         if (dlock_now_us() >= request.quorum->contended_until_us) claims[i]->retry_ms = 0; /* no waiters are known */
     }
     quorum_end(&request, memory, round);
-    return 0;
 }
 
 /* The guardian of a dead process knows one try, and the process may already have been in the next one. */
@@ -119,7 +119,7 @@ static void release_next_try(void *memory, struct dlock_claim *claim, int64_t de
     claim->state[QUORUM_PLACE] = 0;
     if (claim->state[QUORUM_TRIES] == 0) claim->state[QUORUM_TRIES] = 1; /* its first try has this token, too */
     claim->state[QUORUM_TRIES]++;
-    if (release(memory, &claim, 1, left_ms, NULL) != 0) claim->result = DLOCK_EUNAVAILABLE;
+    release(memory, &claim, 1, left_ms, NULL);
     claim->state[QUORUM_TRIES]--;
     claim->state[QUORUM_PLACE] = place;
     if (claim->result == DLOCK_ELOST) claim->result = result;
@@ -127,9 +127,9 @@ static void release_next_try(void *memory, struct dlock_claim *claim, int64_t de
 
 int quorum_release(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    int rc = release(memory, claims, n, timeout_ms, err);
-    for (size_t i = 0; rc == 0 && i < n; i++)
+    release(memory, claims, n, timeout_ms, err);
+    for (size_t i = 0; i < n; i++)
         if (claims[i]->flags & DLOCK_CLAIM_DEAD && claims[i]->result != DLOCK_EUNAVAILABLE)
             release_next_try(memory, claims[i], deadline_us);
-    return rc;
+    return 0;
 }
