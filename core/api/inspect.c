@@ -164,8 +164,11 @@ int dlock_break(dlock_client *client, const char *name, struct dlock_error *err)
     if (rc == 0) rc = begin(client, &question, name, err);
     if (rc != 0) return rc;
     int64_t deadline_us = dlock__bounded(client, DLOCK__NEVER);
-    rc = refresh(client, &question, deadline_us, err);
-    if (rc != 0) return dlock__client_end(client, rc);
+    rc = refresh(client, &question, deadline_us, &why);
+    if (rc == DLOCK_EUNAVAILABLE) { /* other failures, as of a user who may not look, say nothing about the break */
+        if (err) *err = why;
+        return dlock__client_end(client, rc);
+    }
     rc = ask(client, &question, deadline_us, &why);
     if (rc == DLOCK_ELOST)
         rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);

@@ -327,15 +327,15 @@ static int fake_probe(void *memory, struct dlock_error *err) {
     return result;
 }
 
-/* Shows nobody. Where one connection serves everything it outlives a request that fails. */
-/* A question of an operator's. A break that has no answer was not carried out. */
+/* A question of an operator's. A break that has no answer was not carried out. Where one connection serves everything it
+ * outlives a request that fails, and any connection outlives one that is refused. */
 static int ask(enum fake_op op, struct fake_conn *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     pthread_mutex_lock(&fake_guard);
     contract_begin(conn, op, NULL, 0, timeout_ms, false);
     struct log_place place = log_begin(op, conn, NULL, 0, timeout_ms);
     bool lives = !conn->failed && !conn->dead && !server_is_down && conn->kind->caps & DLOCK_CAP_THREADSAFE;
     int result = meet_fault(op, conn, timeout_ms, err);
-    if (lives) conn->failed = false;
+    if (lives || (result != DLOCK_EUNAVAILABLE && result != DLOCK_EPROTO)) conn->failed = false;
     if (op == FAKE_BREAK && result == 0) result = server_break(conn->kind->rules, name);
     log_answer(place, 0, result, 0);
     contract_end(conn);
@@ -343,6 +343,7 @@ static int ask(enum fake_op op, struct fake_conn *conn, const char *name, int ti
     return result;
 }
 
+/* Shows nobody. */
 static int fake_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                         struct dlock_error *err) {
     (void)each, (void)arg;

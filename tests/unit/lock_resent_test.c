@@ -154,6 +154,18 @@ static void a_break_without_an_answer_is_not_sent_again(void **state) {
     assert_int_equal(dlock_break(client, "n", &err), DLOCK_EOWNER);
 }
 
+/* The user may have no right to look, or the process no descriptor for it. */
+static void a_break_does_not_need_the_question(void **state) {
+    (void)state;
+    struct dlock_error err = {0, ""};
+    dlock_client *client = client_new("fake:");
+    fake_other_acquire("n", 3600000);
+    fake_return(FAKE_INSPECT, DLOCK_EAUTH, 1);
+    assert_int_equal(dlock_break(client, "n", &err), 0);
+    assert_int_equal(err.code, 0);
+    assert_int_equal(fake_calls(FAKE_BREAK), 1);
+}
+
 static int break_it(void *client) {
     return dlock_break(client, "n", NULL);
 }
@@ -185,6 +197,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(it_is_not_exported_for_less_than_the_late_acquire_may_take),
         LOCK_TEST(not_found_after_another_release_is_success),
         LOCK_TEST(a_break_without_an_answer_is_not_sent_again),
+        LOCK_TEST(a_break_does_not_need_the_question),
         LOCK_TEST(a_break_ends_with_the_timeout_of_the_uri),
     };
     return cmocka_run_group_tests_name("resent", tests, NULL, NULL);
