@@ -82,7 +82,7 @@ END $$;
 
 -- Deletes the rows of one random page of the table that have not been used for a day, with what holders and waiters that
 -- died have left under their names. Called for one new name in eight, at the end of its transaction, this keeps all but a
--- tenth of the table in use. Waits for no other session.
+-- tenth of the table in use. Of other sessions it waits only for a renewal of a share that ended a day ago.
 CREATE OR REPLACE FUNCTION "dlock".sweep() RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     page bigint := floor(random() * (pg_relation_size('locks') / current_setting('block_size')::bigint));
