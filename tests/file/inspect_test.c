@@ -2,6 +2,7 @@
 #include "fixture.h"
 #include "support/starve.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
