@@ -176,7 +176,8 @@ void etcd_signals_on(const struct etcd *z, const struct etcd_signals *signals);
 enum etcd_repeat { ETCD_ONCE, ETCD_REPEAT }; /* after no answer, may it be sent to another member? */
 
 /* Sends a request and frees the body. Returns 0 (the caller has to end `reply`), a code or LEASE_GONE; then of `reply`
- * only `repeated` and `settled` are set; the latter says nothing about a request that may have been sent to several members. */
+ * only `repeated` and `settled` are set; the latter says nothing about a request that may have been sent to several
+ * members. */
 int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err);
 /* Sets up a handle for a request to a member. The caller frees the headers and *connect. NULL: out of memory. */

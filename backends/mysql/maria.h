@@ -153,7 +153,8 @@ int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *er
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err);
 /* Returns 0 if this value of read_only says that the server can be written to, otherwise EUNAVAILABLE. */
 int maria_writable(struct maria *maria, const char *read_only, struct dlock_error *err);
-/* The same for MARIA_READ_ONLY in an answer; EPROTO: it is neither. The server itself refuses nothing to users with SUPER. */
+/* The same for MARIA_READ_ONLY in an answer; EPROTO: it is neither. The server itself refuses nothing to users with
+ * SUPER. */
 int maria_primary(struct maria *maria, const struct maria_value *read_only, struct dlock_error *err);
 /* True if the same statements may succeed when they are sent once more. */
 bool maria_passes(unsigned error);

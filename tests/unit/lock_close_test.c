@@ -356,7 +356,7 @@ static void closing_waits_for_a_callback_that_runs(void **state) {
     assert_int_equal(busy.count.calls, 1);
 }
 
-/* The callback's time does not count: what is held is released even if it took longer than `timeout`. */
+/* The callback's time does not count: the close releases held locks even if the callback took longer than `timeout`. */
 static void closing_releases_after_a_long_callback(void **state) {
     (void)state;
     struct busy_callback busy = {.stay = true};

@@ -94,24 +94,30 @@ static void stay(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     sem_wait(arg);
 }
 
-/* The callback's time does not count: the close still has its `timeout` for releases. */
+/* Closes the client while a callback stays for longer than `timeout`, and then lets it leave. The callback's time does
+ * not count: the close still has its `timeout` to release the lock `held`. */
+static void close_during_a_long_callback(dlock_client *client, const char *held, sem_t *leave) {
+    struct actor *closer = actor_new();
+    begin_close(closer, client);
+    fake_advance_ms(2500);
+    assert_false(over(closer));
+    assert_string_not_equal(fake_holder(held).token, "");
+    sem_post(leave);
+    wait_for(closer, 100);
+    assert_string_equal(fake_holder(held).token, "");
+}
+
 static void closing_releases_after_a_long_dispatch(void **state) {
     (void)state;
     sem_t leave;
     sem_init(&leave, 0, 0);
     dlock_client *client = manual_client_of("fake:?timeout=2s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
-    struct actor *dispatcher = actor_new(), *closer = actor_new();
+    struct actor *dispatcher = actor_new();
     assert_int_equal(dlock_acquire_async(lock, 0, stay, &leave), 0);
     fake_settle();
     begin_call(dispatcher, dispatch, client);
-    begin_close(closer, client);
-    fake_advance_ms(2500);
-    assert_false(over(closer));
-    assert_string_not_equal(fake_holder("n").token, "");
-    sem_post(&leave);
-    wait_for(closer, 100);
-    assert_string_equal(fake_holder("n").token, "");
+    close_during_a_long_callback(client, "n", &leave);
     assert_int_equal(result(dispatcher), 1);
     sem_destroy(&leave);
 }
@@ -123,20 +129,14 @@ static void closing_releases_after_a_long_callback_of_a_free(void **state) {
     sem_init(&leave, 0, 0);
     dlock_client *client = manual_client_of("fake:?timeout=2s");
     dlock_lock *held = lock_new(client, "held"), *lock = lock_new_with(client, "n", &by_handle);
-    struct actor *freer = actor_new(), *closer = actor_new();
+    struct actor *freer = actor_new();
     fake_other_acquire("n", 600000);
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     assert_int_equal(dlock_acquire_async(lock, -1, stay, &leave), 0);
     fake_settle();
     begin_free(freer, lock);
     assert_false(over(freer));
-    begin_close(closer, client);
-    fake_advance_ms(2500);
-    assert_false(over(closer));
-    assert_string_not_equal(fake_holder("held").token, "");
-    sem_post(&leave);
-    wait_for(closer, 100);
-    assert_string_equal(fake_holder("held").token, "");
+    close_during_a_long_callback(client, "held", &leave);
     assert_true(over(freer));
     sem_destroy(&leave);
 }

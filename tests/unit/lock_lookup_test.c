@@ -1,4 +1,4 @@
-/* Who waits for the name server: never the keeper. The linker puts __wrap_getaddrinfo in place of getaddrinfo. */
+/* The keeper never waits for the name server. The linker puts __wrap_getaddrinfo in place of getaddrinfo. */
 #include "fixture.h"
 
 #include "base/env.h"

@@ -15,7 +15,7 @@
  *     commands   prints the number of commands that the server has received, once for each further line on standard
  *                input
  *
- * What is not done by the end of MILLISECONDS does not count.
+ * An operation that ends after MILLISECONDS does not count.
  * It prints lines "NANOSECONDS COUNT" (`commands`: "COUNT"), then "end". Exit status 77: the server has no such
  * operation, or the program does not understand this URI. */
 #ifndef DLOCK_TESTS_FLOOR_H

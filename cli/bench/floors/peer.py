@@ -8,7 +8,7 @@ OPERATION is one of
     hand-over  WORKERS processes want one lock; each holds it for HOLD_MS and pauses as long. Measures the time from a
                release to the grant of another process that waits
 
-What is not done by the end of MILLISECONDS does not count. The last two print lines "NANOSECONDS COUNT", for each worker
+A grant that ends after MILLISECONDS does not count. The last two print lines "NANOSECONDS COUNT", for each worker
 "worker GRANTS OVERLAPS", then "end". Exit status 77: the library is not installed, or the program does not understand
 this URI."""
 import mmap
