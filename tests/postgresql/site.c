@@ -118,7 +118,8 @@ int site_begin(void **state) {
         fprintf(stderr, "no server: run the tests with tests/run.sh\n");
         return 1;
     }
-    snprintf(site.schema, sizeof site.schema, "test_%d", (int)getpid());
+    /* Of one width, so that the name of one program's schema is never part of another's. */
+    snprintf(site.schema, sizeof site.schema, "test_%07d", (int)getpid());
     site.plain = plain_open();
     sql("DROP SCHEMA IF EXISTS {} CASCADE");
     sql("SET search_path = {}, public");
