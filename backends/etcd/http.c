@@ -180,14 +180,15 @@ struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_ho
 static CURLcode perform(struct etcd *z, struct etcd_channel *channel, const struct etcd_host *host, const char *path,
                         const struct etcd_text *body, enum etcd_repeat repeat, int64_t ms) {
     CURL *easy = channel->easy;
-    struct curl_slist *connect, *headers = etcd_prepare(z, easy, host, path, &connect);
+    struct curl_slist *connect;
     struct etcd_signals signals;
     struct unsent unsent;
-    if (!headers) return CURLE_OUT_OF_MEMORY;
     channel->answer.n = 0;
     channel->answer.failed = false;
     channel->why[0] = '\0';
     channel->sent = 0;
+    struct curl_slist *headers = etcd_prepare(z, easy, host, path, &connect);
+    if (!headers) return CURLE_OUT_OF_MEMORY;
     set_body(easy, body, repeat, &unsent);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)ms);
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)ms);
