@@ -257,29 +257,42 @@ int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
 
-/* Stores the id of the session that has the lock; 0: none. */
-static int holder(struct maria *maria, const char *name, int64_t *id, int64_t deadline_us, struct dlock_error *err) {
-    maria_begin(maria);
-    maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");
+/* Says the id of the session that has the lock; 0: none. */
+static void say_holder(struct maria *maria, const char *name) {
+    maria_say(maria, "IFNULL(IS_USED_LOCK(");
     say_key(maria, name);
     maria_say(maria, "), 0)");
-    int rc = maria_ask(maria, deadline_us, err);
-    if (rc != 0) return rc;
+}
+
+/* Reads that id from the first answer. */
+static int read_holder(struct maria *maria, int64_t *id, struct dlock_error *err) {
     const struct maria_value *row = maria_row(maria, 0, 1);
     return row && maria_number(&row[0], id) ? 0 : maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+}
+
+static int holder(struct maria *maria, const char *name, int64_t *id, int64_t deadline_us, struct dlock_error *err) {
+    maria_begin(maria);
+    maria_say(maria, "SELECT ");
+    say_holder(maria, name);
+    int rc = maria_ask(maria, deadline_us, err);
+    return rc == 0 ? read_holder(maria, id, err) : rc;
 }
 
 int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     enum { NO_SUCH_SESSION = 1094 };
     struct maria *maria = conn;
     int64_t deadline_us = dlock_deadline_us(timeout_ms), id = 0, now = 0;
-    int rc = holder(maria, name, &id, deadline_us, err);
+    maria_begin(maria);
+    maria_say(maria, "SELECT ");
+    say_holder(maria, name);
+    /* The server looks the session up in the statement that ends it: an id from an earlier answer may by now be that of a
+     * session that has released this lock and holds another one. */
+    maria_say(maria, "; KILL CONNECTION ");
+    say_holder(maria, name);
+    int rc = maria_ask(maria, deadline_us, err);
+    if (rc == 0 || maria->error == NO_SUCH_SESSION) rc = read_holder(maria, &id, err);
     if (rc != 0) return rc;
     if (id == 0) return dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
-    maria_begin(maria);
-    maria_say(maria, "KILL CONNECTION %lld", (long long)id);
-    rc = maria_ask(maria, deadline_us, err);
-    if (rc != 0 && maria->error != NO_SUCH_SESSION) return rc;
     for (;;) {
         rc = holder(maria, name, &now, deadline_us, err);
         if (rc != 0 || now != id) return rc;

@@ -109,6 +109,35 @@ static void a_session_that_ends_gives_up(void **state) {
     }
 }
 
+static struct link owner;
+static struct held left, next;
+
+static void go_on_with_another(const char *text, size_t length) {
+    if (!memmem(text, length, "KILL", 4)) return;
+    before_request = NULL;
+    assert_int_equal(release(&owner, &left), 0);
+    assert_int_equal(acquire(&owner, &next), 0);
+}
+
+/* What is broken is a lock, and not whatever its last session holds by then. */
+static void a_session_that_went_on_is_not_broken(void **state) {
+    struct link b;
+    struct dlock_error err;
+    (void)state;
+    link_new(&owner, "session", 'a');
+    link_new(&b, "session", 'b');
+    held_new(&left, &owner, "left");
+    held_new(&next, &owner, "next");
+    assert_int_equal(acquire(&owner, &left), 0);
+    before_request = go_on_with_another;
+    assert_int_equal(backend->break_lock(b.conn, "left", TIMEOUT_MS, &err), DLOCK_ELOST);
+    assert_null(before_request);
+    assert_int_equal(renew(&owner, &next), 0);
+    assert_int_equal(release(&owner, &next), 0);
+    link_end(&owner);
+    link_end(&b);
+}
+
 /* Long before the next renewal: the server says something, or closes the connection, and the backend knows that that is
  * the end. Until then nothing comes, not even the answers to requests. */
 static void the_end_of_a_session_is_heard_of(void **state) {
@@ -232,15 +261,11 @@ static void a_renewal_is_a_proof(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),
-        cmocka_unit_test(fences_begin_at_the_clock),
-        cmocka_unit_test(fences_from_a_table),
-        cmocka_unit_test(names_are_told_apart),
-        cmocka_unit_test(a_session_that_ends_gives_up),
-        cmocka_unit_test(a_renewal_is_a_proof),
-        cmocka_unit_test(the_end_of_a_session_is_heard_of),
-        cmocka_unit_test(a_late_answer_is_no_end),
-        cmocka_unit_test(a_sequence_without_its_row),
+        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(fences_begin_at_the_clock),
+        cmocka_unit_test(fences_from_a_table),          cmocka_unit_test(names_are_told_apart),
+        cmocka_unit_test(a_session_that_ends_gives_up), cmocka_unit_test(a_session_that_went_on_is_not_broken),
+        cmocka_unit_test(a_renewal_is_a_proof),         cmocka_unit_test(the_end_of_a_session_is_heard_of),
+        cmocka_unit_test(a_late_answer_is_no_end),      cmocka_unit_test(a_sequence_without_its_row),
     };
     return cmocka_run_group_tests(tests, begin, site_end);
 }

@@ -8,11 +8,13 @@ static MYSQL *plain;
 static char database[64], host[64];
 static int port;
 int requests;
+void (*before_request)(const char *text, size_t length);
 
 int __real_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length);
 int __wrap_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length);
 int __wrap_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length) {
     requests++;
+    if (before_request) before_request(text, length);
     return __real_mysql_real_query_start(ret, mysql, text, length);
 }
 

@@ -9,6 +9,8 @@
 #include <mysql.h>
 
 extern int requests; /* of the backend, so far */
+/* Called before each of them, unless it is NULL. */
+extern void (*before_request)(const char *text, size_t length);
 
 int site_begin(void **state); /* of a group: makes the database */
 int site_end(void **state);
