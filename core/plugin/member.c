@@ -32,6 +32,19 @@ static int check_keys(const struct dlock__uri *uri, struct dlock_error *err) {
     return 0;
 }
 
+/* Refuses a quarantine that is shorter than the leases, which the whole's covers: the member would vote anew while a
+ * grant that it has forgotten goes on. 0 says that it forgets none. */
+static int check_quarantine(const struct dlock__server *server, int64_t whole_ms, struct dlock_error *err) {
+    char own[32], whole[32];
+    int64_t own_ms = server->uri->quarantine_ms;
+    if (own_ms <= 0 || own_ms >= whole_ms || !(server->module->ops.caps & DLOCK_CAP_VOLATILE)) return 0;
+    return dlock_fail(
+        err, DLOCK_EINVAL,
+        "quarantine=%s in a member's URI is shorter than that of the whole, %s: leave it out, or write 0 if "
+        "this server forgets nothing",
+        dlock_duration_text(own, own_ms), dlock_duration_text(whole, whole_ms));
+}
+
 /* Refuses passwords in a member's URI: the client's URI is shown, and passed to other processes, with only its own
  * secrets removed, not those of its members. */
 static int check_secrets(const char *text, struct dlock_error *err) {
@@ -84,6 +97,7 @@ int dlock__member_open(const struct dlock_peer *peer, const char *uri, struct dl
     int rc = dlock__server_open(uri, &member->server, err);
     if (rc == 0) rc = check_keys(member->server.uri, err);
     if (rc == 0) rc = check_secrets(uri, err);
+    if (rc == 0) rc = check_quarantine(&member->server, peer->quarantine_ms, err);
     *out = (struct dlock_member){.opened = member, .connect = member_connect, .close = member_close};
     if (rc != 0) {
         member_close(out);

@@ -39,6 +39,8 @@ static void uris_are_refused(void **state) {
          "quorum has no fences that can be"},
         {DLOCK_EINVAL, "quorum:?of=mem:a&of=mem:b&of=mem:c&off=mem:d", "did you mean \"of\""},
         {DLOCK_EINVAL, "quorum:?of=mem:a&of=mem:b&of=mem:c&quarantine=x", "quarantine"},
+        {DLOCK_EINVAL, "quorum:?of=redis%3A%2F%2Fa%3Fquarantine=9s&of=mem:b&of=mem:c",
+         "quarantine=9s in a member's URI is shorter than that of the whole, 10s"},
         {DLOCK_ENOTSUP, "quorum:?of=mem:a&of=mem:b&of=mem:c&linger=1s", "\"linger\" needs a server"},
     };
     (void)state;
