@@ -116,6 +116,7 @@ static int ask(struct dlock_client *client, struct question *question, int64_t d
             dlock__pool_give(conn, shows_end(client, rc) ? rc : 0);
             if (rc == DLOCK_EUNAVAILABLE && again && question->seen == 0 && question->kind != BREAK) continue;
         }
+        if (rc < 0 && own.code != rc) dlock_fail(&own, rc, "%s", dlock_strerror(rc));
         if (rc < 0 && err) *err = own;
         return rc;
     }
@@ -174,7 +175,7 @@ int dlock_break(dlock_client *client, const char *name, struct dlock_error *err)
         rc = dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" is held by nobody", name);
     else if (rc == DLOCK_EUNAVAILABLE)
         dlock_fail(err, rc, "lock \"%s\" may have been broken, look who holds it before you repeat that: %s", name,
-                   why.code ? why.message : dlock_strerror(rc));
+                   why.message);
     else if (rc != 0 && err)
         *err = why;
     return dlock__client_end(client, rc);

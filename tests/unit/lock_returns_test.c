@@ -203,6 +203,34 @@ static void so_is_a_list_that_does_not_get_on(void **state) {
     assert_int_equal(pages, 2);
 }
 
+static int refuse(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    (void)conn, (void)name, (void)each, (void)arg, (void)timeout_ms, (void)err;
+    return DLOCK_EAUTH;
+}
+
+static int break_none(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
+    (void)conn, (void)name, (void)timeout_ms, (void)err;
+    return DLOCK_ENOTSUP;
+}
+
+static void a_question_that_fails_without_a_message_gets_one(void **state) {
+    (void)state;
+    static const char *const schemes[] = {"fakemute", NULL};
+    struct dlock_error err;
+    register_own((struct dlock_backend){.name = "fakemute",
+                                        .schemes = schemes,
+                                        .caps = DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK,
+                                        .inspect = refuse,
+                                        .break_lock = break_none});
+    dlock_client *client = client_new("fakemute:");
+    assert_int_equal(dlock_inspect(client, "n", ignore, NULL, &err), DLOCK_EAUTH);
+    assert_int_equal(err.code, DLOCK_EAUTH);
+    assert_string_equal(err.message, dlock_strerror(DLOCK_EAUTH));
+    assert_int_equal(dlock_break(client, "n", &err), DLOCK_ENOTSUP);
+    assert_int_equal(err.code, DLOCK_ENOTSUP);
+    assert_string_equal(err.message, dlock_strerror(DLOCK_ENOTSUP));
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -214,6 +242,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(so_is_one_for_which_a_connect_returns_one),
         LOCK_TEST(so_is_a_judgement_of_a_uri_that_returns_one),
         LOCK_TEST(so_is_a_list_that_does_not_get_on),
+        LOCK_TEST(a_question_that_fails_without_a_message_gets_one),
     };
     return cmocka_run_group_tests_name("returns", tests, NULL, NULL);
 }
