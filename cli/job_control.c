@@ -25,7 +25,6 @@ void job_tell(int job, enum job_word word) {
 
 /* Ends this process as the supervisor ended. */
 _Noreturn static void follow_supervisor(const struct job *job, int wait_status) {
-    if (WIFSIGNALED(wait_status)) signals_die(WTERMSIG(wait_status));
     if (job->interrupted && sigismember(&job->signals->passed_on, SIGINT)) {
         /* The command died of Ctrl-C in a process group of its own. Had it shared ours, Ctrl-C would have reached the
          * shell script that runs us, too: so send SIGINT to our group. A shell also checks that its child died of the
@@ -33,6 +32,7 @@ _Noreturn static void follow_supervisor(const struct job *job, int wait_status) 
         kill(0, SIGINT);
         signals_die(SIGINT);
     }
+    if (WIFSIGNALED(wait_status)) signals_die(WTERMSIG(wait_status));
     exit(WEXITSTATUS(wait_status));
 }
 

@@ -206,7 +206,10 @@ static struct ending end(struct supervision *supervision) {
     if (supervision->lost && warns)
         note("the command has ended with status %d, without the lock \"%s\"", status, plan->name);
     return (struct ending){supervision->lost ? STATUS_LOST : status, supervision->lost,
-                           from_terminal ? supervision->fatal_signal : supervision->passed_on, now_ms()};
+                           from_terminal ? supervision->fatal_signal : supervision->passed_on,
+                           !supervision->lost && supervision->fatal_signal == SIGINT &&
+                               supervision->passed_on == SIGINT,
+                           now_ms()};
 }
 
 struct ending supervise_command(const struct supervise_plan *plan) {

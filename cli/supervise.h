@@ -35,10 +35,11 @@ struct supervise_plan {
 
 /* How a command ended. */
 struct ending {
-    int status;    /* the exit status of `dlock run` */
-    bool lost;     /* the lock was lost, or about to be, before the end; `status` is then STATUS_LOST */
-    int sig;       /* the signal that asked the command to end, passed on by us or from the terminal; 0: none */
-    int64_t at_ms; /* time of the end, by now_ms() */
+    int status;       /* the exit status of `dlock run` */
+    bool lost;        /* the lock was lost, or about to be, before the end; `status` is then STATUS_LOST */
+    int sig;          /* the signal that asked the command to end, passed on by us or from the terminal; 0: none */
+    bool interrupted; /* the command died of the SIGINT that was passed on to it */
+    int64_t at_ms;    /* time of the end, by now_ms() */
 };
 
 /* Blocks until the command has ended, reaps it, and returns how it ended. */

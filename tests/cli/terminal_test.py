@@ -169,6 +169,17 @@ def interrupt_ends_a_script(case):
     case.shell.expect_status(130)
 
 
+def interrupt_ends_a_redirected_script(case):
+    """… also where the command is not in the foreground, since not all of its streams are the terminal."""
+    for redirection in (">/dev/null", "</dev/null"):
+        case.shell.line(f"""bash -c 'while :; do $D run x -- sleep 1000 {redirection}; echo "ag""ain"; done'""")
+        case.until(lambda: case.is_busy("x"), "not held")
+        case.shell.send("\x03")
+        case.shell.expect(r"\$> ")
+        assert "again" not in case.shell.seen, redirection
+        case.shell.expect_status(130)
+
+
 def handled_interrupt(case):
     """A command that lives on after Ctrl-C does not take the script with it."""
     case.shell.line("""bash -c '$D run x -- bash -c "trap told=1 INT; echo ar""med; until [ \\$told ]; do sleep 0.1; done; """
@@ -416,9 +427,10 @@ def nothing_held(case):
     case.shell.expect(r'[\r\n]\{"prefix": "", "holders": \[\]\}\r\n')
 
 
-CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, handled_interrupt, shell_inside, stop_and_continue,
-         kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background, orphaned_background, pipeline,
-         no_shell_above, hold, interrupt_leaves_no_hold, stop_while_held, pipeline_while_held, killed_front, hangup, nothing_held]
+CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, interrupt_ends_a_redirected_script, handled_interrupt,
+         shell_inside, stop_and_continue, kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background,
+         orphaned_background, pipeline, no_shell_above, hold, interrupt_leaves_no_hold, stop_while_held,
+         pipeline_while_held, killed_front, hangup, nothing_held]
 
 
 def main():
