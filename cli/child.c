@@ -17,6 +17,7 @@ _Noreturn static void child_exec(const struct child_plan *plan, pid_t parent, in
     setpgid(0, 0);
     if (read(go_fd, &word, 1) != 1) _exit(STATUS_SOFTWARE);
     if (terminal_is_wanted(plan->terminal)) terminal_give(plan->terminal, getpid());
+    inherited_only(plan->inherited);
     signals_restore(plan->signals);
     execvpe(plan->argv[0], plan->argv, plan->env);
     int why = errno;

@@ -2,14 +2,16 @@
 #ifndef DLOCK_CLI_CHILD_H
 #define DLOCK_CLI_CHILD_H
 
+#include "inherited.h"
 #include "signals.h"
 #include "terminal.h"
 
 struct child_plan {
-    char *const *argv;               /* of the command */
-    char *const *env;                /* of the command */
-    const struct signals *signals;   /* the dispositions and the mask that the command gets back */
-    const struct terminal *terminal; /* given to the command where it is wanted */
+    char *const *argv;                 /* of the command */
+    char *const *env;                  /* of the command */
+    const struct inherited *inherited; /* all descriptors of the command */
+    const struct signals *signals;     /* the dispositions and the mask that the command gets back */
+    const struct terminal *terminal;   /* given to the command where it is wanted */
 };
 
 /* Our ends of two pipes to a child that has not executed the command yet. A byte written to `go` lets the child execute

@@ -54,6 +54,9 @@ const char *limit_advice(int errnum);
 /* Prints that no descriptor could be opened, and why. Returns STATUS_OS. */
 int no_descriptor(int errnum);
 
+/* Prints that there is no memory. Returns STATUS_OS. */
+int no_memory(void);
+
 /* Prints why the arguments of `command` are wrong and where the help is. Returns STATUS_USAGE. */
 DLOCK_PRINTF(2, 3) int usage_error(const struct command *command, const char *format, ...);
 

@@ -56,6 +56,11 @@ int no_descriptor(int errnum) {
     return STATUS_OS;
 }
 
+int no_memory(void) {
+    note("%s", dlock_strerror(DLOCK_ENOMEM));
+    return STATUS_OS;
+}
+
 int usage_error(const struct command *command, const char *format, ...) {
     va_list args;
     va_start(args, format);

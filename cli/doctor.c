@@ -95,10 +95,7 @@ static int diagnose(dlock_client *client, bool as_json) {
             all.failed = !print_lines(&all);
     }
     if (status == STATUS_OK && all.weak) status = STATUS_WEAK;
-    if (all.failed) {
-        note("%s", dlock_strerror(DLOCK_ENOMEM));
-        status = STATUS_OS;
-    }
+    if (all.failed) status = no_memory();
     forget(&all);
     return status;
 }

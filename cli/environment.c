@@ -23,10 +23,7 @@ int environment_uri(struct environment *env, const char *passed) {
     if (!whole) return STATUS_OK;
     size_t size = strlen(whole) + 1;
     env->uri = malloc(strlen(URI) + size);
-    if (!env->uri) {
-        note("%s", dlock_strerror(DLOCK_ENOMEM));
-        return STATUS_OS;
-    }
+    if (!env->uri) return no_memory();
     char *value = stpcpy(env->uri, URI);
     memcpy(value, whole, size);
     if (passed || !*whole || dlock_uri_without_secrets(whole, value, size, &err) == 0) return STATUS_OK;

@@ -49,11 +49,6 @@ static int look_at(const struct command *command, int argc, char **argv, enum op
     return status;
 }
 
-static int no_memory(void) {
-    note("%s", dlock_strerror(DLOCK_ENOMEM));
-    return STATUS_OS;
-}
-
 /* Prints "NAME  word", or as JSON {"name": NAME, key: value}. */
 static void say_state(const struct look *look, const char *word, const char *key, bool value) {
     if (look->json) {

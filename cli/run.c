@@ -3,6 +3,7 @@
 #include "cli.h"
 #include "environment.h"
 #include "hold.h"
+#include "inherited.h"
 #include "job_control.h"
 #include "lock_options.h"
 #include "run_metrics.h"
@@ -33,6 +34,7 @@ struct request {
 /* State of a run. The members are in the order in which they are set up. */
 struct run {
     const struct request *request;
+    struct inherited inherited;
     struct signals signals;
     struct terminal terminal;
     int job; /* the descriptor to the job process, see job_control.h; -1: none */
@@ -200,13 +202,12 @@ static bool grace_fits(struct run *run) {
 static struct ending run_command(struct run *run) {
     run->granted_ms = now_ms();
     if (!grace_fits(run)) return (struct ending){.status = STATUS_USAGE};
-    if (environment_make(&run->env, run->request->wanted.name, run->lock) != 0) {
-        note("%s", dlock_strerror(DLOCK_ENOMEM));
-        return (struct ending){.status = STATUS_OS};
-    }
+    if (environment_make(&run->env, run->request->wanted.name, run->lock) != 0)
+        return (struct ending){.status = no_memory()};
     if (run->job >= 0) setpgid(0, 0); /* signals to the job's process group stop this process no longer */
     signals_hear_job_control(&run->signals);
-    const struct child_plan plan = {run->request->argv, run->env.entries, &run->signals, &run->terminal};
+    const struct child_plan plan = {run->request->argv, run->env.entries, &run->inherited, &run->signals,
+                                    &run->terminal};
     return run_child(run, &plan);
 }
 
@@ -282,6 +283,7 @@ static int run_main(int argc, char **argv) {
     int status = parse(argc, argv, &request);
     if (status != GO_ON) return status;
     struct run run = {.request = &request, .job = -1, .loss = LOSS_INIT, .metrics = RUN_METRICS_INIT};
+    if (!inherited_note(&run.inherited)) return no_memory();
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
     if (run.terminal.fd >= 0) run.job = job_split(&run.signals);
@@ -293,6 +295,7 @@ static int run_main(int argc, char **argv) {
     if (status != STATUS_USAGE) status = use_counted(&run, status);
     run_metrics_close(&run.metrics);
     environment_free(&run.env);
+    inherited_free(&run.inherited);
     wait_end();
     dlock_close(run.client);
     if (run.sig) signals_die(run.sig);

@@ -179,8 +179,7 @@ static int name_things(struct run_metrics *metrics, const char *path, const char
     metrics->labels.name = label_text(name);
     metrics->temporary = metrics->labels.name ? temporary_name(path) : NULL;
     if (metrics->temporary) return STATUS_OK;
-    note("%s", dlock_strerror(DLOCK_ENOMEM));
-    return STATUS_OS;
+    return no_memory();
 }
 
 int run_metrics_open(struct run_metrics *metrics, const char *path, const char *uri, const char *name) {
