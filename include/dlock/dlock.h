@@ -461,7 +461,7 @@ DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
  * grant that is renewed), EOWNER (not held, or another thread has released it meanwhile), ELOST (the grant ended first,
  * and is to be released as always), EUNAVAILABLE (not confirmed: still held until the earlier of both ends, though the
  * server may keep it until the later one; call it again), ECANCELED, EFORKED, and what the server answers to a renewal
- * that it refuses: EAUTH, EPROTO, EINVAL. */
+ * that it refuses, with the same ends: EAUTH, EPROTO, EINVAL. */
 DLOCK_EXPORT int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err);
 
 /* Ends the waits in progress on this handle with ECANCELED. A call that waits returns when the server has answered the
