@@ -5,12 +5,12 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* True if /proc shows the processes of our own PID namespace. In one that was made without mounting /proc anew it shows
- * those of another one, under other numbers. */
+/* True if /proc shows the processes of our own PID namespace under its numbers. In one that was made without mounting
+ * /proc anew it shows them under those of an outer one, or not at all. */
 bool dlock__proc_is_ours(void);
 
-/* True if any process of the group, in that session (0: in any), still runs code; zombies do not. True also if that
- * cannot be found out. */
+/* True if any process of the group, in that session (0: in any), still runs code; zombies do not. True also if /proc
+ * does not show our processes, as long as the group exists. */
 bool dlock__group_runs(pid_t group, pid_t session);
 
 #endif

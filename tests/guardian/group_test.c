@@ -112,13 +112,16 @@ static int runs_beside_a_foreign_proc(void *arg) {
         sleep_on();
     }
     setpgid(child, child);
-    bool runs = dlock__group_runs(child, 0) && dlock__group_runs(child, getsid(child));
+    bool runs = dlock__group_runs(child, 0);
+    bool others = dlock__group_runs(child, getpid() + 1000); /* its session is none of ours */
+    kill(child, SIGKILL);
+    bool zombie = becomes_zombie(child) && dlock__group_runs(child, 0);
     end(child);
-    return !runs || dlock__group_runs(child, 0);
+    return !runs || others || zombie || dlock__group_runs(child, 0);
 }
 
 /* Where /proc has other processes under the numbers, or none. */
-static void a_foreign_proc_proves_no_end(void **state) {
+static void beside_a_foreign_proc_it_is_found_too(void **state) {
     (void)state;
     int rc = namespace_run(runs_beside_a_foreign_proc, NULL);
     if (rc == NAMESPACE_REFUSED) skip();
@@ -132,7 +135,7 @@ int main(void) {
         cmocka_unit_test(a_process_without_its_first_thread_does),
         cmocka_unit_test(a_grandchild_does_after_its_parent),
         cmocka_unit_test(a_number_that_another_session_has_is_not_meant),
-        cmocka_unit_test(a_foreign_proc_proves_no_end),
+        cmocka_unit_test(beside_a_foreign_proc_it_is_found_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
