@@ -30,7 +30,9 @@ static bool read_process(int proc, const char *pid, struct process *process) {
     char path[300], text[1024];
     snprintf(path, sizeof path, "%s/stat", pid);
     if (read_text(proc, path, text, sizeof text) <= 0) return false; /* it has just ended */
-    const char *end = strrchr(text, ')');                            /* the program's name may contain any character */
+
+    /* The program's name, in brackets before the rest, may contain any character. */
+    const char *end = strrchr(text, ')');
     return end && sscanf(end + 1, " %c %*d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %ld",
                          &process->state, &process->group, &process->session, &process->threads) == 4;
 }

@@ -119,7 +119,7 @@ static void go_on_with_another(const char *text, size_t length) {
     assert_int_equal(acquire(&owner, &next), 0);
 }
 
-/* What is broken is a lock, and not whatever its last session holds by then. */
+/* A break ends the grant of its name, and not that of another name which the same session holds by then. */
 static void a_session_that_went_on_is_not_broken(void **state) {
     struct link b;
     struct dlock_error err;
