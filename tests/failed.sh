@@ -4,6 +4,7 @@
 #     tests/failed.sh names FILE           the failed tests, one per line, each with its kind of failure
 #     tests/failed.sh output FILE LINES    the end of the output of each failed test, LINES lines in all, and before it
 #                                          the first failed assertion of cmocka, where the end leaves it out
+#     tests/failed.sh first FILE           the failed tests, one per line, each with the first failure that it printed
 #
 # Prints nothing, and fails, if no test has failed.
 set -euo pipefail
@@ -33,6 +34,7 @@ awk -v show="$1" -v most="${3:-60}" '
     test != "" && NF {
         line[test, ++lines[test]] = $0
         if (/^\[ *LINE *\]|\] --- \[ *LINE *\]/ && !(test in assertion)) assertion[test] = lines[test]
+        if (/^\[  ERROR   \]|^FAILED|^not ok|[Ee]rror: |: expected|Sanitizer: / && !(test in failure)) failure[test] = $0
     }
 
     END {
@@ -50,6 +52,14 @@ awk -v show="$1" -v most="${3:-60}" '
                     if (k > 0) print line[test, k]
                 }
                 for (k = first; k <= lines[test]; k++) print line[test, k]
+            }
+        } else if (show == "first") {
+            for (i = 1; i <= count; i++) {
+                test = failed[i]
+                sub(/ \([^()]*\)$/, "", test)
+                said = test in failure ? failure[test] : lines[test] ? line[test, lines[test]] : failed[i]
+                if (test in assertion && !(said ~ /LINE/)) said = said " " line[test, assertion[test]]
+                print test ": " said
             }
         } else {
             for (i = 1; i <= least(count, 40); i++) print failed[i]

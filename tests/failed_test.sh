@@ -97,6 +97,8 @@ valgrind: 2 of 3 unit tests passed
 The following tests FAILED:
 2 - unit/lock_all (status 99)
 END
+expect "the first failure of each" "0 redis/queue: [  ERROR   ] --- 0 != 1
+cli/run: still waiting" "$here/failed.sh" first "$folder/two"
 expect "under valgrind" "0 unit/lock_all (status 99)" "$here/failed.sh" names "$folder/valgrind"
 expect "what it printed" "0 --- unit/lock_all
 ==12== Invalid read of size 8" "$here/failed.sh" output "$folder/valgrind" 40

@@ -1,7 +1,8 @@
 # Sourced by the scripts that build and test: installs missing Debian and Ubuntu packages.
 #
 #     need_packages PACKAGE[|ALTERNATIVE]…    exits with a message if they cannot be installed
-#     need_test_packages BACKEND…             installs all packages for building and testing these backends
+#     need_build_packages BACKEND…            installs what building these backends and their tests takes
+#     need_test_packages BACKEND…             installs the servers, and the programs that tests run, too
 
 # True when the package, or one of its alternatives, is installed.
 have_package() {
@@ -52,15 +53,22 @@ need_packages() {
     rm -f "$log"
 }
 
+build_packages=(cmake ninja-build make gcc g++ libc6-dev pkg-config libcmocka-dev libevent-dev libsqlite3-dev libncurses-dev
+    systemtap-sdt-dev binutils python3 util-linux procps)
+test_packages=(python3-pip python3-setuptools python3-wheel python3-venv python3-yaml systemd doxygen man-db groff-base mandoc
+    bsdextrautils valgrind spin zsh fish)
+
+need_build_packages() {
+    local backend packages=("${build_packages[@]}")
+    # shellcheck disable=SC2207
+    for backend; do packages+=($(tests/servers/"$backend".sh libraries)); done
+    need_packages "${packages[@]}"
+}
+
 need_test_packages() {
-    local backend packages=(cmake ninja-build make gcc g++ libc6-dev pkg-config libcmocka-dev libevent-dev libsqlite3-dev
-        libncurses-dev systemtap-sdt-dev binutils
-        python3 python3-pip python3-setuptools python3-wheel python3-venv python3-yaml systemd doxygen man-db groff-base mandoc bsdextrautils util-linux procps
-        valgrind spin zsh fish)
-    for backend; do
-        # shellcheck disable=SC2207
-        packages+=($(tests/servers/"$backend".sh packages))
-    done
+    local backend packages=("${build_packages[@]}" "${test_packages[@]}")
+    # shellcheck disable=SC2207
+    for backend; do packages+=($(tests/servers/"$backend".sh libraries) $(tests/servers/"$backend".sh packages)); done
     need_packages "${packages[@]}"
 }
 

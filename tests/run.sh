@@ -1,14 +1,19 @@
 #!/bin/bash
 # Builds and tests dlock on a Debian or Ubuntu without preparation: installs missing packages, starts private servers on
-# free loopback ports, runs the tests with CTest and stops the servers again.
+# free loopback ports, runs the tests with CTest and stops the servers again. Nothing else of the machine changes.
 #
-#     tests/run.sh [--preset dev|asan-ubsan|tsan] [--build FOLDER] [--long] [LABEL or PATTERN]
+#     tests/run.sh [--preset dev|asan-ubsan|tsan] [--build FOLDER] [--full] [--long] [quick | LABEL or PATTERN]
 #
+# `quick` takes no server, and less than a minute: the core, files, memory, and the command and Python on files.
 # LABEL is one of CTest's labels (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests,
-# as in `tests/run.sh conformance.redis/fifo`. Without one all tests run. --build tests a folder that is configured
-# already. With the label `faults` it also prints tables of the faults that were tried and their results. With --long
-# these tests take an hour instead of 10 seconds, at full speed, and those of `simulation` a night instead of a minute.
-# With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
+# as in `tests/run.sh conformance.redis/fifo`. Without one, all tests run that a change has to pass: with a sanitizer,
+# those of the core and the conformance suite on some backends. --full runs all, in full size. --build tests a folder that
+# is configured already; --only-build tests nothing. With the label `faults` it also prints tables of the faults that were
+# tried and their results. With --long these tests take an hour each, at full speed, and those of
+# `simulation` a night. With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
+#
+# A test that fails is run again when the others are done, alone. If it passes then, it is unsteady: it is named at the end
+# and in FOLDER/unsteady.txt, and the run is green. A test that fails twice is red, and so are more than three unsteady ones.
 #
 #     tests/run.sh mutations   breaks the core in about 40 ways, and fails unless the simulation notices each
 #     tests/run.sh coverage    runs all tests in a build with counters, and prints the lines of core/ that no test runs
@@ -21,7 +26,7 @@ usage() {
     exit "$1"
 }
 
-preset=dev build= selection= seconds=300
+preset=dev build= selection= seconds=300 only_build=
 while [ $# -gt 0 ]; do
     case "$1" in
     --preset | --build)
@@ -34,6 +39,8 @@ while [ $# -gt 0 ]; do
         export DLOCK_SIMULATION_SECONDS=${DLOCK_SIMULATION_SECONDS:-28800}
         seconds=36000
         ;;
+    --full) export DLOCK_FULL=1 DLOCK_SIMULATION_SECONDS=${DLOCK_SIMULATION_SECONDS:-600} ;;
+    --only-build) only_build=1 ;;
     -h | --help) usage 0 ;;
     -*) usage 64 >&2 ;;
     coverage) preset=coverage ;;
@@ -53,8 +60,29 @@ if [ -n "$build" ]; then
 else
     backends=$(default_backends)
 fi
+
+# What runs without --full and a selection, and the servers that it takes: a sanitizer looks for faults of memory and of
+# threads, which one backend of each kind shows.
+chosen= read_servers=$backends
+if [ -z "$selection${DLOCK_FULL:-}" ]; then
+    case "$preset" in
+    asan-ubsan)
+        chosen='^(unit|simulation|fuzz|conformance\.(mem|file|redis|postgresql|etcd|zookeeper))/'
+        read_servers='mem file redis postgresql etcd zookeeper'
+        ;;
+    tsan)
+        chosen='^(unit|conformance\.(mem|redis|postgresql-session))/'
+        read_servers='mem redis postgresql'
+        ;;
+    esac
+fi
 # shellcheck disable=SC2086
-need_test_packages $backends
+if [ "$selection" = quick ]; then
+    read_servers='file mem'
+    need_build_packages $backends
+else
+    need_test_packages $backends
+fi
 
 if [ -z "$build" ]; then
     case "$preset" in
@@ -78,8 +106,19 @@ if [ -z "$build" ]; then
     fi
     rm -f "$log"
 fi
+# The programs that a choice of tests runs, and all modules.
+targets() {
+    if [ -z "$chosen" ]; then
+        echo all
+    else
+        echo core/all backends/all guardian/all
+        ctest --test-dir "$build" -R "$chosen" --show-only=json-v1 | grep -oE "\"$PWD/$build/bin/[^ \"]+" | sort -u | sed 's|.*/bin/|bin/|'
+    fi
+}
 echo "== build ($build)"
-cmake --build "$build" -- --quiet
+# shellcheck disable=SC2046
+cmake --build "$build" --target $(targets) -- --quiet
+if [ -n "$only_build" ]; then exit; fi
 
 # The servers' data are in memory, if there is enough and programs may be executed there. The servers flush to the disk,
 # and on a disk that compilers write to a flush sometimes takes half a second, by which locks with short leases are
@@ -89,13 +128,12 @@ top=${TMPDIR:-/tmp}
 if [ -z "${TMPDIR:-}" ] && [ "$selection" != bench ] && roomy /dev/shm 2>/dev/null; then top=/dev/shm; fi
 folder=$(mktemp -d "$top/dlock-tests.XXXXXX")
 chmod a+x "$folder" # for servers and tests that run as another user
-servers=() shared=
+servers=()
 
 stop_servers() {
     local status=$? server
     trap - EXIT
     trap '' INT TERM HUP
-    if [ -n "$shared" ]; then echo 1 >"$autogroup" || true; fi
     wait # for servers that are still starting
     for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
     wait
@@ -107,24 +145,27 @@ stop_servers() {
     done
     if [ "$status" != 0 ]; then
         echo "== FAILED" # last and briefly, since often only the end of a log is kept
-        if [ -e "$folder/ctest.log" ]; then
-            tests/failed.sh output "$folder/ctest.log" 40 || true
-            tests/failed.sh names "$folder/ctest.log" || true
+        if [ -n "${log:-}" ]; then
+            echo "all that the tests printed: $log"
+            if [ -s "$folder/again.log" ]; then tests/failed.sh output "$folder/again.log" 40 || true; fi
+            tests/failed.sh names "$log" || true
         fi
     fi
+    if [ -n "${unsteady:-}" ] && [ -s "$unsteady" ]; then
+        echo "== unsteady ($unsteady): $(wc -l <"$unsteady"), each with what failed first"
+        cat "$unsteady"
+    fi
+    # What a test that failed has left.
+    unset DLOCK_TEST_DIR # so that these commands are not among it
+    grep -lzsF "DLOCK_TEST_DIR=$folder/work" /proc/[0-9]*/environ | sed 's|/proc/||; s|/environ||' | xargs -r kill -KILL 2>/dev/null || true
     rm -rf "$folder"
+    if [ -n "${begun:-}" ]; then echo "== $((SECONDS - begun)) s"; fi
     exit "$status"
 }
 trap stop_servers EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
-
-# Where the kernel shares the processors between sessions (autogroup), all tests together have as much as one connection
-# of PostgreSQL, which begins a session, and a session beside them as much as both: threads then wait for a processor for
-# up to half a second. As root this is switched off meanwhile, for the whole machine.
-autogroup=/proc/sys/kernel/sched_autogroup_enabled
-if [ -w "$autogroup" ] && [ "$(cat "$autogroup")" = 1 ] && echo 0 2>/dev/null >"$autogroup"; then shared=1; fi
 
 # Use Debian's Python, which has the modules that the tests need and starts quickly: the shims of version managers take
 # a fifth of a second of processor time, some 900 times.
@@ -137,8 +178,8 @@ fi
 export DLOCK_TEST_DIR=$folder/work
 mkdir "$DLOCK_TEST_DIR"
 # Start all servers at once: they wait more than they work.
-read -r -a servers <<<"$backends"
-case " $backends " in *" redis "*) servers+=(redis_cluster) ;; esac
+read -r -a servers <<<"$read_servers"
+case " ${servers[*]} " in *" redis "*) servers+=(redis_cluster) ;; esac
 starting=()
 for server in "${servers[@]}"; do
     tests/servers/"$server".sh start "$folder" >"$folder/$server.settings" &
@@ -165,7 +206,7 @@ if [ "$selection" = conformance ]; then cases=$((at_once - waits)); fi
 pool() { echo '"'"$1"'": [{"id": "places", "slots": '"$2"'}]'; }
 echo '{"version": {"major": 1, "minor": 0}, "local": [{'"$(pool waits $waits), $(pool cases $cases)"'}]}' \
     >"$folder/places.json"
-arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds" -j "$at_once"
+arguments=(--test-dir "$build" --output-on-failure --no-tests=error --timeout "$seconds"
     --resource-spec-file "$folder/places.json")
 if [ -n "$selection" ]; then
     if ctest --test-dir "$build" --print-labels | sed 's/^ *//' | grep -qxF -- "$selection"; then
@@ -173,13 +214,18 @@ if [ -n "$selection" ]; then
     else
         arguments+=(-R "$selection")
     fi
+elif [ -n "$chosen" ]; then
+    arguments+=(-R "$chosen")
+elif [ -z "${DLOCK_FULL:-}" ]; then
+    arguments+=(-LE '^full$')
 fi
 echo "== test${selection:+ ($selection)}"
+begun=$SECONDS
 if [ "$preset" = coverage ]; then
     # Tests that run as another user cannot write the counters; GCOV_ERROR_FILE keeps their complaints out of standard
     # error. Tests that measure time may fail in this build.
     find "$build" -name '*.gcda' -delete
-    GCOV_ERROR_FILE=/dev/null ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log" || true
+    GCOV_ERROR_FILE=/dev/null ctest "${arguments[@]}" -j "$at_once" 2>&1 | tee "$folder/ctest.log" || true
     echo "== lines of core/"
     gcovr --root . --object-directory "$build" --filter core/ --fail-under-line 95
     exit
@@ -187,18 +233,44 @@ fi
 print_faults() {
     if [ "$selection" = faults ]; then python3 tests/faults/table.py "$DLOCK_TEST_DIR/faults"; fi
 }
-print_standstills() {
-    local count
-    count=$(grep -c 'the machine stood still' "$build/Testing/Temporary/LastTest.log" || true)
-    if [ "$count" != 0 ]; then echo "== tests that were run again, since the machine stood still: $count"; fi
+terminal=
+if [ -t 1 ]; then terminal=1; fi
+# run_tests LOG ARGUMENT…: runs CTest.
+run_tests() {
+    local log=$1
+    shift
+    ctest "$@" 2>&1 | tee "$log" | awk -v terminal="$terminal" -f tests/progress.awk
 }
-if ! ctest "${arguments[@]}" 2>&1 | tee "$folder/ctest.log"; then
+# The names of the tests that failed, by the log of CTest.
+failed() { tests/failed.sh names "$1" 2>/dev/null | sed 's/ ([^()]*)$//'; }
+
+most_unsteady=3 most_again=10
+unsteady=$build/unsteady.txt
+log=$build/tests.log # all that the tests printed
+rm -f "$unsteady"
+run_tests "$log" "${arguments[@]}" -j "$at_once" || red=1
+grep ' tests passed, ' "$log" || true
+if [ -n "${red:-}" ]; then
+    again=$(failed "$log" | head -n $most_again | sed 's/[.+]/\\&/g' | paste -sd '|')
+    if [ -z "$again" ]; then
+        cat "$log"
+        exit 1
+    fi
+    echo "== once more, alone: what failed"
+    if run_tests "$folder/again.log" --test-dir "$build" --output-on-failure --timeout "$seconds" -R "^($again)\$" -j 1; then
+        : >"$folder/twice"
+    else
+        failed "$folder/again.log" >"$folder/twice"
+    fi
+    tests/failed.sh first "$log" | head -n $most_again | awk -v twice="$folder/twice" '
+        BEGIN { while ((getline name <twice) > 0) red[name] }
+        { test = $0; sub(/: .*/, "", test) }
+        !(test in red)' >"$unsteady"
     print_faults
-    print_standstills
-    exit 1
+    if [ -s "$folder/twice" ] || [ "$(wc -l <"$unsteady")" -gt $most_unsteady ]; then exit 1; fi
+else
+    print_faults
 fi
-print_faults
-print_standstills
 if [ "$selection" = bench ]; then
     echo "== compare"
     tests/bench/compare.sh "$build"

@@ -8,8 +8,6 @@
  * is one failure. */
 #include "suite.h"
 
-#include "../support/standstill.h"
-
 #include <errno.h>
 #include <fnmatch.h>
 #include <signal.h>
@@ -39,10 +37,8 @@ static struct job {
     volatile pid_t pid; /* and process group; 0: idle */
     const struct test_case *test;
     int64_t begun_ms;
-    int64_t stood_ms; /* the longest delay of this process meanwhile */
-    int runs;
 } jobs[MAX_JOBS];
-static int n_jobs = 1, runs_again;
+static int n_jobs = 1;
 
 static void end_early(int signal_number) {
     for (int i = 0; i < n_jobs; i++)
@@ -103,10 +99,8 @@ static void run_in_child(const struct test_case *test) {
 
 static void start(struct job *job, const struct test_case *test) {
     fflush(stdout);
-    job->runs = test == job->test ? job->runs + 1 : 1;
     job->test = test;
     job->begun_ms = now_ms();
-    job->stood_ms = 0;
     pid_t pid = fork();
     if (pid < 0) FAIL("fork: %s", strerror(errno));
     if (pid == 0) run_in_child(test);
@@ -121,12 +115,6 @@ static void finish(struct job *job, bool late, int count[2]) {
     waitpid(job->pid, &status, 0); /* last: until then nobody else gets its number, which is the group's */
     job->pid = 0;
     const char *backend = suite.backend, *name = job->test->name;
-    if (status != 0 && job->stood_ms >= STOOD_STILL_MS && job->runs < MOST_RUNS) {
-        printf("# %s/%s: the machine stood still for %d ms: run again\n", backend, name, (int)job->stood_ms);
-        runs_again++;
-        start(job, job->test);
-        return;
-    }
     job->test = NULL;
     count[status == 0]++;
     if (status == 0)
@@ -138,14 +126,6 @@ static void finish(struct job *job, bool late, int count[2]) {
     else
         printf("not ok %s/%s: status %d\n", backend, name, WEXITSTATUS(status));
     fflush(stdout);
-}
-
-/* Of a delay from `now` back, a case is charged with what is not older than itself. */
-static void note_standstill(int64_t late_ms, int64_t now) {
-    for (struct job *job = jobs; job < jobs + n_jobs; job++) {
-        int64_t part_ms = now - job->begun_ms < late_ms ? now - job->begun_ms : late_ms;
-        if (part_ms > job->stood_ms) job->stood_ms = part_ms;
-    }
 }
 
 /* Does not reap it. */
@@ -171,8 +151,6 @@ static struct job *await_one(bool *late) {
         if (!any) return NULL;
         struct timespec tick = {0, TICK_MS * 1000000};
         sigtimedwait(&child, NULL, &tick);
-        int64_t awake = now_ms();
-        note_standstill(awake - now - TICK_MS, awake);
     }
 }
 
@@ -204,7 +182,7 @@ static int run_suite(const char *pattern) {
         fprintf(stderr, "dlock-conformance: no case is called \"%s\"; --list shows them\n", pattern);
         return 2;
     }
-    printf("%d passed, %d failed, %d skipped, %d run again\n", count[1], count[0], skipped, runs_again);
+    printf("%d passed, %d failed, %d skipped\n", count[1], count[0], skipped);
     return count[0] > 0;
 }
 

@@ -473,7 +473,7 @@ def main():
     parser.add_argument("--slow", type=float, default=math.inf)
     options = parser.parse_args()
     if options.seconds is None:
-        options.seconds = 6 if options.orphans else 10
+        options.seconds = 10 if "DLOCK_FULL" in os.environ else 5
     # In a mount namespace of its own, mounts end with this process. It needs root, and does not work in a chroot.
     unshare = ["unshare", "-m"]
     if "DLOCK_FAULTS_MOUNTS" not in os.environ and \

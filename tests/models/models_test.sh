@@ -1,6 +1,6 @@
 #!/bin/bash
-# models_test.sh MODEL.pml: searches all states of the model, and then of each of its mutations, in which the search
-# must find an error.
+# models_test.sh MODEL.pml: searches all states of the model, and with DLOCK_FULL=1 those of each of its mutations, in which
+# the search must find an error.
 set -euo pipefail
 name=$(basename "$1" .pml)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-model.XXXXXX")
@@ -29,6 +29,7 @@ if ! search 0 -O1; then
     echo "$name: the search found an error in the model or in the algorithm that it models; the trace is above"
     exit 1
 fi
+if [ -z "${DLOCK_FULL:-}" ]; then exit; fi
 for mutation in $(sed -n 's/.*MUTATION [!=]= \([0-9]\).*/\1/p' "$model" | sort -u); do
     # An error is found in less time than -O1 takes to compile, and most errors are found sooner from the other end.
     if search "$mutation" -O0 -DREVERSE -DT_REVERSE >/dev/null; then

@@ -1,9 +1,12 @@
 """What the tests of the Python package share. A test is called with the word of a backend: `threads_test.py redis`."""
+import atexit
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 import uuid
 
@@ -26,6 +29,10 @@ def main():
 def uri(**keys):
     """The server's URI, with other values for some of its keys."""
     setting = f"DLOCK_TEST_URI_{backend}"
+    if setting not in os.environ and backend == "file":
+        folder = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        os.environ[setting] = f"file:{folder}"
     if setting not in os.environ:
         sys.exit(f"no server for {backend}: run the tests with tests/run.sh")
     address, _, query = os.environ[setting].partition("?")

@@ -1,4 +1,5 @@
-# Sourced by the servers' scripts. Each defines `launch PORT` (starts the server in the background, logging to
+# Sourced by the servers' scripts. Each prints its Debian packages: `libraries`, to build against, and `packages`, to run.
+# Each defines `launch PORT` (starts the server in the background, logging to
 # $folder/NAME.log, with the words in DLOCK_SERVER_OPTIONS at the end of its command line) and `answers PORT` (succeeds
 # if the server answers).
 

@@ -31,12 +31,13 @@ answers() {
 await() { await_answer etcd "$(cat "$folder/etcd.port")" 100 || does_not_start etcd; }
 
 case "$1" in
-packages) echo libcurl4-openssl-dev libjansson-dev libssl-dev openssl etcd-server etcd-client ;;
+libraries) echo libcurl4-openssl-dev libjansson-dev libssl-dev ;;
+packages) echo openssl etcd-server etcd-client ;;
 start)
     start_on_free_port etcd
     echo "DLOCK_TEST_ETCD=127.0.0.1:$port"
-    echo "DLOCK_TEST_URI_etcd=etcd://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
-    echo "DLOCK_TEST_URI_etcd_crowd=etcd://127.0.0.1:$port/dlock/tests?session=20s&lease=20s"
+    echo "DLOCK_TEST_URI_etcd=etcd://127.0.0.1:$port/dlock/tests?session=20s&lease=20s"
+    echo "DLOCK_TEST_URI_etcd_mortal=etcd://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
 again) launch_again etcd ;;
 await) await ;;

@@ -3,7 +3,7 @@
 # tests/run.sh.
 set -eu
 case "$1" in
-packages) ;;
+libraries | packages) ;;
 start)
     mkdir -m 755 "$2/locks"
     echo "DLOCK_TEST_URI_file=file:$2/locks"

@@ -32,7 +32,8 @@ answers() {
 }
 
 case "$1" in
-packages) echo memcached libmemcached-dev ;;
+libraries) echo libmemcached-dev ;;
+packages) echo memcached ;;
 start)
     start_on_free_port memcached
     echo "DLOCK_TEST_MEMCACHED=127.0.0.1:$port"

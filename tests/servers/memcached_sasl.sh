@@ -38,8 +38,9 @@ END
 }
 
 case "$1" in
+libraries) echo libmemcached-dev ;;
 packages)
-    echo memcached libmemcached-dev sasl2-bin libsasl2-modules libsasl2-modules-db
+    echo memcached sasl2-bin libsasl2-modules libsasl2-modules-db
     # libsasl looks up this host's name at every login, here and in the server. It must not ask a name server each time.
     if ! getent -s hosts:files hosts "$(uname -n)" >/dev/null; then echo libnss-myhostname; fi
     ;;

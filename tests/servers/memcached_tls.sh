@@ -31,7 +31,8 @@ END
 }
 
 case "$1" in
-packages) echo libssl-dev openssl memcached ;;
+libraries) echo libssl-dev ;;
+packages) echo openssl memcached ;;
 start)
     mkdir -p "$folder/memcached_tls"
     make_authority "$folder/memcached_tls/ca"

@@ -29,7 +29,8 @@ END
 }
 
 case "$1" in
-packages) echo libmariadb-dev libssl-dev openssl mariadb-server-core galera-4 ;;
+libraries) echo libmariadb-dev libssl-dev ;;
+packages) echo openssl mariadb-server-core galera-4 ;;
 start)
     mkdir -p "$data"
     if [ "$(id -u)" = 0 ]; then chown daemon "$data"; fi

@@ -21,7 +21,8 @@ launch() {
 answers() { "$programs/pg_isready" -q -h 127.0.0.1 -p "$1"; }
 
 case "$1" in
-packages) echo libpq-dev libssl-dev openssl postgresql pgbouncer ;;
+libraries) echo libpq-dev libssl-dev ;;
+packages) echo openssl postgresql pgbouncer ;;
 start)
     mkdir -p "$data"
     if [ "$(id -u)" = 0 ]; then chown postgres "$data"; fi

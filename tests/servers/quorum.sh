@@ -6,7 +6,7 @@ folder=${2:-}
 redis=$(dirname "$0")/redis.sh
 
 case "$1" in
-packages) "$redis" packages ;;
+libraries | packages) "$redis" "$1" ;;
 start)
     uri=quorum:
     separator='?'

@@ -15,7 +15,8 @@ launch() {
 answers() { [ "$(redis-cli -h 127.0.0.1 -p "$1" ping 2>/dev/null)" = PONG ]; }
 
 case "$1" in
-packages) echo libhiredis-dev redis-server python3-redis valgrind ;;
+libraries) echo libhiredis-dev ;;
+packages) echo redis-server python3-redis valgrind ;;
 start)
     start_on_free_port redis
     echo "DLOCK_TEST_REDIS=127.0.0.1:$port"

@@ -17,7 +17,8 @@ launch() {
 answers() { [ "$(redis-cli -h 127.0.0.1 -p "$1" --tls --cacert "$folder/rediss/ca.pem" ping 2>/dev/null)" = PONG ]; }
 
 case "$1" in
-packages) echo libhiredis-dev libssl-dev openssl redis-server redis-tools ;;
+libraries) echo libhiredis-dev libssl-dev ;;
+packages) echo openssl redis-server redis-tools ;;
 start)
     mkdir -p "$folder/rediss"
     make_authority "$folder/rediss/ca"

@@ -46,12 +46,13 @@ client_port() { sed -n 's/^clientPort=//p' "$folder/zookeeper/zoo.cfg"; }
 await() { await_answer zookeeper "$(client_port)" 300 || does_not_start zookeeper; }
 
 case "$1" in
-packages) echo libzookeeper-mt-dev zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo openssl stunnel4 ;;
+libraries) echo libzookeeper-mt-dev ;;
+packages) echo zookeeper default-jdk-headless libcurator-recipes-java python3-kazoo openssl stunnel4 ;;
 start)
     start_on_free_port zookeeper
     echo "DLOCK_TEST_ZOOKEEPER=127.0.0.1:$port"
-    echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
-    echo "DLOCK_TEST_URI_zookeeper_crowd=zookeeper://127.0.0.1:$port/dlock/tests?session=20s&lease=20s"
+    echo "DLOCK_TEST_URI_zookeeper=zookeeper://127.0.0.1:$port/dlock/tests?session=20s&lease=20s"
+    echo "DLOCK_TEST_URI_zookeeper_mortal=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
 again)
     run

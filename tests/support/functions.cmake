@@ -21,8 +21,7 @@ function(dlock_test_harness backend)
 endfunction()
 
 # dlock_backend_test(<backend> <name> [LIBRARIES …] [WRAPPER command …]): makes a program of <name>_test.c and the
-# harness, and adds it to CTest as <backend>/<name>. Real servers and processes take real time: support/steady.c runs such a
-# test again when it failed because the machine stood still.
+# harness, and adds it to CTest as <backend>/<name>.
 function(dlock_backend_test backend name)
   cmake_parse_arguments(arg "" "" "LIBRARIES;WRAPPER" ${ARGN})
   set(target ${backend}-${name})
@@ -32,8 +31,21 @@ function(dlock_backend_test backend name)
   if(NOT backend IN_LIST DLOCK_STATIC_BACKENDS)
     add_dependencies(${target} dlock-${backend})
   endif()
-  add_test(NAME ${backend}/${name} COMMAND dlock-steady ${arg_WRAPPER} $<TARGET_FILE:${target}>)
+  add_test(NAME ${backend}/${name} COMMAND ${arg_WRAPPER} $<TARGET_FILE:${target}>)
   set_tests_properties(${backend}/${name} PROPERTIES LABELS ${backend} TIMEOUT 300 COST 15)
+  dlock_quick(${backend} ${backend}/${name})
+endfunction()
+
+# dlock_quick(<backend> <test> …): these tests are of `ctest -L quick`, too, if the backend takes no server.
+function(dlock_quick backend)
+  if(backend MATCHES "^(file|mem)$")
+    set_property(TEST ${ARGN} APPEND PROPERTY LABELS quick)
+  endif()
+endfunction()
+
+# dlock_full(<test> …): these tests run only with --full, since others are nearly the same.
+function(dlock_full)
+  set_property(TEST ${ARGN} APPEND PROPERTY LABELS full)
 endfunction()
 
 # dlock_starved_test(<backend> [option…]): makes the program <backend>-starved of support/starved_test.c, which scripts run
