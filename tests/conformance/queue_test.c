@@ -218,7 +218,7 @@ void case_holder_killed_with_a_long_queue(void) {
 }
 
 void case_stopped_waiter_reports_no_stale_grant(void) {
-    struct dlock_options options = options_with(RENEWED_LEASE_MS, 0), short_lease = options_with(LEASE_MS, 0);
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0), short_lease = options_with(LEASE_MS, 0);
     struct actor stopped, other;
     actor_start(&stopped, suite.name, &short_lease);
     actor_start(&other, suite.name, &options);

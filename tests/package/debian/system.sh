@@ -13,7 +13,15 @@ mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/* 2>/dev/null |
     sed -n 's/^URIs: *//p; s/^deb  *\(\[[^]]*\] *\)\{0,1\}\([a-z]*:[^ ]*\).*/\2/p' | grep -v security | sed -n 1p || true)
 
 top=$(mktemp -d "${TMPDIR:-/var/tmp}/dlock-system.XXXXXX")
-trap 'rm -rf "$top"' EXIT
+# Never rm: /dev is this machine's, as long as it is mounted there. What is in the tmpfs ends with it.
+leave() {
+    umount -l "$top/root/dev" "$top/root/proc" "$top" 2>/dev/null
+    rmdir "$top"
+}
+trap leave EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+trap 'exit 129' HUP
 mount -t tmpfs -o size=2g tmpfs "$top" # no disk is waited for; it is away with this script
 root=$top/root
 # shellcheck disable=SC2086
@@ -30,5 +38,4 @@ cp "$script" "$@" "$root/given/"
 status=0
 chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 http_proxy="${http_proxy:-}" \
     bash "/given/$(basename "$script")" "$uri" || status=$?
-umount -l "$root/dev" "$root/proc" "$top"
 exit "$status"
