@@ -34,7 +34,7 @@ awk -v show="$1" -v most="${3:-60}" '
     test != "" && NF {
         line[test, ++lines[test]] = $0
         if (/^\[ *LINE *\]|\] --- \[ *LINE *\]/ && !(test in assertion)) assertion[test] = lines[test]
-        if (/^\[  ERROR   \]|^FAILED|^not ok|[Ee]rror: |: expected|Sanitizer: / && !(test in failure)) failure[test] = $0
+        if (/^\[  ERROR   \]|^FAILED|^# .*[a-z]:[0-9]+: |[Ee]rror: |: expected|Sanitizer: / && !(test in failure)) failure[test] = $0
     }
 
     END {
