@@ -48,11 +48,10 @@ static void say_create_sequence(struct maria *maria, const char *what, int64_t f
 
 int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
-    if (!maria->sessions)
-        maria_say(maria, "%s", maria->script);
-    else if (maria->has_sequence)
+    if (!maria->sessions || maria->peer->quarantine_ms > 0) maria_say(maria, "%s", maria->script);
+    if (maria->sessions && maria->has_sequence)
         say_create_sequence(maria, "SEQUENCE IF NOT EXISTS", 1);
-    else
+    else if (maria->sessions)
         maria_say(maria, "CREATE TABLE IF NOT EXISTS dlock_fences (slot SMALLINT NOT NULL PRIMARY KEY, "
                          "fence BIGINT NOT NULL) ENGINE = InnoDB");
     int rc = maria_ask(maria, deadline_us, err);
@@ -61,8 +60,10 @@ int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_er
                         "MySQL at %s has no objects of dlock's in this database, and this user may not make "
                         "them: its DBA has to run %s",
                         maria->where,
-                        maria->sessions ? "the statement for mode=session in dlock's docs/backends.md"
-                                        : "what `dlock schema mysql` prints");
+                        maria->sessions
+                            ? "what `dlock schema mysql` prints, and the statement for mode=session in dlock's "
+                              "docs/backends.md"
+                            : "what `dlock schema mysql` prints");
     return rc;
 }
 

@@ -81,6 +81,11 @@ static bool is_on(const char *value) {
     return strcasecmp(value, "ON") == 0 || strcmp(value, "1") == 0 || strcasecmp(value, "YES") == 0;
 }
 
+/* Adds a variable to those that identify the server: it is the sum of their hashes. */
+static void identify(uint64_t *server, const char *name, const char *value) {
+    *server += dlock_hash(value, strlen(value), dlock_hash(name, strlen(name) + 1, DLOCK_HASH_SEED));
+}
+
 static int judge(struct maria *maria, const char *name, const char *value, struct dlock_error *err) {
     if (strcmp(name, "wsrep_on") == 0 && is_on(value))
         return dlock_fail(err, DLOCK_ENOTSUP,
@@ -97,15 +102,49 @@ static int judge(struct maria *maria, const char *name, const char *value, struc
     return 0;
 }
 
-static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err) {
-    char name[128], value[512];
+#define IDENTITY "'server_uuid', 'server_id', 'hostname', 'port', 'datadir'"
+#define JUDGED "'read_only', 'innodb_read_only', 'wsrep_on', 'group_replication_single_primary_mode'"
+
+static int judge_all(struct maria *maria, size_t answer, uint64_t *server, struct dlock_error *err) {
+    char name[128], value[1024];
     for (const struct maria_value *row; (row = maria_row(maria, answer, 2));) {
         if (!maria_bytes(&row[0], 1, name, sizeof name) || !maria_bytes(&row[1], 0, value, sizeof value))
             return maria_nonsense(maria, "the value of a variable", err);
         int rc = judge(maria, name, value, err);
         if (rc != 0) return rc;
+        if (strstr(IDENTITY, name)) identify(server, name, value);
     }
     return 0;
+}
+
+/* Says in which second the server was started. Returns 0, 1 (the clock has gone on to the next second between the two
+ * answers: ask again), or EPROTO. */
+static int learn_start(struct maria *maria, size_t clock, size_t status, uint64_t server, struct dlock_error *err) {
+    char name[64], value[64];
+    int64_t now_s, uptime_s = -1;
+    const struct maria_value *row = maria_row(maria, clock, 1);
+    if (!row || !maria_number(&row[0], &now_s)) return maria_nonsense(maria, "the time of its clock", err);
+    while ((row = maria_row(maria, status, 2))) {
+        if (!maria_bytes(&row[0], 1, name, sizeof name) || !maria_bytes(&row[1], 0, value, sizeof value))
+            return maria_nonsense(maria, "the value of a status", err);
+        if (strcasecmp(name, "Slave_running") == 0) maria->incarnation.replicates = is_on(value);
+        if (strcasecmp(name, "Uptime") == 0 && !maria_number(&row[1], &uptime_s))
+            return maria_nonsense(maria, "the time since its start", err);
+    }
+    if (uptime_s < 0) return maria_nonsense(maria, "no time since its start", err);
+    if (maria->session.clock_us / 1000000 != now_s) return 1;
+    maria->incarnation.started_s = now_s - uptime_s;
+    snprintf(maria->incarnation.self, sizeof maria->incarnation.self, "%016llx %lld", (unsigned long long)server,
+             (long long)maria->incarnation.started_s);
+    return 0;
+}
+
+static int read_clock(struct maria *maria, size_t answer, struct dlock_error *err) {
+    const struct maria_value *row = maria_row(maria, answer, 1);
+    if (row && maria_number(&row[0], &maria->session.clock_us) && maria->session.clock_us > 0 &&
+        maria->session.clock_us < MARIA_FENCE_END)
+        return 0;
+    return maria_nonsense(maria, "the time of its clock", err);
 }
 
 /* Sets the session's variables, whatever the server's defaults are. READ COMMITTED takes no locks on the gaps between
@@ -113,27 +152,28 @@ static int judge_all(struct maria *maria, size_t answer, struct dlock_error *err
  * caller's deadline. After a COMMIT that begins another transaction (completion_type) no later grant would be
  * committed. With a sql_select_limit the answer to an acquire would lack the rows of some grants. */
 static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
-    enum { SETTINGS, ISOLATION, VARIABLES, CLOCK };
-    maria_begin(maria);
-    maria_say(
-        maria,
-        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
-        "autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, sql_big_selects = 1, "
-        "innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = %d; "
-        "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; "
-        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'innodb_read_only', 'wsrep_on', "
-        "'group_replication_single_primary_mode'); "
-        "SELECT " MARIA_NOW_US,
-        MARIA_IDLE_S);
-    int rc = maria_ask(maria, deadline_us, err);
-    if (rc == 0) rc = judge_all(maria, VARIABLES, err);
-    if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, CLOCK, 1);
-    if (!row || !maria_number(&row[0], &maria->session.clock_us) || maria->session.clock_us <= 0 ||
-        maria->session.clock_us >= MARIA_FENCE_END)
-        return maria_nonsense(maria, "the time of its clock", err);
-    maria->session.idle_s = MARIA_IDLE_S;
-    return 0;
+    enum { SETTINGS, ISOLATION, VARIABLES, SECONDS, STATUS, CLOCK };
+    int rc;
+    do {
+        uint64_t server = 0;
+        maria_begin(maria);
+        maria_say(maria,
+                  "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
+                  "autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, "
+                  "sql_big_selects = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = %d; "
+                  "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+                  "SHOW GLOBAL VARIABLES WHERE Variable_name IN (" JUDGED ", " IDENTITY "); "
+                  "SELECT UNIX_TIMESTAMP(); "
+                  "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Slave_running'); "
+                  "SELECT " MARIA_NOW_US,
+                  MARIA_IDLE_S);
+        rc = maria_ask(maria, deadline_us, err);
+        if (rc == 0) rc = judge_all(maria, VARIABLES, &server, err);
+        if (rc == 0) rc = read_clock(maria, CLOCK, err);
+        if (rc == 0) rc = learn_start(maria, SECONDS, STATUS, server, err);
+    } while (rc == 1);
+    if (rc == 0) maria->session.idle_s = MARIA_IDLE_S;
+    return rc;
 }
 
 static int check_version(struct maria *maria, struct dlock_error *err) {

@@ -9,7 +9,7 @@ enum { NAME, TOKEN, FENCE, LEFT_US, COLUMNS };
 static void say_held(struct maria *maria) {
     maria_begin(maria);
     maria_say(maria, "SELECT name, token, fence, until_us - " MARIA_NOW_US
-                     " FROM dlock_locks WHERE token <> '' AND until_us > " MARIA_NOW_US);
+                     " FROM dlock_locks WHERE name <> '' AND token <> '' AND until_us > " MARIA_NOW_US);
 }
 
 static bool has_controls(const char *text) {

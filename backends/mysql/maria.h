@@ -14,6 +14,7 @@
  *   inspect   inspect, list, break                check     the `check` operation
  *   connect   connecting, and the settings of a session
  *   tls       TLS settings, and a handshake within the deadline
+ *   incarnation   the quarantine: whose the rows are, and since when
  *   call      requests that are repeated after a deadlock, and the objects, created on first use
  *   wire      requests and answers within a deadline, and a limit of their length
  *   process   SIGPIPE, which stays the program's own, and exit()
@@ -50,8 +51,8 @@
  * time. */
 #define MARIA_NOW_US "CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)"
 
-/* True once the server has become a replica: another one is the primary, and knows nothing of the locks here. */
-#define MARIA_READ_ONLY "@@GLOBAL.read_only"
+/* Bytes that name a server in a record (incarnation.c): 16 hex digits and a space. */
+#define MARIA_SERVER 17
 
 /* For how long the server keeps a silent session without a lock; in seconds. */
 #define MARIA_IDLE_S 86400
@@ -84,6 +85,13 @@ struct maria {
     char *text;         /* the statements to send; the buffer is reused */
     size_t used, size;
     bool no_memory;
+    struct {
+        char self[64];     /* this server, and since when it runs: MARIA_SERVER bytes are the server's */
+        int64_t started_s; /* by its clock */
+        bool replicates;   /* it gets changes from another server */
+        char record[96];   /* what the table says of itself, which is this server; "": not looked at yet */
+        int64_t until_us;  /* nothing is granted before this, by the local clock */
+    } incarnation;
     enum maria_step step; /* libmariadb's unfinished call, or that the answer was given up */
     int waits;            /* MYSQL_WAIT_…: what the call waits for; 0: nothing */
     int failed;           /* the call's result */
@@ -153,7 +161,7 @@ int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *er
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err);
 /* Returns 0 if this value of read_only says that the server can be written to, otherwise EUNAVAILABLE. */
 int maria_writable(struct maria *maria, const char *read_only, struct dlock_error *err);
-/* The same for MARIA_READ_ONLY in an answer; EPROTO: it is neither. The server itself refuses nothing to users with
+/* The same for @@GLOBAL.read_only in an answer; EPROTO: it is neither. The server itself refuses nothing to users with
  * SUPER. */
 int maria_primary(struct maria *maria, const struct maria_value *read_only, struct dlock_error *err);
 /* True if the same statements may succeed when they are sent once more. */
@@ -219,6 +227,19 @@ bool maria_lacks_row(const struct maria *maria);
 /* Replaces the sequence by one that begins at the server's clock, unless another session has done so. Overwrites the
  * text. Only for a session without a lock. */
 int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dlock_error *err);
+
+/* ---- incarnation.c ----------------------------------------------------------------------------------------------- */
+
+/* Before the first claim of a connection: learns since when the rows are this server's, and writes it down if they were
+ * not. Overwrites the text. Returns 0, EUNAVAILABLE (they are another server's, which this one replicates), or as
+ * maria_call(). */
+int maria_settle(struct maria *maria, int64_t deadline_us, struct dlock_error *err);
+/* Returns the rest of the quarantine; 0: there is none. */
+int64_t maria_quarantine_left_ms(const struct maria *maria);
+/* The first adds two columns to a request, which say whether the server may still grant and keep locks: another one may
+ * have become the primary, which knows nothing of the locks here. The second judges them: 0, EUNAVAILABLE, EPROTO. */
+void maria_say_proof(struct maria *maria);
+int maria_proved(struct maria *maria, const struct maria_value *proof, struct dlock_error *err);
 
 /* ---- tls.c ------------------------------------------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* A lock is a row: one packet of two statements acquires it, one statement releases it. */
 #include "maria.h"
 
-enum { NAME, TOKEN, FENCE, READ_ONLY, COLUMNS };
+enum { NAME, TOKEN, FENCE, PROOF, COLUMNS = PROOF + 2 };
 
 /* Refuses claims that cannot be a row. */
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
@@ -26,6 +26,17 @@ static void say_name_and_token(struct maria *maria, const struct dlock_claim *cl
 /* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
  * else it stays unchanged. Assignments are made from left to right and see the results of earlier ones: the fence
  * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. */
+static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
+    maria_say(maria, "SELECT name, token, fence, ");
+    maria_say_proof(maria);
+    maria_say(maria, " FROM dlock_locks WHERE name IN (");
+    for (size_t i = 0; i < n; i++) {
+        if (i) maria_say(maria, ", ");
+        maria_say_bytes(maria, claims[i]->name, strlen(claims[i]->name));
+    }
+    maria_say(maria, ")");
+}
+
 static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
     maria_begin(maria);
     maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) VALUES ");
@@ -38,50 +49,63 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
                      "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
                      "GREATEST(fence + 1, VALUES(fence))), "
                      "token = IF(token = '' OR until_us <= VALUES(fence), VALUES(token), token), "
-                     "until_us = IF(token = VALUES(token), VALUES(until_us), until_us); "
-                     "SELECT name, token, fence, " MARIA_READ_ONLY " FROM dlock_locks WHERE name IN (");
-    for (size_t i = 0; i < n; i++) {
-        if (i) maria_say(maria, ", ");
-        maria_say_bytes(maria, claims[i]->name, strlen(claims[i]->name));
-    }
-    maria_say(maria, ") ORDER BY name");
+                     "until_us = IF(token = VALUES(token), VALUES(until_us), until_us); ");
+    say_claimed_rows(maria, claims, n);
+    maria_say(maria, " ORDER BY name");
 }
 
-/* Reads the rows, which come in the order of the claims. A missing row was deleted between the two statements. */
-static int read_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, struct dlock_error *err) {
-    enum { INSERTED, SELECTED, ANSWERS };
+/* In the quarantine nothing is written: the rows show who holds what was not forgotten. */
+static void say_look(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
+    maria_begin(maria);
+    say_claimed_rows(maria, claims, n);
+    maria_say(maria, " AND token <> '' AND until_us > " MARIA_NOW_US " ORDER BY name");
+}
+
+/* Reads the rows, which come in the order of the claims. A row that is missing after an acquire was deleted between the
+ * two statements; nobody holds one that is missing in the quarantine, of which `left_ms` are left. */
+static int read_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t left_ms,
+                     struct dlock_error *err) {
+    const size_t last = left_ms ? 0 : 1;
     char name[MARIA_NAME_MAX + 1], token[256];
     int64_t fence;
     size_t at = 0;
-    if (maria->n_answers != ANSWERS || !maria->answers[SELECTED].columns)
+    if (maria->n_answers != last + 1 || !maria->answers[last].columns)
         return maria_nonsense(maria, "the results of an acquire", err);
-    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_EBUSY;
-    for (const struct maria_value *row; (row = maria_row(maria, SELECTED, COLUMNS)); at++) {
+    for (size_t i = 0; i < n; i++) {
+        claims[i]->result = left_ms ? DLOCK_ENOTREADY : DLOCK_EBUSY;
+        claims[i]->ready_ms = left_ms ? left_ms : -1;
+    }
+    for (const struct maria_value *row; (row = maria_row(maria, last, COLUMNS)); at++) {
         if (!maria_bytes(&row[NAME], 1, name, sizeof name) || !maria_bytes(&row[TOKEN], 0, token, sizeof token) ||
             !maria_number(&row[FENCE], &fence) || fence <= 0 || fence >= MARIA_FENCE_END)
             return maria_nonsense(maria, "a row about a lock", err);
-        int rc = maria_primary(maria, &row[READ_ONLY], err);
+        int rc = maria_proved(maria, &row[PROOF], err);
         if (rc != 0) return rc;
         while (at < n && strcmp(claims[at]->name, name) < 0) at++;
         if (at == n || strcmp(claims[at]->name, name) != 0)
             return maria_nonsense(maria, "a row about another lock", err);
         claims[at]->fence = (uint64_t)fence; /* the holder's, if that is another one */
-        if (strcmp(token, claims[at]->token) == 0) claims[at]->result = 0;
+        claims[at]->result = !left_ms && strcmp(token, claims[at]->token) == 0 ? 0 : DLOCK_EBUSY;
     }
     return 0;
 }
 
+static int try_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
+                       struct dlock_error *err) {
+    int rc = maria_settle(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    const int64_t left_ms = maria_quarantine_left_ms(maria);
+    (left_ms ? say_look : say_acquire)(maria, claims, n);
+    rc = maria_call(maria, deadline_us, err);
+    return rc == 0 ? read_rows(maria, claims, n, left_ms, err) : rc;
+}
+
 static int acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
                    struct dlock_error *err) {
-    say_acquire(maria, claims, n);
-    int rc = maria_call(maria, deadline_us, err);
-    if (rc != 0 && maria_lacks_objects(maria)) {
-        rc = maria_make_objects(maria, deadline_us, err);
-        if (rc != 0) return rc;
-        say_acquire(maria, claims, n);
-        rc = maria_call(maria, deadline_us, err);
-    }
-    return rc == 0 ? read_acquire(maria, claims, n, err) : rc;
+    int rc = try_acquire(maria, claims, n, deadline_us, err);
+    if (rc == 0 || !maria_lacks_objects(maria)) return rc;
+    rc = maria_make_objects(maria, deadline_us, err);
+    return rc == 0 ? try_acquire(maria, claims, n, deadline_us, err) : rc;
 }
 
 int maria_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
@@ -121,12 +145,15 @@ static void say_release(struct maria *maria, const struct dlock_claim *claim) {
     say_name_and_token(maria, claim, " AND token = ");
 }
 
-/* Sends one statement for each claim. Several are one transaction, and so need one flush only. A renewal also asks whether
- * the server is still the primary. */
+/* Sends one statement for each claim. Several are one transaction, and so need one flush only. A renewal also asks for
+ * the proof that the server is still the primary, and a release does not need it. */
 static int change(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n,
                   int64_t deadline_us, struct dlock_error *err) {
     size_t first = n > 1 ? 1 : 0, last = n + 2 * first;
     const bool renews = say == say_renew;
+    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
+    int rc = renews ? maria_settle(maria, deadline_us, err) : 0;
+    if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc; /* without the table there is no grant */
     maria_begin(maria);
     if (n > 1) maria_say(maria, "START TRANSACTION");
     for (size_t i = 0; i < n; i++) {
@@ -134,15 +161,16 @@ static int change(struct maria *maria, say_change *say, struct dlock_claim *cons
         say(maria, claims[i]);
     }
     if (n > 1) maria_say(maria, "; COMMIT");
-    if (renews) maria_say(maria, "; SELECT " MARIA_READ_ONLY);
-    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
-    int rc = maria_call(maria, deadline_us, err);
-    if (rc != 0 && maria_lacks_objects(maria)) return 0; /* without the table there is no grant */
-    if (rc != 0) return rc;
-    const struct maria_value *row = renews ? maria_row(maria, last, 1) : NULL;
+    if (renews) {
+        maria_say(maria, "; SELECT ");
+        maria_say_proof(maria);
+    }
+    rc = maria_call(maria, deadline_us, err);
+    if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc;
+    const struct maria_value *row = renews ? maria_row(maria, last, 2) : NULL;
     if (maria->n_answers != last + renews || (renews && !row))
         return maria_nonsense(maria, "the results of a change", err);
-    if (row && (rc = maria_primary(maria, row, err)) != 0) return rc;
+    if (row && (rc = maria_proved(maria, row, err)) != 0) return rc;
     for (size_t i = 0; i < n; i++)
         if (maria->answers[first + i].affected == 1) claims[i]->result = 0;
     return 0;

@@ -47,12 +47,36 @@ static int learn_key(struct maria *maria, const struct maria_value *value, const
     return 0;
 }
 
-/* Makes the acquire return two more columns, the second only if it is not known yet. */
+enum { FENCE, PROOF, KEY = PROOF + 2 };
+
+/* Makes the acquire return the proof, and the key if it is not known yet. */
 static void ask_for_more(struct maria *maria, const char *name) {
-    maria_say(maria, ", " MARIA_READ_ONLY);
+    maria_say(maria, ", ");
+    maria_say_proof(maria);
     if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) return;
     maria_say(maria, ", ");
     say_key(maria, name);
+}
+
+/* Says the id of the session that has the lock; 0: none. */
+static void say_holder(struct maria *maria, const char *name) {
+    maria_say(maria, "IFNULL(IS_USED_LOCK(");
+    say_key(maria, name);
+    maria_say(maria, "), 0)");
+}
+
+/* Reads that id from the first answer. */
+static int read_holder(struct maria *maria, int64_t *id, struct dlock_error *err) {
+    const struct maria_value *row = maria_row(maria, 0, 1);
+    return row && maria_number(&row[0], id) ? 0 : maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
+}
+
+static int holder(struct maria *maria, const char *name, int64_t *id, int64_t deadline_us, struct dlock_error *err) {
+    maria_begin(maria);
+    maria_say(maria, "SELECT ");
+    say_holder(maria, name);
+    int rc = maria_ask(maria, deadline_us, err);
+    return rc == 0 ? read_holder(maria, id, err) : rc;
 }
 
 static int64_t idle_s(const struct dlock_claim *claim) {
@@ -100,18 +124,33 @@ static size_t say_table(struct maria *maria, const char *name) {
     return 2;
 }
 
+/* Answers a claim in the quarantine: a restart has ended all sessions, but a promotion ends none here. */
+static int look(struct maria *maria, struct dlock_claim *claim, int64_t left_ms, int64_t deadline_us,
+                struct dlock_error *err) {
+    int64_t id;
+    int rc = holder(maria, claim->name, &id, deadline_us, err);
+    if (rc != 0) return rc;
+    claim->result = id ? DLOCK_EBUSY : DLOCK_ENOTREADY;
+    if (!id) claim->ready_ms = left_ms;
+    return 0;
+}
+
 static int take(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int64_t fence;
+    int rc = maria_settle(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    const int64_t left_ms = maria_quarantine_left_ms(maria);
+    if (left_ms) return look(maria, claim, left_ms, deadline_us, err);
     maria_begin(maria);
     size_t at = say_lease(maria, idle_s(claim));
     at += maria->has_sequence ? say_sequence(maria, claim->name) : say_table(maria, claim->name);
-    int rc = maria_ask(maria, deadline_us, err);
+    rc = maria_ask(maria, deadline_us, err);
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, at, 2);
-    if (!row || maria->n_answers != at + 1 || !maria_number(&row[0], &fence) || fence >= MARIA_FENCE_END)
+    const struct maria_value *row = maria_row(maria, at, KEY);
+    if (!row || maria->n_answers != at + 1 || !maria_number(&row[FENCE], &fence) || fence >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the answer to GET_LOCK", err);
-    rc = maria_primary(maria, &row[1], err);
-    if (rc == 0 && maria->answers[at].columns > 2) rc = learn_key(maria, &row[2], claim->name, err);
+    rc = maria_proved(maria, &row[PROOF], err);
+    if (rc == 0 && maria->answers[at].columns > KEY) rc = learn_key(maria, &row[KEY], claim->name, err);
     if (rc != 0) return rc;
     maria->session.clock_us = 0;
     maria->session.fence = (uint64_t)fence;
@@ -140,7 +179,8 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
         at = say_lease(maria, idle_s(claim));
         maria_say(maria, "SELECT IFNULL(IS_USED_LOCK(");
         say_key(maria, claim->name);
-        maria_say(maria, ") = CONNECTION_ID(), 0), " MARIA_READ_ONLY);
+        maria_say(maria, ") = CONNECTION_ID(), 0), ");
+        maria_say_proof(maria);
         rc = maria_ask(maria, deadline_us, err);
     }
     if (rc == DLOCK_EUNAVAILABLE && maria_is_late(maria)) { /* late is not lost: the session may live */
@@ -149,9 +189,9 @@ static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadlin
         return 0;
     }
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, at, 2);
+    const struct maria_value *row = maria_row(maria, at, KEY);
     if (!row || !maria_number(&row[0], &has)) return maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
-    if ((rc = maria_primary(maria, &row[1], err)) != 0) return rc;
+    if ((rc = maria_proved(maria, &row[PROOF], err)) != 0) return rc;
     claim->result = has ? 0 : DLOCK_ELOST;
     if (!has) maria->session.fence = 0;
     return 0;
@@ -256,27 +296,6 @@ int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
 }
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
-
-/* Says the id of the session that has the lock; 0: none. */
-static void say_holder(struct maria *maria, const char *name) {
-    maria_say(maria, "IFNULL(IS_USED_LOCK(");
-    say_key(maria, name);
-    maria_say(maria, "), 0)");
-}
-
-/* Reads that id from the first answer. */
-static int read_holder(struct maria *maria, int64_t *id, struct dlock_error *err) {
-    const struct maria_value *row = maria_row(maria, 0, 1);
-    return row && maria_number(&row[0], id) ? 0 : maria_nonsense(maria, "the answer to IS_USED_LOCK", err);
-}
-
-static int holder(struct maria *maria, const char *name, int64_t *id, int64_t deadline_us, struct dlock_error *err) {
-    maria_begin(maria);
-    maria_say(maria, "SELECT ");
-    say_holder(maria, name);
-    int rc = maria_ask(maria, deadline_us, err);
-    return rc == 0 ? read_holder(maria, id, err) : rc;
-}
 
 int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
     enum { NO_SUCH_SESSION = 1094 };

@@ -8,6 +8,7 @@ static MYSQL *plain;
 static char database[64], host[64];
 static int port;
 int requests;
+int64_t quarantine_ms;
 void (*before_request)(const char *text, size_t length);
 
 int __real_mysql_real_query_start(int *ret, MYSQL *mysql, const char *text, unsigned long length);
@@ -93,7 +94,7 @@ int link_as(struct link *link, const char *user, const char *mode, char letter, 
     uri.parts.password = "secret";
     uri.param[0] = (struct dlock_param){"mode", mode};
     uri.parts.n_params = mode ? 1 : 0;
-    return link_try(link, &uri.parts, letter, 0, TIMEOUT_MS, err);
+    return link_try(link, &uri.parts, letter, quarantine_ms, TIMEOUT_MS, err);
 }
 
 void link_new(struct link *link, const char *mode, char letter) {

@@ -15,6 +15,8 @@ extern void (*before_request)(const char *text, size_t length);
 int site_begin(void **state); /* of a group: makes the database */
 int site_end(void **state);
 
+extern int64_t quarantine_ms; /* of the links that are made from now on; 0: none */
+
 /* Runs a statement as administrator, in that database. */
 DLOCK_PRINTF(1, 2)
 void sql(const char *format, ...);

@@ -54,8 +54,8 @@ END
         { cat "$folder/mysql.log" >&2; exit 1; }
     start_on_free_port mysql
     echo "DLOCK_TEST_MYSQL=127.0.0.1:$port"
-    echo "DLOCK_TEST_URI_mysql=mysql://dlock:secret@127.0.0.1:$port/locks"
-    echo "DLOCK_TEST_URI_mysql_session=mysql://dlock:secret@127.0.0.1:$port/sessions?mode=session"
+    echo "DLOCK_TEST_URI_mysql=mysql://dlock:secret@127.0.0.1:$port/locks?quarantine=0&lease=10s"
+    echo "DLOCK_TEST_URI_mysql_session=mysql://dlock:secret@127.0.0.1:$port/sessions?mode=session&quarantine=0&lease=10s"
     ;;
 again) launch_again mysql ;;
 stop) stop_by_pid mysql ;;
