@@ -155,6 +155,7 @@ static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_er
     enum { SETTINGS, ISOLATION, VARIABLES, SECONDS, STATUS, CLOCK };
     int rc;
     do {
+        const int64_t asked_us = dlock_now_us();
         uint64_t server = 0;
         maria_begin(maria);
         maria_say(maria,
@@ -170,6 +171,7 @@ static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_er
         rc = maria_ask(maria, deadline_us, err);
         if (rc == 0) rc = judge_all(maria, VARIABLES, &server, err);
         if (rc == 0) rc = read_clock(maria, CLOCK, err);
+        if (rc == 0) maria->ahead_us = maria->session.clock_us - asked_us;
         if (rc == 0) rc = learn_start(maria, SECONDS, STATUS, server, err);
     } while (rc == 1);
     if (rc == 0) maria->session.idle_s = MARIA_IDLE_S;

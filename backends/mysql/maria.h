@@ -103,6 +103,7 @@ struct maria {
     int64_t deadline_us; /* of the present call */
     const char *flaw;    /* the fault in a result's columns; NULL: none */
     struct st_mariadb_methods methods;
+    int64_t ahead_us; /* the server's clock minus the local one; up to the time of a request more than that */
     unsigned error; /* the server's error number; 0: none, or the connection broke */
     struct {
         int64_t deadline_us;

@@ -1,7 +1,7 @@
 /* A lock is a row: one packet of two statements acquires it, one statement releases it. */
 #include "maria.h"
 
-enum { NAME, TOKEN, FENCE, PROOF, COLUMNS = PROOF + 2 };
+enum { NAME, TOKEN, FENCE, CLOCK, PROOF, COLUMNS = PROOF + 2 };
 
 /* Refuses claims that cannot be a row. */
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
@@ -23,11 +23,15 @@ static void say_name_and_token(struct maria *maria, const struct dlock_claim *cl
 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
-/* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
- * else it stays unchanged. Assignments are made from left to right and see the results of earlier ones: the fence
- * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. */
+/* One request of an acquire. */
+struct request {
+    int64_t left_ms;  /* of the quarantine, in which the rows are only looked at */
+    int64_t asked_us; /* by the local clock */
+    int64_t late_us;  /* from then on nobody waits for the answer any more, by the server's clock */
+};
+
 static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
-    maria_say(maria, "SELECT name, token, fence, ");
+    maria_say(maria, "SELECT name, token, fence, " MARIA_NOW_US ", ");
     maria_say_proof(maria);
     maria_say(maria, " FROM dlock_locks WHERE name IN (");
     for (size_t i = 0; i < n; i++) {
@@ -37,19 +41,25 @@ static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *cla
     maria_say(maria, ")");
 }
 
-static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
+/* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
+ * else it stays unchanged. Assignments are made from left to right and see the results of earlier ones: the fence
+ * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. VALUES(until_us) is
+ * 0 if a server that had stopped, say, executes the request too late: the grant would stay for a lease, and nobody would
+ * have it. */
+static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t late_us) {
     maria_begin(maria);
     maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) VALUES ");
     for (size_t i = 0; i < n; i++) {
         maria_say(maria, i ? ", (" : "(");
         say_name_and_token(maria, claims[i], ", ");
-        maria_say(maria, ", " MARIA_NOW_US ", " MARIA_NOW_US " + %lld)", (long long)claims[i]->lease_ms * 1000);
+        maria_say(maria, ", " MARIA_NOW_US ", IF(" MARIA_NOW_US " < %lld, " MARIA_NOW_US " + %lld, 0))",
+                  (long long)late_us, (long long)claims[i]->lease_ms * 1000);
     }
     maria_say(maria, " ON DUPLICATE KEY UPDATE "
                      "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
                      "GREATEST(fence + 1, VALUES(fence))), "
                      "token = IF(token = '' OR until_us <= VALUES(fence), VALUES(token), token), "
-                     "until_us = IF(token = VALUES(token), VALUES(until_us), until_us); ");
+                     "until_us = IF(token = VALUES(token) AND VALUES(until_us) > 0, VALUES(until_us), until_us); ");
     say_claimed_rows(maria, claims, n);
     maria_say(maria, " ORDER BY name");
 }
@@ -61,31 +71,43 @@ static void say_look(struct maria *maria, struct dlock_claim *const *claims, siz
     maria_say(maria, " AND token <> '' AND until_us > " MARIA_NOW_US " ORDER BY name");
 }
 
+/* Judges and remembers the server's clock at the time of its answer. */
+static int read_clock(struct maria *maria, const struct maria_value *value, const struct request *request,
+                      struct dlock_error *err) {
+    int64_t now_us;
+    if (!maria_number(value, &now_us)) return maria_nonsense(maria, "the time of its clock", err);
+    if (now_us >= request->late_us) return maria_dead(maria, "its answer was late, or its clock was set forward", err);
+    maria->ahead_us = now_us - request->asked_us;
+    return 0;
+}
+
 /* Reads the rows, which come in the order of the claims. A row that is missing after an acquire was deleted between the
- * two statements; nobody holds one that is missing in the quarantine, of which `left_ms` are left. */
-static int read_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t left_ms,
+ * two statements; in the quarantine nobody holds one that is missing. */
+static int read_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n, const struct request *request,
                      struct dlock_error *err) {
-    const size_t last = left_ms ? 0 : 1;
+    const bool asks_only = request->left_ms > 0;
+    const size_t last = asks_only ? 0 : 1;
     char name[MARIA_NAME_MAX + 1], token[256];
     int64_t fence;
     size_t at = 0;
     if (maria->n_answers != last + 1 || !maria->answers[last].columns)
         return maria_nonsense(maria, "the results of an acquire", err);
     for (size_t i = 0; i < n; i++) {
-        claims[i]->result = left_ms ? DLOCK_ENOTREADY : DLOCK_EBUSY;
-        claims[i]->ready_ms = left_ms ? left_ms : -1;
+        claims[i]->result = asks_only ? DLOCK_ENOTREADY : DLOCK_EBUSY;
+        claims[i]->ready_ms = asks_only ? request->left_ms : -1;
     }
     for (const struct maria_value *row; (row = maria_row(maria, last, COLUMNS)); at++) {
         if (!maria_bytes(&row[NAME], 1, name, sizeof name) || !maria_bytes(&row[TOKEN], 0, token, sizeof token) ||
             !maria_number(&row[FENCE], &fence) || fence <= 0 || fence >= MARIA_FENCE_END)
             return maria_nonsense(maria, "a row about a lock", err);
-        int rc = maria_proved(maria, &row[PROOF], err);
+        int rc = read_clock(maria, &row[CLOCK], request, err);
+        if (rc == 0) rc = maria_proved(maria, &row[PROOF], err);
         if (rc != 0) return rc;
         while (at < n && strcmp(claims[at]->name, name) < 0) at++;
         if (at == n || strcmp(claims[at]->name, name) != 0)
             return maria_nonsense(maria, "a row about another lock", err);
         claims[at]->fence = (uint64_t)fence; /* the holder's, if that is another one */
-        claims[at]->result = !left_ms && strcmp(token, claims[at]->token) == 0 ? 0 : DLOCK_EBUSY;
+        claims[at]->result = !asks_only && strcmp(token, claims[at]->token) == 0 ? 0 : DLOCK_EBUSY;
     }
     return 0;
 }
@@ -94,10 +116,15 @@ static int try_acquire(struct maria *maria, struct dlock_claim *const *claims, s
                        struct dlock_error *err) {
     int rc = maria_settle(maria, deadline_us, err);
     if (rc != 0) return rc;
-    const int64_t left_ms = maria_quarantine_left_ms(maria);
-    (left_ms ? say_look : say_acquire)(maria, claims, n);
+    const struct request request = {.left_ms = maria_quarantine_left_ms(maria),
+                                    .asked_us = dlock_now_us(),
+                                    .late_us = deadline_us + maria->ahead_us};
+    if (request.left_ms)
+        say_look(maria, claims, n);
+    else
+        say_acquire(maria, claims, n, request.late_us);
     rc = maria_call(maria, deadline_us, err);
-    return rc == 0 ? read_rows(maria, claims, n, left_ms, err) : rc;
+    return rc == 0 ? read_rows(maria, claims, n, &request, err) : rc;
 }
 
 static int acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,

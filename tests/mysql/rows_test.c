@@ -1,6 +1,7 @@
 /* Rows: how many requests, what gets in their way, rights, and a server that ends the connection. */
 #include "site.h"
 
+#include <maria.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -81,6 +82,38 @@ static void fences_outlive_the_clock(void **state) {
     assert_int_equal(acquire(&link, &held), 0);
     assert_true(held.claim.fence == fence + 1);
     link_end(&link);
+}
+
+static int64_t held_for_us(const char *name) {
+    return sql_number("SELECT GREATEST(until_us - CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED), 0) "
+                      "FROM dlock_locks WHERE name = '%s' AND token <> ''",
+                      name);
+}
+
+/* What lay in the socket of a server that stood still: when it goes on, nobody waits for it any more. By its clock an
+ * hour has gone by. The grant of another request with the token stays as it was. */
+static void a_late_request_gets_nothing(void **state) {
+    struct link link, other;
+    struct held held;
+    struct dlock_error err;
+    (void)state;
+    link_new(&link, NULL, 'a');
+    link_new(&other, NULL, 'b');
+    for (int i = 0; i < 3; i++) { /* a new name, a free one, one that is held */
+        held_new(&held, &link, "late");
+        if (i == 2) assert_int_equal(acquire(&other, &held), 0);
+        const bool is_held = held_for_us("late") > 0;
+        ((struct maria *)link.conn)->ahead_us -= INT64_C(3600000000);
+        assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+        assert_non_null(strstr(err.message, "late"));
+        assert_int_equal(held_for_us("late") > 0, is_held);
+        link_end(&link);
+        link_new(&link, NULL, 'a');
+        assert_int_equal(acquire(&link, &held), 0); /* by its clock as it is now */
+        assert_int_equal(release(&link, &held), 0);
+    }
+    link_end(&link);
+    link_end(&other);
 }
 
 static void *acquire_both(void *arg) {
@@ -186,13 +219,10 @@ static void rights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),
-        cmocka_unit_test(many_claims_are_one_request),
-        cmocka_unit_test(a_request_reads_its_own_rows),
-        cmocka_unit_test(fences_outlive_the_clock),
-        cmocka_unit_test(a_deadlock_is_tried_again),
-        cmocka_unit_test(an_ended_connection_stays_so),
-        cmocka_unit_test(rights),
+        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(many_claims_are_one_request),
+        cmocka_unit_test(a_request_reads_its_own_rows), cmocka_unit_test(fences_outlive_the_clock),
+        cmocka_unit_test(a_late_request_gets_nothing),  cmocka_unit_test(a_deadlock_is_tried_again),
+        cmocka_unit_test(an_ended_connection_stays_so), cmocka_unit_test(rights),
     };
     return cmocka_run_group_tests(tests, site_begin, site_end);
 }
