@@ -4,7 +4,8 @@ CREATE TABLE IF NOT EXISTS dlock_locks (
     name VARBINARY(255) NOT NULL PRIMARY KEY,
     token VARBINARY(255) NOT NULL COMMENT 'of the holder; empty: free',
     fence BIGINT NOT NULL COMMENT 'of the last grant',
-    until_us BIGINT NOT NULL COMMENT 'end of its lease by the server''s clock, in microseconds since 1970'
+    until_us BIGINT NOT NULL COMMENT 'end of its lease by the server''s clock, in microseconds since 1970',
+    KEY until_us (until_us)
 ) ENGINE = InnoDB;
 
 -- The row without a name says which server the rows belong to, so that another one, or a restarted one, grants nothing

@@ -66,6 +66,82 @@ static void a_request_reads_its_own_rows(void **state) {
     sql("DELETE FROM dlock_locks WHERE name LIKE 'old%%'");
 }
 
+static int note(const struct dlock_info *info, void *arg) {
+    int *n = arg;
+    ++*n;
+    assert_string_equal(info->name, "listed");
+    return 0;
+}
+
+/* Nor is it for a list of those that are held. */
+static void a_list_reads_what_is_held(void **state) {
+    static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
+                                    "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";
+    struct link link;
+    struct held held;
+    struct dlock_error err;
+    char cursor[256] = "";
+    int n = 0;
+    (void)state;
+    sql("UPDATE dlock_locks SET until_us = 0 WHERE name <> ''");
+    sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_10000");
+    sql("SET GLOBAL userstat = 1");
+    link_new(&link, NULL, 'a');
+    held_new(&held, &link, "listed");
+    assert_int_equal(acquire(&link, &held), 0);
+    link_end(&link);
+    link_new(&link, NULL, 'a');
+    int64_t before = sql_number("%s", read);
+    assert_int_equal(backend->list(link.conn, "", cursor, note, &n, TIMEOUT_MS, &err), 0);
+    assert_int_equal(n, 1);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link); /* the server counts when a statement ends */
+    assert_in_range(sql_number("%s", read) - before, 1, 30);
+    sql("DELETE FROM dlock_locks WHERE name LIKE 'old%%'");
+}
+
+/* Executes a statement in the schema's comments. */
+static void run_documented(const char *first_words) {
+    const char *at = strstr(backend->schema, first_words), *end = at ? strchr(at, ';') : NULL;
+    if (!end) fail_msg("the schema does not say \"%s\"", first_words);
+    sql("%.*s", (int)(end - at), at);
+}
+
+/* Old rows are deleted while locks are held, renewed and taken: nobody waits for the end of that, and no lock ends. */
+static void old_rows_are_deleted_beside_locks(void **state) {
+    static const char *const names[] = {"idle1", "a-new-name", "z-new-name"};
+    enum { STEP = 1000, STEPS = 3 };
+    struct link link;
+    struct held held, fresh;
+    (void)state;
+    sql("DELETE FROM dlock_locks WHERE name <> ''");
+    sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_%d", STEP * STEPS);
+    sql("INSERT INTO dlock_locks SELECT CONCAT('idle', seq), '', 1, CAST(UNIX_TIMESTAMP() * 1000000 AS SIGNED) - seq "
+        "FROM seq_1_to_10");
+    link_new(&link, NULL, 'a');
+    held_new(&held, &link, "held");
+    assert_int_equal(acquire(&link, &held), 0);
+    run_documented("SET SESSION TRANSACTION");
+    for (int i = 0; i < STEPS; i++) {
+        sql("BEGIN"); /* else it would be over at once */
+        run_documented("DELETE FROM dlock_locks");
+        assert_int_equal(sql_number("SELECT COUNT(*) FROM dlock_locks WHERE name LIKE 'old%%'"),
+                         STEP * (STEPS - 1 - i));
+        int before = requests;
+        held_new(&fresh, &link, names[i]);
+        assert_int_equal(renew(&link, &held), 0);
+        assert_int_equal(acquire(&link, &fresh), 0);
+        assert_int_equal(release(&link, &fresh), 0);
+        assert_int_equal(requests - before, 3); /* none was repeated, as after a wait for a row */
+        sql("COMMIT");
+    }
+    assert_int_equal(renew(&link, &held), 0);
+    assert_int_equal(release(&link, &held), 0);
+    assert_int_equal(sql_number("SELECT COUNT(*) FROM dlock_locks WHERE name = ''"), 1);
+    sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ");
+    link_end(&link);
+}
+
 /* A row keeps its fence when the clock goes back, and when somebody breaks the lock. */
 static void fences_outlive_the_clock(void **state) {
     struct link link;
@@ -219,10 +295,11 @@ static void rights(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(many_claims_are_one_request),
-        cmocka_unit_test(a_request_reads_its_own_rows), cmocka_unit_test(fences_outlive_the_clock),
-        cmocka_unit_test(a_late_request_gets_nothing),  cmocka_unit_test(a_deadlock_is_tried_again),
-        cmocka_unit_test(an_ended_connection_stays_so), cmocka_unit_test(rights),
+        cmocka_unit_test(a_cycle_is_two_requests),           cmocka_unit_test(many_claims_are_one_request),
+        cmocka_unit_test(a_request_reads_its_own_rows),      cmocka_unit_test(a_list_reads_what_is_held),
+        cmocka_unit_test(old_rows_are_deleted_beside_locks), cmocka_unit_test(fences_outlive_the_clock),
+        cmocka_unit_test(a_late_request_gets_nothing),       cmocka_unit_test(a_deadlock_is_tried_again),
+        cmocka_unit_test(an_ended_connection_stays_so),      cmocka_unit_test(rights),
     };
     return cmocka_run_group_tests(tests, site_begin, site_end);
 }
