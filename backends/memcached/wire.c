@@ -102,13 +102,22 @@ static int broken(const struct memcached *memcached, struct dlock_error *err) {
 
 /* Fails because no answer will come; adds advice to the message if the server has never answered. */
 static int no_answer(struct memcached *memcached, const char *why, struct dlock_error *err) {
-    char advised[256];
+    char advised[320];
     if (memcached->wire.heard) return memcached_dead(memcached, why, err);
     snprintf(
         advised, sizeof advised,
         "%s (one that runs with -S is memcached+sasl://user:password@host; with -B binary it has no text protocol)",
         why);
     return memcached_dead(memcached, advised, err);
+}
+
+/* twemproxy ends a connection that asks for what it does not pass on, which is more than dlock can do without. */
+static int closed(struct memcached *memcached, struct dlock_error *err) {
+    return no_answer(memcached,
+                     memcached->wire.heard
+                         ? "the server closed the connection"
+                         : "the server closed the connection, as twemproxy does, which dlock cannot use",
+                     err);
 }
 
 /* Fails with the reason in errno. */
@@ -155,7 +164,7 @@ static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_e
         if (!(ready & ~POLLOUT)) continue;
         ssize_t n = stream_recv(&memcached->wire.stream, memcached->wire.in + memcached->wire.in_end,
                                 sizeof memcached->wire.in - memcached->wire.in_end, MSG_DONTWAIT);
-        if (n == 0) return no_answer(memcached, "the server closed the connection", err);
+        if (n == 0) return closed(memcached, err);
         if (n > 0) {
             memcached->wire.in_end += (size_t)n;
             return 0;

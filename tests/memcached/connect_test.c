@@ -245,7 +245,7 @@ static void a_password_is_not_told_to_a_server_that_asks_for_none(void **state) 
     assert_int_equal(stat_of(&server, "cmd_set"), before);
 }
 
-/* One that runs with -S or -B binary closes the connection without a word. */
+/* One that runs with -S or -B binary closes the connection without a word, and so does twemproxy. */
 static void a_server_without_text_protocol_is_guessed(void **state) {
     const char *arguments[] = {"-B", "binary", NULL};
     struct server binary;
@@ -260,6 +260,7 @@ static void a_server_without_text_protocol_is_guessed(void **state) {
         if (!strstr(err.message, "cannot connect")) break;
     }
     assert_refused(&uri, DLOCK_EUNAVAILABLE, "one that runs with -S is memcached+sasl://");
+    assert_refused(&uri, DLOCK_EUNAVAILABLE, "as twemproxy does, which dlock cannot use");
     server_stop(&binary);
 }
 
