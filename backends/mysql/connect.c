@@ -162,7 +162,7 @@ static int set_session(struct maria *maria, int64_t deadline_us, struct dlock_er
                   "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
                   "autocommit = 1, completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, "
                   "sql_big_selects = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = %d; "
-                  "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; "
+                  "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE; "
                   "SHOW GLOBAL VARIABLES WHERE Variable_name IN (" JUDGED ", " IDENTITY "); "
                   "SELECT UNIX_TIMESTAMP(); "
                   "SHOW GLOBAL STATUS WHERE Variable_name IN ('Uptime', 'Slave_running'); "

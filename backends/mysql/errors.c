@@ -3,6 +3,8 @@
 
 #include <errmsg.h>
 
+enum { WRONG_LOGIN = 1045 };
+
 /* Error numbers of the server, written out here since headers differ between versions. */
 static const struct {
     unsigned error;
@@ -29,6 +31,10 @@ static const struct {
     {1290, DLOCK_EUNAVAILABLE, "; look for the primary"},
     {1792, DLOCK_EUNAVAILABLE, "; look for the primary"},
     {1836, DLOCK_EUNAVAILABLE, "; look for the primary"},
+    {1665, DLOCK_EUNAVAILABLE, "; set binlog_format to ROW or MIXED"},
+    {1047, DLOCK_EUNAVAILABLE, "; a node of Galera that has lost its cluster"},
+    {3100, DLOCK_EUNAVAILABLE, "; look for the primary"}, /* a hook of group replication refused the commit */
+    {3101, DLOCK_EUNAVAILABLE, "; look for the primary"}, /* the group has rolled it back */
     {1205, DLOCK_EUNAVAILABLE, "; another session has locked the row"},
     {1032, DLOCK_EUNAVAILABLE, ""}, /* the sequence has no row, and somebody else is replacing it */
     {1213, DLOCK_EUNAVAILABLE, ""}, /* deadlock */
@@ -99,11 +105,20 @@ static int method_not_allowed(const struct maria *maria, struct dlock_error *err
                       maria->where);
 }
 
+/* The server refuses an account that requires TLS, or a certificate, in the same words as a wrong password. */
+static const char *what_may_be_required(const struct maria *maria) {
+    if (maria->certified) return "";
+    return maria->tls ? "; an account with REQUIRE X509 also needs cert= and key="
+                      : "; an account with REQUIRE SSL or X509 needs mysql+tls://";
+}
+
 int maria_rejected(struct maria *maria, struct dlock_error *err) {
     const char *advice;
     unsigned error = mysql_errno(maria->link);
     if (error == CR_PLUGIN_NOT_ALLOWED) return method_not_allowed(maria, err);
-    int code = code_of(error, &advice), lack = is_own(error) ? dlock_used_up(mysql_error(maria->link)) : 0;
+    int code = code_of(error, &advice);
+    if (error == WRONG_LOGIN) advice = what_may_be_required(maria);
+    int lack = is_own(error) ? dlock_used_up(mysql_error(maria->link)) : 0;
     if (lack) code = DLOCK_EUNAVAILABLE, advice = dlock_advice(lack);
     dlock_fail(err, code, "cannot connect to MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
     if (lack) return code;

@@ -79,6 +79,7 @@ struct maria {
     char where[160];
     bool sessions;      /* mode=session */
     bool tls, insecure; /* TLS; the server's certificate is not verified */
+    bool certified;     /* the client has a certificate, too */
     bool confidential;  /* the server may be sent the password itself: over TLS, or a socket of this machine */
     const char *script; /* the script that creates the table for mode=rows */
     bool has_sequence;  /* mode=session: fences come from a sequence (MariaDB 10.3), else from a table */
@@ -104,7 +105,7 @@ struct maria {
     const char *flaw;    /* the fault in a result's columns; NULL: none */
     struct st_mariadb_methods methods;
     int64_t ahead_us; /* the server's clock minus the local one; up to the time of a request more than that */
-    unsigned error; /* the server's error number; 0: none, or the connection broke */
+    unsigned error;   /* the server's error number; 0: none, or the connection broke */
     struct {
         int64_t deadline_us;
         bool is_late, has_ended;

@@ -14,6 +14,7 @@ static int maria_connect(void *conn, const struct dlock_uri *uri, const struct d
     maria->peer = peer;
     maria->sessions = maria_says_session(uri);
     maria->tls = maria_says_tls(uri);
+    maria->certified = dlock_uri_get(uri, "cert") != NULL;
     maria->insecure = maria_says_insecure(uri);
     maria->script = schema_sql_text;
     int rc = maria_accepts(uri, err);

@@ -324,6 +324,27 @@ static void a_server_without_resources_is_unavailable(void **state) {
     }
 }
 
+/* Galera and group replication: a node that has lost its cluster, or is no primary. A wait goes on, and the message says
+ * what it is. */
+static void a_member_without_its_group_is_unavailable(void **state) {
+    static const struct {
+        struct part error;
+        const char *advice;
+    } answers[] = {
+        {PART("\xff\x17\x04#08S01WSREP has not yet prepared node for application use"), "lost its cluster"},  /* 1047 */
+        {PART("\xff\x1c\x0c#HY000Error on observer while running replication hook"), "look for the primary"}, /* 3100 */
+        {PART("\xff\x1d\x0c#40000Plugin instructed the server to rollback"), "look for the primary"},         /* 3101 */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
+        struct refusal refusal = {ANSWER, answers[i].error};
+        struct flood flood = {.begin = refuse, .arg = &refusal, .most_ms = SEND_MS};
+        struct dlock_error err = {0};
+        const int rc = connect_to(&flood, &err);
+        if (rc != DLOCK_EUNAVAILABLE || !strstr(err.message, answers[i].advice)) fail_msg("%d (%s)", rc, err.message);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_without_end),
@@ -335,6 +356,7 @@ int main(void) {
         cmocka_unit_test(a_password_is_not_given_to_who_asks),
         cmocka_unit_test(the_method_is_the_accounts),
         cmocka_unit_test(a_server_without_resources_is_unavailable),
+        cmocka_unit_test(a_member_without_its_group_is_unavailable),
     };
     return cmocka_run_group_tests(tests, backend_load, NULL);
 }

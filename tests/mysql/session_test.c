@@ -81,6 +81,20 @@ static void names_are_told_apart(void **state) {
     for (int i = 0; i < 4; i++) link_end(&links[i]);
 }
 
+/* User locks belong to the whole server, and names to their database. */
+static void databases_are_told_apart(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    link_new(&link, "session", 'a');
+    held_new(&held, &link, "shared");
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_int_equal(sql_number("SELECT IS_USED_LOCK(SHA2(CONCAT(CAST(DATABASE() AS BINARY), x'00', 'shared'), 256))"),
+                     link_id(&link));
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
 static void a_session_that_ends_gives_up(void **state) {
     struct link a, b;
     struct held mine, others;
@@ -261,11 +275,17 @@ static void a_renewal_is_a_proof(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),      cmocka_unit_test(fences_begin_at_the_clock),
-        cmocka_unit_test(fences_from_a_table),          cmocka_unit_test(names_are_told_apart),
-        cmocka_unit_test(a_session_that_ends_gives_up), cmocka_unit_test(a_session_that_went_on_is_not_broken),
-        cmocka_unit_test(a_renewal_is_a_proof),         cmocka_unit_test(the_end_of_a_session_is_heard_of),
-        cmocka_unit_test(a_late_answer_is_no_end),      cmocka_unit_test(a_sequence_without_its_row),
+        cmocka_unit_test(a_cycle_is_two_requests),
+        cmocka_unit_test(fences_begin_at_the_clock),
+        cmocka_unit_test(fences_from_a_table),
+        cmocka_unit_test(names_are_told_apart),
+        cmocka_unit_test(databases_are_told_apart),
+        cmocka_unit_test(a_session_that_ends_gives_up),
+        cmocka_unit_test(a_session_that_went_on_is_not_broken),
+        cmocka_unit_test(a_renewal_is_a_proof),
+        cmocka_unit_test(the_end_of_a_session_is_heard_of),
+        cmocka_unit_test(a_late_answer_is_no_end),
+        cmocka_unit_test(a_sequence_without_its_row),
     };
     return cmocka_run_group_tests(tests, begin, site_end);
 }

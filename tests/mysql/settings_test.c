@@ -1,6 +1,8 @@
 /* Settings of the server that new sessions inherit: none of them changes what dlock's sessions do. */
 #include "site.h"
 
+#include <maria.h>
+
 static const char *changed; /* the variable that a test has changed */
 static char before[512];
 
@@ -92,9 +94,28 @@ static void long_searches_are_allowed(void **state) {
     check_with("sql_big_selects", "0");
 }
 
+/* Else leases would be an hour longer or shorter, and fences go back, when daylight saving time ends. */
+static void times_are_utc(void **state) {
+    struct link link;
+    char zone[16];
+    (void)state;
+    change("time_zone", "'-11:30'");
+    link_new(&link, NULL, 'a');
+    change_back(NULL);
+    struct maria *maria = link.conn;
+    maria_begin(maria);
+    maria_say(maria, "SELECT @@time_zone");
+    assert_int_equal(maria_ask(maria, dlock_deadline_us(TIMEOUT_MS), NULL), 0);
+    const struct maria_value *row = maria_row(maria, 0, 1);
+    assert_true(row && maria_bytes(row, 1, zone, sizeof zone));
+    assert_string_equal(zone, "+00:00");
+    link_end(&link);
+}
+
 static void other_settings_change_nothing(void **state) {
     static const char *const settings[][2] = {
         {"autocommit", "0"},
+        {"tx_read_only", "1"},
         {"tx_isolation", "'SERIALIZABLE'"},
         {"tx_isolation", "'READ-UNCOMMITTED'"},
         {"tx_isolation", "'REPEATABLE-READ'"},
@@ -124,6 +145,7 @@ int main(void) {
         cmocka_unit_test_teardown(a_commit_ends_its_transaction, change_back),
         cmocka_unit_test_teardown(an_answer_has_all_its_rows, change_back),
         cmocka_unit_test_teardown(long_searches_are_allowed, change_back),
+        cmocka_unit_test_teardown(times_are_utc, change_back),
         cmocka_unit_test_teardown(other_settings_change_nothing, change_back),
     };
     return cmocka_run_group_tests(tests, site_begin, site_end);

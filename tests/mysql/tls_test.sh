@@ -115,6 +115,8 @@ describe "doctor"
 run "$DLOCK" doctor "$(uri)"
 contains "says what protects the connection" "$out" "the certificate is verified"
 contains "and which version" "$out" "TLSv1."
+contains "and how long" "$out" "and expires on 20"
+contains "which is soon" "$out" "replace it"
 run "$DLOCK" doctor "$(unverified '&insecure=on')"
 equal "insecure is weak" "$status" 1
 contains "insecure is spelled out" "$out" "anybody on the network path can pose as the server"
@@ -122,6 +124,8 @@ contains "insecure is spelled out" "$out" "anybody on the network path can pose 
 describe "a user who needs a certificate"
 certified() { uri "${1:-}" | sed 's,//dlock:,//certified:,'; }
 refused "none" "$(certified)" 69 "Access denied"
+contains "says what is missing" "$err" "also needs cert= and key="
+refused "no TLS" "$(certified | sed 's,mysql+tls,mysql,; s,&ca=[^&]*,,')" 69 "REQUIRE SSL or X509 needs mysql+tls://"
 accepted "cert= and key=" "$(certified "&cert=$certificates/client.pem&key=$certificates/client.key")"
 cat "$certificates/client.pem" "$certificates/client.key" >"$certificates/both.pem"
 accepted "both in one file" "$(certified "&cert=$certificates/both.pem")"
