@@ -150,9 +150,41 @@ class Locks(Case):
             self.assertIsNone(await other.lock(f"{self.name}-{part}").try_acquire())
             return grant.fence > 0
 
+        class Job:
+            async def __call__(self, part, grant):
+                return await work.__wrapped__(part, grant)
+
         self.assertTrue(await work("x"))
-        with self.assertRaises(TypeError):
-            self.client.locked(self.name)(lambda: None)
+        named = self.client.locked(lambda part: f"{self.name}-{part}", pass_grant=True)
+        self.assertTrue(await named(Job())("y"))
+
+    async def test_what_would_run_without_the_lock(self):
+        ran = []
+
+        async def coroutine():
+            ran.append("coroutine")
+
+        async def later():
+            return coroutine()
+
+        async def task():
+            return asyncio.ensure_future(coroutine())
+
+        async def generator():
+            yield ran.append("generator")
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for function in (lambda: None, lambda: coroutine(), generator):
+                with self.assertRaises(TypeError):
+                    self.client.locked(self.name)(function)
+            for function in (later, task):
+                with self.assertRaisesRegex(TypeError, "would run later"):
+                    await self.client.locked(self.name)(function)()
+            await turns(2)
+            gc.collect()
+        self.assertEqual(ran, [])
+        await self.free()
 
     async def test_looking(self):
         async with self.client.lock(self.name):

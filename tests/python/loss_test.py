@@ -169,6 +169,26 @@ class Loss(support.Case):
         with self.assertRaises(dlock.Lost):
             grant.release()
 
+    def test_an_on_lost_that_does_nothing(self):
+        """Because it returns a coroutine, which no loop runs: that is told as an exception in it."""
+        seen, told = [], threading.Event()
+
+        def hook(row):
+            seen.append(row.exc_type)
+            told.set()
+
+        async def nobody(lost):
+            seen.append("ran")
+
+        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = hook
+        grant = self.client.lock(self.name, on_lost=lambda lost: nobody(lost)).acquire()
+        self.open().break_lock(self.name)
+        self.assertTrue(told.wait(support.LONG))
+        self.assertEqual(seen, [TypeError])
+        with self.assertRaises(dlock.Lost):
+            grant.release()
+
     def test_on_lost_must_not_close_the_client(self):
         refused = []
 

@@ -1,6 +1,7 @@
 """Locks for threads, against the server of a backend: threads_test.py BACKEND"""
 import asyncio
 import datetime
+import functools
 import gc
 import pickle
 import sys
@@ -284,15 +285,37 @@ class Decorator(support.Case):
         self.assertEqual(work("x").name, f"{self.name}-x")
 
     def test_what_would_run_without_the_lock(self):
+        """It is refused, when it is decorated or when it is called; none of it has run then, and nothing warns of it."""
+        ran = []
+
         async def coroutine():
-            pass
+            ran.append("coroutine")
+
+        async def asynchronous_generator():
+            yield ran.append("asynchronous generator")
 
         def generator():
-            yield
+            yield ran.append("generator")
 
-        for function in (coroutine, generator):
-            with self.assertRaises(TypeError):
-                self.client.locked(self.name)(function)
+        class Awaitable:
+            def __await__(self):
+                yield ran.append("awaitable")
+
+        for function in (coroutine, asynchronous_generator, generator):
+            called = type("Job", (), {"__call__": staticmethod(function)})()
+            for decorated in (function, functools.partial(function), called):
+                with self.assertRaises(TypeError):
+                    self.client.locked(self.name)(decorated)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for function in (coroutine, asynchronous_generator, generator, Awaitable):
+                for pass_grant in (False, True):
+                    with self.assertRaisesRegex(TypeError, "would run later"):
+                        self.client.locked(self.name, pass_grant=pass_grant)(lambda grant=None: function())()
+            gc.collect()
+        self.assertEqual(ran, [])
+        self.assertEqual(self.client.locked(self.name)(lambda: [1])(), [1])
+        self.assertEqual(self.client.inspect(self.name), [])
 
 
 class Clients(support.Case):
@@ -387,8 +410,14 @@ class Errors(support.Case):
                 self.client.lock(self.name, timeout=timeout)
         with self.assertRaises(TypeError):
             self.client.lock(self.name, timeout="5s")
-        with self.assertRaisesRegex(TypeError, "on_lost"):
-            self.client.lock(self.name, on_lost=5)
+        async def coroutine(lost):
+            pass
+
+        for on_lost in (5, coroutine):
+            with self.assertRaisesRegex(TypeError, "on_lost"):
+                self.client.lock(self.name, on_lost=on_lost)
+            with self.assertRaisesRegex(TypeError, "on_lost"):
+                self.client.import_grant("ticket", on_lost=on_lost)
         for permits in ("3", 3.5, True):
             with self.assertRaisesRegex(TypeError, "permits"):
                 self.client.lock(self.name, permits=permits)

@@ -226,9 +226,13 @@ def _lost_handler(to_tell: List[Callable[[errors.Lost], Any]]) -> Callable[..., 
         with ExitStack() as calls:
             for at in reversed(range(len(told))):
                 if told[at] not in told[:at]:
-                    calls.callback(told[at], lost)
+                    calls.callback(_tell, told[at], lost)
 
     return handler
+
+
+def _tell(on_lost: Callable[[errors.Lost], Any], lost: errors.Lost) -> None:
+    _values.finished(on_lost, on_lost(lost))
 
 
 class Handle:

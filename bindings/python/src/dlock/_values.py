@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 from datetime import timedelta
-from typing import Any, FrozenSet, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, AsyncGenerator, Awaitable, Callable, Coroutine, FrozenSet, Generator, List, NamedTuple, Optional
+from typing import Tuple, Union
 
 from . import _abi
 from .errors import Invalid
@@ -105,6 +108,40 @@ def callback(value: Any, what: str) -> None:
     """Refuses what cannot be called: otherwise nobody would be told when it is needed."""
     if value is not None and not callable(value):
         raise TypeError(f"{what} must be callable or None, not {type(value).__name__}")
+
+
+def on_lost_of_threads(value: Any) -> None:
+    """Refuses what cannot be called, and what needs an event loop: a thread of dlock calls it, which has none."""
+    callback(value, "on_lost")
+    if value is not None and (asynchronous(value) or generating(value)):
+        raise TypeError(f"on_lost is {value!r}, which a thread cannot run: use a function, or AsyncClient")
+
+
+def _called(function: Any) -> Tuple[Any, Any]:
+    # `inspect` does not look into objects with a `__call__`.
+    return function, getattr(type(function), "__call__", None)
+
+
+def asynchronous(function: Any) -> bool:
+    """True if a call of `function` returns a coroutine."""
+    return any(map(inspect.iscoroutinefunction, _called(function)))
+
+
+def generating(function: Any) -> bool:
+    """True if a call of `function` returns a generator, of either kind."""
+    return any(inspect.isgeneratorfunction(part) or inspect.isasyncgenfunction(part) for part in _called(function))
+
+
+def finished(function: Callable[..., Any], result: Any) -> Any:
+    """Returns `result`, which `function` returned. Raises TypeError if it is a coroutine, another awaitable or a
+    generator: the body of `function` has then not ended. It is closed or cancelled, so that no part of it runs later."""
+    if not isinstance(result, (Awaitable, Generator, AsyncGenerator)):
+        return result
+    if isinstance(result, (Coroutine, Generator)):
+        result.close()
+    elif isinstance(result, asyncio.Future):
+        result.cancel()
+    raise TypeError(f"{function!r} returned {result!r}, whose code would run later: return what it returns in the end")
 
 
 def milliseconds(value: Optional[Seconds], what: str) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Awaitable, Callable, List, Optional, Set, Tuple, Type, T
 from . import _abi, _callbacks, errors
 from ._abi import lib
 from ._native import Handle, NativeClient, Terms, logger
-from ._values import Finding, Holder, Seconds, callback, milliseconds
+from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, milliseconds
 from .client import BaseClient, Name
 from .grant import BaseGrant, OnLost, leaving
 from .lock import UNSET, Unset
@@ -86,6 +86,8 @@ class _Loop:
                     task = asyncio.ensure_future(result, loop=loop)
                     self.tasks.add(task)
                     task.add_done_callback(self.tasks.discard)
+                else:
+                    finished(told, result)
             except Exception as failure:
                 if loop is None:
                     raise
@@ -330,14 +332,17 @@ class AsyncClient(BaseClient):
         """Decorates a coroutine function, as `Client.locked` decorates a function."""
 
         def decorate(function: Coroutine) -> Coroutine:
-            if not inspect.iscoroutinefunction(function):
-                raise TypeError(f"{function!r} is not a coroutine function: use Client.locked")
+            if not asynchronous(function):
+                raise TypeError(
+                    f"{function!r} is not a coroutine function: use Client.locked, or await it in an `async def`"
+                )
             same = None if callable(name) else self.lock(name, **options)
 
             @functools.wraps(function)
             async def call(*args: Any, **kwargs: Any) -> Any:
                 async with same or self.lock(name(*args, **kwargs), **options) as grant:  # type: ignore[operator]
-                    return await (function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs))
+                    result = await (function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs))
+                    return finished(function, result)
 
             return call  # type: ignore[return-value]
 

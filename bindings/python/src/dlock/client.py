@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import threading
 from typing import Any, Callable, List, Optional, TypeVar, Union
 
 from . import _abi
 from ._native import NativeClient, Terms, logger
-from ._values import Backend, Finding, Holder, Seconds, Stats, callback
+from ._values import Backend, Finding, Holder, Seconds, Stats, asynchronous, finished, generating, on_lost_of_threads
 from .grant import Grant, OnLost
 from .lock import Lock
 
@@ -85,30 +84,33 @@ class Client(BaseClient):
         reentrant: the thread that holds the lock may acquire it again; if False, that raises Deadlock. Permits are
         never reentrant.
         on_lost: called once, with a `Lost`, for each grant that is lost before its release; one function only once for
-        all grants of a thread that has acquired the lock again. It runs in a thread of dlock, and must neither block
-        for long nor close the client: set an event, or log. An exception in it goes to sys.unraisablehook.
+        all grants of a thread that has acquired the lock again. It runs in a thread of dlock, must neither block for
+        long nor close the client, and is no coroutine function: set an event, or log. An exception in it goes to
+        sys.unraisablehook.
         """
         terms = Terms.of(shared, permits, lease, fixed)
         return Lock(self._native, self._inside, name, timeout, terms, reentrant, on_lost)
 
     def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Callable[[Function], Function]:
-        """Decorates a function so that it runs while holding the lock `name`. A call raises the errors of a with-block.
+        """Decorates a function so that it runs while holding the lock `name`. A call raises the errors of a with-block,
+        and TypeError if the function returns a coroutine, another awaitable or a generator, which would run after it.
 
         name: a str, or a function that makes it from the call's arguments. pass_grant: the function gets the grant as
         the argument `grant`. options: those of `lock`.
         """
 
         def decorate(function: Function) -> Function:
-            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+            if asynchronous(function):
                 raise TypeError(f"{function!r} is asynchronous: use AsyncClient.locked")
-            if inspect.isgeneratorfunction(function):
+            if generating(function):
                 raise TypeError(f"{function!r} is a generator: it would run after the lock is released")
             same = None if callable(name) else self.lock(name, **options)
 
             @functools.wraps(function)
             def call(*args: Any, **kwargs: Any) -> Any:
                 with same or self.lock(name(*args, **kwargs), **options) as grant:  # type: ignore[operator]
-                    return function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs)
+                    result = function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs)
+                    return finished(function, result)
 
             return call  # type: ignore[return-value]
 
@@ -116,7 +118,7 @@ class Client(BaseClient):
 
     def import_grant(self, ticket: str, *, on_lost: OnLost = None) -> Grant:
         """Takes over a grant that another process turned into a ticket (`Grant.export`). It gets a greater fence."""
-        callback(on_lost, "on_lost")
+        on_lost_of_threads(on_lost)
         return Grant(self._native.imported(ticket, on_lost))
 
     def inspect(self, name: str) -> List[Holder]:

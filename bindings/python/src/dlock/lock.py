@@ -9,7 +9,7 @@ from typing import Any, List, Optional, Type, Union
 
 from . import _abi, _wait, errors
 from ._native import Handle, NativeClient, Terms
-from ._values import Seconds, callback, milliseconds
+from ._values import Seconds, milliseconds, on_lost_of_threads
 from .grant import Grant, OnLost
 
 
@@ -45,7 +45,7 @@ class Lock:
         self._mutex = threading.Lock()
         self._waiting: List[Handle] = []
         milliseconds(timeout, "timeout")
-        callback(on_lost, "on_lost")
+        on_lost_of_threads(on_lost)
         client.new(name, terms, None)  # raises if the name or the mode is invalid
 
     @property
