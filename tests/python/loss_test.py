@@ -208,15 +208,17 @@ class Loss(support.Case):
     def test_a_client_is_collected_in_on_lost(self):
         """The collector may run in any thread: it must not close a client in the thread that closing would wait for."""
         closed = threading.Event()
-        close = _native.NativeClient.close
+        end = _native._end
 
-        def closes(native):
-            close(native)
-            closed.set()
+        def ends(closing, *others):
+            end(closing, *others)
+            if closing is dropped:
+                closed.set()
 
-        self.addCleanup(setattr, _native.NativeClient, "close", close)
-        _native.NativeClient.close = closes
+        self.addCleanup(setattr, _native, "_end", end)
+        _native._end = ends
         kept = [dlock.Client(support.uri(lease="3s"))]
+        dropped = kept[0]._native._closing
 
         def drop(lost):
             with warnings.catch_warnings():

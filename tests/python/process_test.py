@@ -191,6 +191,53 @@ with client.lock(name):
             pass
 
 
+class Greenlets(support.Case):
+    """One thread for all: a wait of one would stop the one that is to release the lock."""
+
+    def test_patched_threads(self):
+        for module, patch in (
+            ("gevent", "from gevent.monkey import patch_all as patch"),
+            ("eventlet", "from eventlet import monkey_patch as patch"),
+        ):
+            code = f"""
+client = dlock.Client(uri)
+lock, grant = client.lock(name), client.lock(name + "-other").acquire()
+{patch}
+patch()
+for use in (lambda: dlock.Client(uri), lambda: dlock.AsyncClient(uri), lambda: client.lock(name), lock.acquire):
+    try:
+        print("no error", use())
+    except RuntimeError as error:
+        print(error)
+grant.release()
+client.close()
+print("closed")
+"""
+            process = self.process(code)
+            for _ in range(4):
+                self.assertIn(f"{module} has patched the module threading", process.line())
+            self.assertEqual(process.line(), "closed", module)
+            self.assertEqual(process.wait()[0], 0)
+
+    def test_others(self):
+        """As tasks: no second one is let in."""
+        code = """
+import greenlet
+client = dlock.Client(uri)
+def enter():
+    try:
+        client.lock(name).acquire()
+        print("two hold it")
+    except dlock.Deadlock as error:
+        print(error)
+with client.lock(name) as outer, client.lock(name) as inner:
+    greenlet.greenlet(enter).switch()
+"""
+        process = self.process(code)
+        self.assertIn("another task or greenlet", process.line())
+        self.assertEqual(process.wait(), (0, ""))
+
+
 class Fork(support.Case):
     def test_child(self):
         code = """

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import Any, Callable, Dict, Iterable, List
+from typing import Any, Callable, Dict, Iterable, List, TypeVar
 
 from ._abi import Callback, Each, EachBackend, EachFinding, LockPointer, Log, lib
+
+Result = TypeVar("Result")
 
 _handlers: Dict[int, Callable[..., None]] = {}
 _numbers = itertools.count(1)
@@ -32,7 +34,17 @@ def forget(number: int) -> None:
 
 def inside() -> bool:
     """True if this thread is in a callback, where a client must not be closed and some functions must not be called."""
-    return getattr(_thread, "depth", 0) > 0
+    return getattr(_thread, "inside", False)
+
+
+def calling_back(function: Callable[..., Result], *arguments: object) -> Result:
+    """Calls a function of the library that calls back in this thread. If KeyboardInterrupt comes at the end of a callback,
+    where ctypes ignores it, `inside` is right afterwards all the same."""
+    outer = inside()
+    try:
+        return function(*arguments)
+    finally:
+        _thread.inside = outer
 
 
 def outside(function: Callable[..., Any], *arguments: object) -> None:
@@ -63,11 +75,12 @@ def _call(number: int, *arguments: object) -> None:
     handler = _handlers.get(number)
     if handler is None:
         return
-    _thread.depth = getattr(_thread, "depth", 0) + 1
+    outer = inside()
+    _thread.inside = True
     try:
         handler(*arguments)
     finally:
-        _thread.depth -= 1
+        _thread.inside = outer
 
 
 @Callback  # type: ignore[misc]
@@ -108,7 +121,7 @@ def collect(walk: Callable[[int], None], convert: Callable[[Any], Any]) -> List[
 
     number = register(take)
     try:
-        walk(number)
+        calling_back(walk, number)
     finally:
         forget(number)
     if failures:

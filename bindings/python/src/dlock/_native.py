@@ -1,7 +1,9 @@
 """Shared by the clients for threads and for asyncio: an open client of the library, and its handles.
 
-A client must not be closed while another thread calls the library with it: so calls are counted. A handle is freed by
-the garbage collector only, so that no thread ever uses a freed one.
+A client's memory and a handle are freed by the garbage collector only, so that no thread ever uses a freed one.
+
+Ctrl-C may raise KeyboardInterrupt after any call that the main thread makes. So nothing depends on a second statement
+that has to follow a first one: what is undone may be undone twice, and what is done once is done within one call.
 """
 
 from __future__ import annotations
@@ -11,11 +13,12 @@ import logging
 import os
 import sys
 import threading
+import types
 import warnings
 import weakref
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from ctypes import byref, create_string_buffer, sizeof
-from typing import Any, Callable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from . import _abi, _callbacks, _values, errors
 from ._abi import lib
@@ -50,28 +53,42 @@ class Terms(NamedTuple):
         return Terms(mode, permits or 0, _abi.FIXED_LEASE if fixed else 0, _values.lease_milliseconds(lease))
 
 
+def check_threads() -> None:
+    """Raises RuntimeError if greenlets stand in for threads. A wait of one would stop them all, also the one that is to
+    release the lock."""
+    if not isinstance(threading.get_ident, types.BuiltinFunctionType):
+        patcher = threading.get_ident.__module__.partition(".")[0]
+        raise RuntimeError(
+            f"{patcher} has patched the module threading, and a wait for a lock would stop all of its greenlets: leave "
+            "threads unpatched, or use dlock in another process (docs/python.md)"
+        )
+
+
 class NativeClient:
     """An open client of the library."""
 
     def __init__(self, uri: str, flags: int, log: Optional[logging.Logger]) -> None:
+        check_threads()
         self._pid = os.getpid()
-        self._pointer: Optional[_abi.ClientPointer] = None
         self._mutex = threading.Lock()
-        self._idle = threading.Condition(self._mutex)
-        self._calls = 0
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._log = 0
+        self._pointer = _abi.ClientPointer()
+        self._closing: Iterator[None] = map(lib.dlock_close, [self._pointer])  # closes at the first next(), only then
+        self.closed = True
+        self._anchor = _abi.LockPointer()
         options = _abi.ClientOptions(sizeof(_abi.ClientOptions), flags)
+        anchor = _options(Terms(flags=_abi.FIXED_LEASE, lease_ms=100))
         if log is not None:
             self._log = _callbacks.register(_log_handler(log))
             options.log, options.log_arg = _callbacks.logged, self._log
-        pointer = _abi.ClientPointer()
         try:
-            errors.call(lib.dlock_open, _values.text(uri, "the URI"), byref(options), byref(pointer))
+            errors.call(lib.dlock_open, _values.text(uri, "the URI"), byref(options), byref(self._pointer))
+            errors.call(lib.dlock_new, self._pointer, b"anchor", byref(anchor), byref(self._anchor))
         except BaseException:
-            _callbacks.forget(self._log)
+            _end(self._closing, self._log)
             raise
-        self._pointer = pointer
+        self.closed = False
         _clients.add(self)
 
     def check_process(self) -> None:
@@ -80,41 +97,27 @@ class NativeClient:
         if self._pid != os.getpid():
             raise errors.make(-15, "the client was opened before fork(); open one in the child")
 
-    @contextmanager
-    def use(self) -> Iterator[_abi.ClientPointer]:
-        """Yields the client, and keeps `close` waiting meanwhile. Raises Canceled if it is closed."""
+    def check_open(self) -> None:
+        """Raises Canceled if the client is closed, and Forked in a forked child."""
         self.check_process()
-        with self._mutex:
-            if self._pointer is None:
-                raise errors.Canceled("the client is closed")
-            pointer = self._pointer
-            self._calls += 1
-        try:
-            yield pointer
-        finally:
-            with self._mutex:
-                self._calls -= 1
-                self._idle.notify_all()
+        if self.closed:
+            raise errors.Canceled("the client is closed")
 
     @property
-    def closed(self) -> bool:
-        """True if the client is closed."""
-        return self._pointer is None
+    def pointer(self) -> _abi.ClientPointer:
+        """The client, for a call of the library while this object is referenced. Raises the errors of `check_open`. The
+        client may be closed before or during the call, which then ends with ECANCELED: a handle, the anchor, keeps its
+        memory."""
+        self.check_open()
+        return self._pointer
 
     def close(self) -> None:
         """Closes the client at the first call; in a forked child it only marks it as closed."""
-        if self._pid != os.getpid():
-            self._pointer = None
-            return
-        if _callbacks.inside():
+        if self._pid == os.getpid() and _callbacks.inside():
             raise RuntimeError("a client must not be closed from a callback")
-        with self._mutex:
-            pointer, self._pointer = self._pointer, None
-            while pointer and self._calls:
-                self._idle.wait()
-        if pointer:
-            lib.dlock_close(pointer)
-            _callbacks.forget(self._log)
+        self.closed = True
+        if self._pid == os.getpid():
+            _end(self._closing, self._log)
 
     def close_at_exit(self) -> None:
         """As `close`, but does nothing while a daemon thread holds a lock: that thread ends with the process, and must
@@ -126,8 +129,11 @@ class NativeClient:
             self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_pointer", None) is not None and self._pid == os.getpid():
-            _callbacks.outside(self.close)
+        if getattr(self, "_anchor", None) is None or self._pid != os.getpid():
+            return
+        if not self.closed or not sys.is_finalizing():
+            _callbacks.outside(_end, self._closing, self._log, self._anchor)
+        if not self.closed:
             warnings.warn("unclosed dlock client", ResourceWarning, source=self)  # may raise
 
     # ---- operations of both kinds of client
@@ -146,36 +152,30 @@ class NativeClient:
 
     def break_lock(self, name: str) -> None:
         """Takes `name` away from its holders."""
-        with self.use() as pointer:
-            errors.call(lib.dlock_break, pointer, _values.text(name, "the name"))
+        errors.call(lib.dlock_break, self.pointer, _values.text(name, "the name"))
 
     def guard(self, group: int) -> None:
         """Sets the process group that the guardian ends with the lock."""
-        with self.use() as pointer:
-            errors.call(lib.dlock_client_guard, pointer, group)
+        errors.call(lib.dlock_client_guard, self.pointer, group)
 
     def backend(self) -> _values.Backend:
         """Returns the backend of this client."""
-        with self.use() as pointer:
-            return _values.backend(lib.dlock_client_backend(pointer).contents)
+        return _values.backend(lib.dlock_client_backend(self.pointer).contents)
 
     def quarantine(self) -> float:
         """Returns for how many seconds after its start the server grants nothing."""
-        with self.use() as pointer:
-            return int(lib.dlock_client_quarantine_ms(pointer)) / 1000
+        return int(lib.dlock_client_quarantine_ms(self.pointer)) / 1000
 
     def stats(self) -> _values.Stats:
         """Returns the statistics of this client."""
         row = _abi.StatsStruct(sizeof(_abi.StatsStruct))
-        with self.use() as pointer:
-            errors.call(lib.dlock_client_stats, pointer, byref(row))
+        errors.call(lib.dlock_client_stats, self.pointer, byref(row))
         return _values.stats(row)
 
     def _walk(self, function: Any, each: Any, convert: Callable[[Any], Any], *arguments: object) -> List[Any]:
-        with self.use() as pointer:
-            return _callbacks.collect(
-                lambda number: errors.call(function, pointer, *arguments, each, number), convert
-            )
+        return _callbacks.collect(
+            lambda number: errors.call(function, self.pointer, *arguments, each, number), convert
+        )
 
     # ---- handles
 
@@ -186,27 +186,33 @@ class NativeClient:
     def imported(self, ticket: str, on_lost: OnLost) -> Handle:
         """Makes a handle that holds the grant of a ticket."""
         handle = self._handle(lib.dlock_import, _values.text(ticket, "the ticket"), Terms(), on_lost, False)
-        handle.count = 1
+        handle.enter()
         return handle
 
     def _handle(self, make: Any, text: bytes, terms: Terms, on_lost: OnLost, reentrant: bool) -> Handle:
-        options = _abi.Options(sizeof(_abi.Options), terms.mode, _abi.OWNER_HANDLE, *terms[1:])
-        number = 0
-        to_tell = [] if on_lost is None else [on_lost]
-        if to_tell or reentrant:
-            number = _callbacks.register(_lost_handler(to_tell))
-            options.on_lost, options.on_lost_arg = _callbacks.ended, number
-        pointer = _abi.LockPointer()
-        try:
-            with self.use() as client:
-                errors.call(make, client, text, byref(options), byref(pointer))
-        except BaseException:
-            _callbacks.forget(number)
-            raise
-        handle = Handle(self, _name(pointer), terms.mode, pointer, number, to_tell)
+        check_threads()
+        options = _options(terms)
+        handle = Handle(self, terms.mode, on_lost)
+        if on_lost is not None or reentrant:
+            handle.on_lost = _callbacks.register(_lost_handler(handle.to_tell))
+            options.on_lost, options.on_lost_arg = _callbacks.ended, handle.on_lost
+        errors.call(make, self.pointer, text, byref(options), byref(handle.pointer))
+        handle.name = _name(handle.pointer)
         with self._mutex:
             self._handles.add(handle)
         return handle
+
+
+def _end(closing: Iterator[None], log: int, anchor: Optional[_abi.LockPointer] = None) -> None:
+    """Closes a client that is not closed yet, and frees its memory if it gets the anchor."""
+    next(closing, None)
+    _callbacks.forget(log)
+    if anchor is not None:
+        lib.dlock_free(anchor)
+
+
+def _options(terms: Terms) -> _abi.Options:
+    return _abi.Options(sizeof(_abi.Options), terms.mode, _abi.OWNER_HANDLE, *terms[1:])
 
 
 def _log_handler(log: logging.Logger) -> Callable[..., None]:
@@ -217,12 +223,12 @@ def _name(lock: Any) -> str:
     return _values.plain(lib.dlock_name(lock))
 
 
-def _lost_handler(to_tell: List[Callable[[errors.Lost], Any]]) -> Callable[..., None]:
-    """Returns what calls each different function of the list once, in its order, even if some raise exceptions."""
+def _lost_handler(to_tell: Dict[object, Callable[[errors.Lost], Any]]) -> Callable[..., None]:
+    """Returns what calls each different function of `to_tell` once, in its order, even if some raise exceptions."""
 
     def handler(err: Any, lock: int) -> None:
         lost = errors.lost(_values.plain(err.message), _name(lock), lib.dlock_fence(lock))
-        told = list(to_tell)
+        told = list(to_tell.values())
         with ExitStack() as calls:
             for at in reversed(range(len(told))):
                 if told[at] not in told[:at]:
@@ -236,33 +242,50 @@ def _tell(on_lost: Callable[[errors.Lost], Any], lost: errors.Lost) -> None:
 
 
 class Handle:
-    """A handle of the library for one acquisition. `count` is how often its owner has entered; 0: it holds nothing."""
+    """A handle of the library for one acquisition.
 
-    def __init__(
-        self, client: NativeClient, name: str, mode: int, pointer: _abi.LockPointer, on_lost: int,
-        to_tell: List[Callable[[errors.Lost], Any]],
-    ) -> None:  # fmt: skip
+    Its owner enters it once, and again if it is reentrant: `count` times. Each entry is an object, not a number, so that
+    it may be taken back twice, or without having been made. The entry of the acquisition itself is FIRST.
+    """
+
+    FIRST = object()
+
+    def __init__(self, client: NativeClient, mode: int, on_lost: OnLost) -> None:
         self.client = client
-        self.name = name
+        self.name = ""
         self.mode = mode
-        self.pointer = pointer
-        self.count = 0
+        self.pointer = _abi.LockPointer()
+        self.on_lost = 0  # the number of what calls those of to_tell
         self.fence = 0
         self.thread = threading.current_thread()
         self.task: Any = None
         self.mutex = threading.Lock()
-        self.to_tell = to_tell  # the on_lost of each of its grants that has one
-        self._on_lost = on_lost  # the number of what calls them
+        self.entries: Set[object] = set()
+        self.to_tell = {} if on_lost is None else {self.FIRST: on_lost}  # by entry
 
     def __del__(self) -> None:
-        if self.client._pid != os.getpid() or sys.is_finalizing():
+        if not hasattr(self, "to_tell") or self.client._pid != os.getpid() or sys.is_finalizing():
             return
         if self.count and not self.client.closed:
             # Freeing a held lock releases it, which may block for the server's timeout.
-            _callbacks.in_thread(_callbacks.free, self.pointer, self._on_lost)
+            _callbacks.in_thread(_callbacks.free, self.pointer, self.on_lost)
             warnings.warn(f"the lock {self.name!r} was not released", ResourceWarning, source=self)  # may raise
         else:
-            _callbacks.outside(_callbacks.free, self.pointer, self._on_lost)
+            _callbacks.outside(_callbacks.free, self.pointer, self.on_lost)
+
+    @property
+    def count(self) -> int:
+        """How often its owner has entered; 0: it holds nothing."""
+        return len(self.entries)
+
+    def enter(self) -> None:
+        """Notes that the library has granted the lock."""
+        self.entries.add(self.FIRST)
+
+    def abandon(self) -> None:
+        """Takes back an acquisition that an exception of a signal handler has interrupted, however far it has come."""
+        self.entries.clear()
+        lib.dlock_release(self.pointer, None)
 
     def is_held(self) -> bool:
         """True if the grant is valid."""
@@ -284,30 +307,28 @@ class Handle:
         self._call(lib.dlock_token, token, len(token))
         return _values.plain(token.value)
 
-    def enter_again(self, on_lost: OnLost) -> bool:
-        """Increments the count. False if the grant is released. Raises Lost if it was lost."""
+    def enter_again(self, entry: object, on_lost: OnLost) -> bool:
+        """Adds an entry. False if the grant is released. Raises Lost if it was lost."""
         with self.mutex:
-            if not self.count:
+            if not self.entries:
                 return False
             if on_lost is not None:
-                self.to_tell.append(on_lost)  # before the check, so that no loss comes between them
+                self.to_tell[entry] = on_lost  # before the check, so that no loss comes between them
             if not lib.dlock_held(self.pointer):
-                if on_lost is not None:
-                    self.to_tell.remove(on_lost)
+                self.to_tell.pop(entry, None)
                 raise self.lost(f'lock "{self.name}" was lost; release it before it is acquired again')
-            self.count += 1
+            self.entries.add(entry)
         return True
 
-    def leave(self, on_lost: OnLost = None) -> bool:
-        """Decrements the count; `on_lost` is that of the grant that ends. True if the count is 0 now and the grant has
-        to be released."""
+    def leave(self, entry: object) -> bool:
+        """Takes an entry back. True if it was the last one, and the grant has to be released."""
         self.client.check_process()
         with self.mutex:
             self.current_fence()
-            self.count -= 1
-            if self.count and on_lost is not None:
-                self.to_tell.remove(on_lost)
-            return self.count == 0
+            self.entries.discard(entry)
+            if self.entries:
+                self.to_tell.pop(entry, None)
+            return not self.entries
 
     def lost(self, text: str) -> errors.Lost:
         """Returns the exception for the loss of this grant."""
@@ -345,7 +366,7 @@ class Handle:
                 raise errors.Invalid(f"the lock {self.name!r} was entered {self.count} times; leave it, then export it")
             self.current_fence()
             self._call(lib.dlock_export, ticket, len(ticket))
-            self.count = 0
+            self.entries.clear()
         return _values.plain(ticket.value)
 
     def cancel(self) -> None:

@@ -1,14 +1,16 @@
 """Waits that Ctrl-C can end.
 
 Python runs signal handlers in the main thread only, and only when that thread is back from C. So the main thread waits
-for a threading.Event while the library waits on another thread. An exception of a signal handler, such as
-KeyboardInterrupt, cancels the library's wait, and is raised when that has ended.
+for a mutex of Python while the library waits on another thread. An exception of a signal handler, such as
+KeyboardInterrupt, cancels the library's wait, and is raised when that has ended. The caller then takes back what was
+granted nevertheless; if another exception comes meanwhile, the thread that waits does that.
 """
 
 from __future__ import annotations
 
+import _thread
 import threading
-from typing import Any, List, Optional
+from typing import Any, Callable, List, Optional
 
 from . import _callbacks, errors
 from ._abi import lib
@@ -20,62 +22,82 @@ def in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
+def _append(results: List[int], function: Callable[..., int], *arguments: object) -> None:
+    """results.append(function(*arguments)) within one call: an exception of a signal handler comes before both or after
+    both."""
+    results.extend(map(function, *zip(arguments)))
+
+
 def acquire(handle: Handle, ms: int) -> Optional[errors.Error]:
-    """Calls dlock_acquire. Returns the error, or None. The handle's `count` is 1 if it now holds the lock, else 0."""
+    """Calls dlock_acquire. Returns the error, or None."""
     if ms == 0 or not in_main_thread():
-        try:
-            error = errors.outcome(lib.dlock_acquire, handle.pointer, ms)
-            handle.count = int(error is None)
-        except BaseException:  # of a signal handler, which runs as soon as the main thread is back from C
-            handle.count = int(lib.dlock_held(handle.pointer))
-            raise
-        return error
+        error = errors.outcome(lib.dlock_acquire, handle.pointer, ms)
+    else:
+        error = _acquire_in_background(handle, ms)
+    if error is None:
+        handle.enter()
+    return error
+
+
+def _acquire_in_background(handle: Handle, ms: int) -> Optional[errors.Error]:
+    begun: List[int] = []
     outcome: List[Optional[errors.Error]] = []
-    ended = threading.Event()
+    given_up: List[bool] = []
+    ended = _thread.allocate_lock()
+    ended.acquire()
 
     def handler(err: Any, lock: int) -> None:  # must not refer to the handle, which would then never be collected
         _callbacks.forget(number)
         outcome.append(errors.from_struct(err) if err else None)
-        ended.set()
+        ended.release()
+        if given_up and not err:
+            lib.dlock_release_async(lock, _callbacks.ended, None)
 
     number = _callbacks.register(handler)
-    code = lib.dlock_acquire_async(handle.pointer, ms, _callbacks.ended, number)
-    if code != 0:
-        _callbacks.forget(number)
-        return errors.make(code)
     try:
-        ended.wait()
+        _append(begun, lib.dlock_acquire_async, handle.pointer, ms, _callbacks.ended, number)
+        if begun != [0]:
+            _callbacks.forget(number)
+            return errors.make(begun[0])
+        ended.acquire()
     except BaseException:
+        given_up.append(True)
         handle.cancel()
-        ended.wait()
+        if begun == [0] and not outcome:
+            ended.acquire()
         raise
-    finally:
-        handle.count = int(outcome == [None])
     return outcome[0]
 
 
 def acquire_all(handles: List[Handle], ms: int) -> Optional[errors.Error]:
     """Calls dlock_acquire_all, as `acquire` does dlock_acquire. The library has no asynchronous form of it, so a thread
     blocks in it."""
+    begun: List[int] = []
     outcome: List[Optional[errors.Error]] = []
-    ended = threading.Event()
+    given_up: List[bool] = []
+    ended = _thread.allocate_lock()
+    ended.acquire()
     pointers = _callbacks.pointers(handle.pointer for handle in handles)
 
     def wait() -> None:
         error = errors.outcome(lib.dlock_acquire_all, pointers, len(handles), ms)
-        for handle in handles:
-            handle.count = int(error is None)
         outcome.append(error)
-        ended.set()
+        ended.release()
+        if given_up and error is None:
+            lib.dlock_release_all(pointers, len(handles), None)
 
-    if not in_main_thread():
+    if in_main_thread():
+        try:
+            _append(begun, _thread.start_new_thread, wait, ())
+            ended.acquire()
+        except BaseException:
+            given_up.append(True)
+            while begun and not outcome:
+                handles[0].cancel()  # repeated, since a cancel has no effect before the wait has begun
+                ended.acquire(timeout=0.01)
+            raise
+    else:
         wait()
-        return outcome[0]
-    threading.Thread(target=wait, name="dlock-wait", daemon=True).start()
-    try:
-        ended.wait()
-    except BaseException:
-        while not ended.wait(0.01):
-            handles[0].cancel()  # repeated, since a cancel has no effect before the wait has begun
-        raise
+    for handle in handles if outcome[0] is None else []:
+        handle.enter()
     return outcome[0]

@@ -45,8 +45,7 @@ class _Loop:
             return loop
         if self.loop is not None and not self.loop.is_closed():
             raise RuntimeError("the dlock client belongs to another event loop; open one for each")
-        with self.native.use() as pointer:
-            self.fd = lib.dlock_client_fd(pointer)
+        self.fd = lib.dlock_client_fd(self.native.pointer)
         loop.add_reader(self.fd, _dispatch, weakref.ref(self.native))
         self.loop = loop
         return loop
@@ -105,8 +104,7 @@ def _unwatch(loop: asyncio.AbstractEventLoop, fd: int, native: NativeClient) -> 
 def _dispatch(native_of: weakref.ref[NativeClient]) -> None:
     native = native_of()
     if native is not None and not native.closed:
-        with native.use() as pointer:
-            lib.dlock_client_dispatch(pointer)
+        _callbacks.calling_back(lib.dlock_client_dispatch, native.pointer)
 
 
 class _Request:
@@ -253,7 +251,7 @@ class AsyncLock:
             self._waiting.discard(handle)
         if error is not None:
             raise error
-        handle.count = 1
+        handle.enter()
         return AsyncGrant(handle, self._client._loop)
 
     async def try_acquire(self) -> Optional[AsyncGrant]:

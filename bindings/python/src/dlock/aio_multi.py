@@ -87,7 +87,7 @@ async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, .
     if error is not None:
         raise error
     for handle in handles:
-        handle.count = 1
+        handle.enter()
     return tuple(AsyncGrant(handle, lock._client._loop) for lock, handle in zip(locks, handles))
 
 

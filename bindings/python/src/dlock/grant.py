@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Optional, Type
 
 from . import errors
@@ -27,9 +28,9 @@ def leaving(error: Optional[errors.Error], name: str, body: Optional[BaseExcepti
 class BaseGrant:
     """The common part of the grants for threads and for asyncio. Any thread may use a grant."""
 
-    def __init__(self, handle: Handle, on_lost: OnLost = None) -> None:
+    def __init__(self, handle: Handle, entry: object = Handle.FIRST) -> None:
         self._handle = handle
-        self._on_lost = on_lost
+        self._entry = entry
         self._over = False
         handle.current_fence()  # keeps the fence, also for the time after a loss
 
@@ -71,7 +72,7 @@ class BaseGrant:
         with self._handle.mutex:
             self._check()
             self._over = True
-        return self._handle.leave(self._on_lost)
+        return self._handle.leave(self._entry)
 
     def __repr__(self) -> str:
         state = "released" if self._over else "held" if self.held else "lost"
@@ -87,7 +88,11 @@ class Grant(BaseGrant):
         Raises Lost (the grant had ended before: another holder may have worked meanwhile), Unavailable (no answer; the
         grant is not held any more nevertheless), NotOwner (released already), Canceled (the client is closed), Forked.
         """
-        error = self._give_back()
+        try:
+            error = self._give_back()
+        except BaseException:
+            self.abandon()
+            raise
         if error is not None:
             raise error
 
@@ -116,8 +121,19 @@ class Grant(BaseGrant):
         return self
 
     def __exit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
-        if not self._over:
-            leaving(self._give_back(), self.name, body)
+        try:
+            error = None if self._over else self._give_back()
+        except BaseException:
+            self.abandon()
+            raise
+        leaving(error, self.name, body)
+
+    def abandon(self) -> None:
+        """Ends this grant after an exception of a signal handler, wherever in its acquisition or release that came. May be
+        called twice."""
+        self._over = True
+        if self._handle.client._pid == os.getpid() and self._handle.leave(self._entry):
+            self._handle.abandon()
 
     def _give_back(self) -> Optional[errors.Error]:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import Any, List, Optional, Type, Union
+from typing import Any, List, Optional, Set, Type, Union
 
 from . import _abi, _wait, errors
 from ._native import Handle, NativeClient, Terms
@@ -42,8 +42,7 @@ class Lock:
         self._reentrant = reentrant
         self._on_lost = on_lost
         self._entered = threading.local()
-        self._mutex = threading.Lock()
-        self._waiting: List[Handle] = []
+        self._waiting: Set[Handle] = set()  # only with calls that are atomic, so without a mutex
         milliseconds(timeout, "timeout")
         on_lost_of_threads(on_lost)
         client.new(name, terms, None)  # raises if the name or the mode is invalid
@@ -66,21 +65,16 @@ class Lock:
         if again is not None:
             return again
         handle = self.handle()
-        with self._mutex:
-            self._waiting.append(handle)
         try:
-            error = _wait.acquire(handle, ms)
+            error = self._wait(handle, ms)
+            if error is None:
+                self.note(handle)
+                grant = Grant(handle)
+                return grant  # without a call: an exception after the last one comes in this `try`
         except BaseException:
-            if handle.count and handle.leave():
-                handle.release()
+            handle.abandon()
             raise
-        finally:
-            with self._mutex:
-                self._waiting.remove(handle)
-        if error is not None:
-            raise error
-        self.note(handle)
-        return Grant(handle, self._on_lost)
+        raise error
 
     def try_acquire(self) -> Optional[Grant]:
         """Tries once. Returns the grant, or None if the lock is held by another owner. Raises other errors."""
@@ -91,25 +85,34 @@ class Lock:
 
     def cancel(self) -> None:
         """Ends the waits of all threads in `acquire` of this object with Canceled. Later waits are not affected."""
-        with self._mutex:
-            waiting = list(self._waiting)
-        for handle in waiting:
+        for handle in self._waiting.copy():
             handle.cancel()
 
     def __enter__(self) -> Grant:
+        grants: List[Grant] = vars(self._entered).setdefault("grants", [])
         grant = self.acquire()
-        if not hasattr(self._entered, "grants"):
-            self._entered.grants = []
-        self._entered.grants.append(grant)
-        return grant
+        try:
+            grants.append(grant)
+            return grant
+        except BaseException:
+            if grant in grants:
+                grants.remove(grant)
+            grant.abandon()
+            raise
 
     def __exit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
-        grants = getattr(self._entered, "grants", None)
-        if not grants:
+        try:
+            grant = self._entered.grants[-1]
+        except (AttributeError, IndexError):
             raise RuntimeError(
                 f"the with-block of lock {self._name!r} was entered by another thread; use acquire() and `with grant:`"
-            )
-        grants.pop().__exit__(kind, body, trace)
+            ) from None
+        del self._entered.grants[-1]
+        try:
+            grant.__exit__(kind, body, trace)
+        except BaseException:
+            grant.abandon()
+            raise
 
     def __repr__(self) -> str:
         return f"<Lock {self._name!r}>"
@@ -131,21 +134,35 @@ class Lock:
         handle = _held_here(self._inside).get(self._name)
         return handle if handle is not None and handle.count and self._terms.mode != _abi.PERMIT else None
 
+    def _wait(self, handle: Handle, ms: int) -> Optional[errors.Error]:
+        self._waiting.add(handle)
+        try:
+            return _wait.acquire(handle, ms)
+        finally:
+            self._waiting.discard(handle)
+
     def _enter_again(self) -> Optional[Grant]:
         handle = self.held_by_me()
         if handle is None:
             return None
-        with self._client.use():
-            self._refuse(handle)
-        return Grant(handle, self._on_lost) if handle.enter_again(self._on_lost) else None
+        self._client.check_open()
+        self._refuse(handle)
+        entry = object()
+        try:
+            grant = Grant(handle, entry) if handle.enter_again(entry, self._on_lost) else None
+            return grant
+        except BaseException:
+            if handle.leave(entry):
+                handle.abandon()
+            raise
 
     def _refuse(self, handle: Handle) -> None:
         """Raises Deadlock if a wait for the lock, which this thread holds by `handle`, would never end."""
         if not self._reentrant:
             raise errors.Deadlock(f'lock "{self._name}" is held by this thread already, and is not reentrant')
-        if handle.task is not _task():
+        if handle.task != _task():
             raise errors.Deadlock(
-                f'lock "{self._name}" is held by another task of this thread; tasks use dlock.AsyncClient'
+                f'lock "{self._name}" is held by another task or greenlet of this thread; tasks use dlock.AsyncClient'
             )
         if handle.mode == _abi.SHARED and self._terms.mode == _abi.EXCLUSIVE:
             raise errors.Deadlock(f'lock "{self._name}" is held shared by this thread; release it, then acquire it')
@@ -160,9 +177,10 @@ def _held_here(inside: threading.local) -> weakref.WeakValueDictionary[str, Hand
 
 
 def _task() -> Any:
-    """Returns the asyncio task that runs in this thread, or None. Tasks of one thread exclude each other, too."""
-    asyncio = sys.modules.get("asyncio")
+    """Returns what identifies the asyncio task and the greenlet that run in this thread: they exclude each other, too."""
+    asyncio, greenlet = sys.modules.get("asyncio"), sys.modules.get("greenlet")
     try:
-        return asyncio.current_task() if asyncio else None
+        task = asyncio.current_task() if asyncio else None
     except RuntimeError:
-        return None
+        task = None
+    return task, weakref.ref(greenlet.getcurrent()) if greenlet else None

@@ -43,44 +43,57 @@ def _acquired(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Tu
         if held is not None:
             raise errors.Deadlock(f'lock "{lock.name}" is held by this thread already; acquire_all never enters again')
     handles = [lock.handle() for lock in locks]
-    grants = _acquire_all(handles, ms)
-    for lock, handle in zip(locks, handles):
-        lock.note(handle)
-    try:
-        yield grants
-    except BaseException as body:
-        leaving(_release_all(grants), ", ".join(lock.name for lock in locks), body)
-        raise
-    leaving(_release_all(grants), ", ".join(lock.name for lock in locks), None)
-
-
-def _give_back(handles: List[Handle]) -> Optional[errors.Error]:
-    """Releases the handles that are held, with one request for each server. Returns the first error, or None."""
-    try:
-        handles = [handle for handle in handles if handle.count and handle.leave()]
-    except errors.Forked as error:
-        return error
-    if not handles:
-        return None
-    gone = [handle for handle in handles if not lib.dlock_held(handle.pointer)]
-    pointers = _callbacks.pointers(handle.pointer for handle in handles)
-    return (gone or handles)[0].detailed(errors.outcome(lib.dlock_release_all, pointers, len(handles)))
-
-
-def _acquire_all(handles: List[Handle], ms: int) -> Tuple[Grant, ...]:
+    names = ", ".join(lock.name for lock in locks)
+    grants: Tuple[Grant, ...] = ()
     try:
         error = _wait.acquire_all(handles, ms) if handles else None
+        if error is None:
+            grants = tuple(Grant(handle) for handle in handles)
+            for lock, handle in zip(locks, handles):
+                lock.note(handle)
     except BaseException:
-        _give_back(handles)
+        _abandon(handles)
         raise
     if error is not None:
         raise error
-    return tuple(Grant(handle) for handle in handles)
+    try:
+        yield grants
+    except BaseException as body:
+        leaving(_release_all(grants), names, body)
+        raise
+    leaving(_release_all(grants), names, None)
 
 
 def _release_all(grants: Tuple[Grant, ...]) -> Optional[errors.Error]:
     """Releases the grants that were not released inside of the block. Returns the first error, or None."""
-    inside = [grant for grant in grants if not grant._over]
-    for grant in inside:
-        grant._over = True
-    return _give_back([grant._handle for grant in inside])
+    inside: List[Handle] = []
+    try:
+        inside += [grant._handle for grant in grants if not grant._over]
+        for grant in grants:
+            grant._over = True
+        return _give_back(inside)
+    except errors.Forked as error:
+        return error
+    except BaseException:
+        _abandon([grant._handle for grant in grants])
+        raise
+
+
+def _give_back(handles: List[Handle]) -> Optional[errors.Error]:
+    """Releases the handles that are held, with one request for each server. Returns the first error, or None."""
+    handles = [handle for handle in handles if handle.count and handle.leave(Handle.FIRST)]
+    if not handles:
+        return None
+    gone = [handle for handle in handles if not lib.dlock_held(handle.pointer)]
+    return (gone or handles)[0].detailed(errors.outcome(lib.dlock_release_all, *_pointers(handles)))
+
+
+def _abandon(handles: List[Handle]) -> None:
+    """Takes back an acquisition of all, as `Handle.abandon` does that of one."""
+    for handle in handles:
+        handle.entries.clear()
+    lib.dlock_release_all(*_pointers(handles), None)
+
+
+def _pointers(handles: List[Handle]) -> Tuple[Any, int]:
+    return _callbacks.pointers(handle.pointer for handle in handles), len(handles)
