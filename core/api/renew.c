@@ -23,8 +23,8 @@ static int check_lease(struct dlock_lock *lock, const struct dlock__acquisition 
     if (*lease_ms == 0) *lease_ms = fixed ? lock->lease_ms : acq->lease_ms;
     if (!fixed && *lease_ms != acq->lease_ms)
         return dlock_fail(err, DLOCK_EINVAL,
-                          "lock \"%s\" is renewed in the background, every time for %lld ms: give that, or 0, or "
-                          "acquire it with DLOCK_FIXED_LEASE",
+                          "lock \"%s\" is renewed in the background, every time for %lld ms: extend it by that, or "
+                          "by the default, or acquire it with a fixed lease",
                           dlock__name_shown(lock->name), (long long)acq->lease_ms);
     return dlock__lease_check(lock->client, *lease_ms, err);
 }

@@ -285,7 +285,7 @@ class Decorator(support.Case):
         self.assertEqual(work("x").name, f"{self.name}-x")
 
     def test_what_would_run_without_the_lock(self):
-        """It is refused, when it is decorated or when it is called; none of it has run then, and nothing warns of it."""
+        """It is refused, decorated or called. None of it has run then, and nothing warns of it."""
         ran = []
 
         async def coroutine():
@@ -431,6 +431,36 @@ class Errors(support.Case):
                 self.client.lock(self.name, lease=lease)
         with self.assertRaises(dlock.Invalid):
             self.client.import_grant("no ticket")
+
+    def test_messages_speak_python(self):
+        """They name what the caller wrote, as it is called here."""
+        client = self.open(quarantine="20s")
+        grant = client.lock(self.name).acquire()
+        released = client.lock(self.name + "-other").acquire()
+        released.release()
+        quarantine = (
+            (lambda: client.lock(self.name, lease=20.5), dlock.Invalid, "lease is 20.5 seconds, .* only 20 seconds"),
+            (lambda: grant.extend(30), dlock.Invalid, "lease is 30 seconds, "),
+        )
+        for call, kind, words in (
+            *(quarantine if client.quarantine else ()),
+            (lambda: client.lock(self.name, lease=0.01), dlock.Invalid, "lease is 0.01: .* 0.1 to 31622400 seconds"),
+            (lambda: client.lock(self.name, lease=1e9), dlock.Invalid, "lease is 1000000000.0: .* 31622400 seconds"),
+            (lambda: client.lock(self.name, lease=float("inf")), dlock.Invalid, "lease is inf: .* 31622400 seconds"),
+            (lambda: client.lock(self.name, lease=0), dlock.Invalid, "lease is 0: .* None is the default"),
+            (lambda: grant.extend(0.01), dlock.Invalid, "lease is 0.01: "),
+            (lambda: grant.extend(5), dlock.Invalid, "a fixed lease"),
+            (lambda: client.lock(self.name, timeout=-1), ValueError, "timeout is -1"),
+            (lambda: client.lock(self.name, permits=0), dlock.Invalid, "permits is 0"),
+            (lambda: client.guard("5"), TypeError, "group must be an int, not str"),
+            (released.release, dlock.NotOwner, "released already"),
+            (released.extend, dlock.NotOwner, "released already"),
+            (lambda: released.token, dlock.NotOwner, "released already"),
+        ):
+            with self.assertRaisesRegex(kind, words) as caught:
+                call()
+            self.assertNotRegex(str(caught.exception), "_ms|DLOCK_|dlock_|handle")
+        grant.release()
 
     def test_uris(self):
         for uri, kind in (

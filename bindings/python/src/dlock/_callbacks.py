@@ -38,8 +38,8 @@ def inside() -> bool:
 
 
 def calling_back(function: Callable[..., Result], *arguments: object) -> Result:
-    """Calls a function of the library that calls back in this thread. If KeyboardInterrupt comes at the end of a callback,
-    where ctypes ignores it, `inside` is right afterwards all the same."""
+    """Calls a function of the library that calls back in this thread. `inside` is right afterwards, even if
+    KeyboardInterrupt came at the end of a callback, where ctypes ignores it."""
     outer = inside()
     try:
         return function(*arguments)

@@ -189,8 +189,18 @@ class NativeClient:
         handle.enter()
         return handle
 
+    def check_lease(self, ms: int) -> None:
+        """Raises Invalid if a lease is too long for the server's quarantine; 0 is the default."""
+        most = int(lib.dlock_client_quarantine_ms(self.pointer)) if ms else 0
+        if ms > most > 0:
+            raise errors.Invalid(
+                f"lease is {ms / 1000:g} seconds, and the quarantine of this server, which protects leases when it "
+                f"restarts, only {most / 1000:g} seconds; set lease= or quarantine= in the URI"
+            )
+
     def _handle(self, make: Any, text: bytes, terms: Terms, on_lost: OnLost, reentrant: bool) -> Handle:
         check_threads()
+        self.check_lease(terms.lease_ms)
         options = _options(terms)
         handle = Handle(self, terms.mode, on_lost)
         if on_lost is not None or reentrant:
@@ -244,8 +254,8 @@ def _tell(on_lost: Callable[[errors.Lost], Any], lost: errors.Lost) -> None:
 class Handle:
     """A handle of the library for one acquisition.
 
-    Its owner enters it once, and again if it is reentrant: `count` times. Each entry is an object, not a number, so that
-    it may be taken back twice, or without having been made. The entry of the acquisition itself is FIRST.
+    Its owner enters it once, and again if it is reentrant: `count` times. Each entry is an object, not a number, so
+    that it may be taken back twice, or without having been made. The entry of the acquisition itself is FIRST.
     """
 
     FIRST = object()
@@ -346,7 +356,9 @@ class Handle:
 
     def extend(self, lease: Optional[_values.Seconds]) -> None:
         """Sets the lease anew, to `lease` or to that of the lock."""
-        self._call(lib.dlock_extend, _values.lease_milliseconds(lease))
+        ms = _values.lease_milliseconds(lease)
+        self.client.check_lease(ms)
+        self._call(lib.dlock_extend, ms)
 
     def downgrade(self) -> None:
         """Turns the exclusive grant into a shared one. It counts as shared also if no answer has confirmed that."""

@@ -134,7 +134,7 @@ def generating(function: Any) -> bool:
 
 def finished(function: Callable[..., Any], result: Any) -> Any:
     """Returns `result`, which `function` returned. Raises TypeError if it is a coroutine, another awaitable or a
-    generator: the body of `function` has then not ended. It is closed or cancelled, so that no part of it runs later."""
+    generator: the body of `function` has then not ended. It is closed or cancelled, so that nothing runs later."""
     if not isinstance(result, (Awaitable, Generator, AsyncGenerator)):
         return result
     if isinstance(result, (Coroutine, Generator)):
@@ -160,8 +160,9 @@ def milliseconds(value: Optional[Seconds], what: str) -> int:
 def lease_milliseconds(value: Optional[Seconds]) -> int:
     """Returns a lease as the library's milliseconds; None is 0, the default."""
     ms = 0 if value is None else milliseconds(value, "lease")
-    if value is not None and ms == 0:
-        raise Invalid("lease is 0: it must be longer; None is the default")
+    if value is not None and not _abi.LEASE_MIN_MS <= ms <= _abi.LEASE_MAX_MS:
+        low, high = seconds(_abi.LEASE_MIN_MS), seconds(_abi.LEASE_MAX_MS)
+        raise Invalid(f"lease is {value}: it must be {low:.10g} to {high:.10g} seconds; None is the default")
     return ms
 
 

@@ -58,7 +58,8 @@ class BaseGrant:
 
     @property
     def token(self) -> str:
-        """The token, which names this grant on the server."""
+        """The token, which names this grant on the server. Raises NotOwner after the release."""
+        self._check()
         return self._handle.token()
 
     def _check(self) -> None:
@@ -129,8 +130,8 @@ class Grant(BaseGrant):
         leaving(error, self.name, body)
 
     def abandon(self) -> None:
-        """Ends this grant after an exception of a signal handler, wherever in its acquisition or release that came. May be
-        called twice."""
+        """Ends this grant after an exception of a signal handler, wherever in its acquisition or release that came.
+        May be called twice."""
         self._over = True
         if self._handle.client._pid == os.getpid() and self._handle.leave(self._entry):
             self._handle.abandon()

@@ -177,7 +177,7 @@ def _held_here(inside: threading.local) -> weakref.WeakValueDictionary[str, Hand
 
 
 def _task() -> Any:
-    """Returns what identifies the asyncio task and the greenlet that run in this thread: they exclude each other, too."""
+    """Returns what identifies the asyncio task and the greenlet that run in this thread. They exclude each other."""
     asyncio, greenlet = sys.modules.get("asyncio"), sys.modules.get("greenlet")
     try:
         task = asyncio.current_task() if asyncio else None
