@@ -400,6 +400,28 @@ class Cancellation(Case):
 
 
 class Ends(Case):
+    async def test_a_release_waits_for_its_answer(self):
+        """However long that takes: an hour, by the loop's clock."""
+        grant = await self.client.lock(self.name).acquire()
+        loop, release, calls = asyncio.get_running_loop(), dlock._abi.lib.dlock_release_async, []
+        clock = loop.time
+
+        def keep(*arguments):
+            calls.append(arguments)
+            return 0
+
+        with unittest.mock.patch.object(dlock._abi.lib, "dlock_release_async", keep):
+            task = asyncio.create_task(grant.release())
+            await turns(1)
+        self.assertEqual(len(calls), 1)
+        with unittest.mock.patch.object(loop, "time", lambda: clock() + 3600):
+            for _ in range(10):
+                await asyncio.sleep(0)
+        self.assertFalse(task.done())
+        self.assertEqual(release(*calls[0]), 0)
+        await timed(task)
+        await self.free()
+
     async def test_close(self):
         client = await self.open()
         grant = await client.lock(self.name).acquire()

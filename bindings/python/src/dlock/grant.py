@@ -92,7 +92,7 @@ class Grant(BaseGrant):
         try:
             error = self._give_back()
         except BaseException:
-            self.abandon()
+            self._abandon()
             raise
         if error is not None:
             raise error
@@ -125,11 +125,11 @@ class Grant(BaseGrant):
         try:
             error = None if self._over else self._give_back()
         except BaseException:
-            self.abandon()
+            self._abandon()
             raise
         leaving(error, self.name, body)
 
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Ends this grant after an exception of a signal handler, wherever in its acquisition or release that came.
         May be called twice."""
         self._over = True

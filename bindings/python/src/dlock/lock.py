@@ -97,7 +97,7 @@ class Lock:
         except BaseException:
             if grant in grants:
                 grants.remove(grant)
-            grant.abandon()
+            grant._abandon()
             raise
 
     def __exit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
@@ -111,7 +111,7 @@ class Lock:
         try:
             grant.__exit__(kind, body, trace)
         except BaseException:
-            grant.abandon()
+            grant._abandon()
             raise
 
     def __repr__(self) -> str:
