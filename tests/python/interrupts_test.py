@@ -119,6 +119,16 @@ class Everywhere(support.Case):
         self.interrupted(use)
         self.assertEqual(told, [])
 
+    def test_in_the_background(self):
+        """A timeout that is shorter than the URI's: the main thread does not try first."""
+        client = self.open(timeout="1h")
+
+        def use():
+            with client.lock(self.name, timeout=support.LONG):
+                pass
+
+        self.interrupted(use)
+
     def test_a_try(self):
         lock = self.client.lock(self.name)
         self.interrupted(lambda: self.end(lock.try_acquire()))

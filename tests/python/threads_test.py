@@ -105,6 +105,38 @@ class Grants(support.Case):
         self.assertEqual(seen, [grant.fence, True, True])
         self.open().lock(self.name).acquire(5).release()
 
+    def test_the_main_thread_tries_first(self):
+        """A free lock costs it what it costs another thread. Where a try might outlast the timeout, it only waits."""
+        calls = []
+
+        def counted(word):
+            function = getattr(lib, word)
+
+            def call(handle, ms, *others):
+                calls.append((word, ms))
+                return function(handle, ms, *others)
+
+            return unittest.mock.patch.object(lib, word, call)
+
+        client, other = self.open(timeout="50s"), self.open()
+        with counted("dlock_acquire"), counted("dlock_acquire_async"):
+            for timeout in (None, 50, 60):
+                with client.lock(self.name, timeout=timeout):
+                    pass
+            self.assertEqual(calls, [("dlock_acquire", 0)] * 3)
+            calls.clear()
+            with client.lock(self.name, timeout=49):
+                pass
+            self.assertEqual(calls, [("dlock_acquire_async", 49000)])
+        with other.lock(self.name), counted("dlock_acquire"), counted("dlock_acquire_async"):
+            calls.clear()
+            lock = self.open(timeout="2s").lock(self.name)
+            with self.assertRaises(dlock.Timeout):
+                lock.acquire(2)
+            (first, no_time), (second, rest) = calls
+            self.assertEqual((first, no_time, second), ("dlock_acquire", 0, "dlock_acquire_async"))
+            self.assertTrue(0 < rest <= 2000)
+
     def test_cancel(self):
         lock = self.client.lock(self.name)
         caught = []

@@ -11,13 +11,14 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import sys
 import threading
 import types
 import warnings
 import weakref
 from contextlib import ExitStack
-from ctypes import byref, create_string_buffer, sizeof
+from ctypes import byref, c_int64, create_string_buffer, sizeof
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Set
 
 from . import _abi, _callbacks, _values, errors
@@ -88,6 +89,7 @@ class NativeClient:
         except BaseException:
             _end(self._closing, self._log)
             raise
+        self.timeout_ms = _timeout_ms(uri)
         self.closed = False
         _clients.add(self)
 
@@ -211,6 +213,15 @@ class NativeClient:
         with self._mutex:
             self._handles.add(handle)
         return handle
+
+
+def _timeout_ms(uri: str) -> int:
+    """Returns the `timeout` of a valid URI: for how long a call may block."""
+    given = re.search("[?&]timeout=([^&#]*)", uri)
+    ms = c_int64(3000)
+    if given:
+        lib.dlock_parse_duration(_values.text(given.group(1), "the timeout"), byref(ms), None)
+    return ms.value
 
 
 def _end(closing: Iterator[None], log: int, anchor: Optional[_abi.LockPointer] = None) -> None:

@@ -1,7 +1,8 @@
 """Waits that Ctrl-C can end.
 
-Python runs signal handlers in the main thread only, and only when that thread is back from C. So the main thread waits
-for a mutex of Python while the library waits on another thread. An exception of a signal handler, such as
+Python runs signal handlers in the main thread only, and only when that thread is back from C. So the main thread tries
+first, which costs a fraction of a wait: if somebody else has the lock, it waits for a mutex of Python while the library
+waits on another thread. An exception of a signal handler, such as
 KeyboardInterrupt, cancels the library's wait, and is raised when that has ended. The caller then takes back what was
 granted nevertheless; if another exception comes meanwhile, the thread that waits does that.
 """
@@ -10,9 +11,10 @@ from __future__ import annotations
 
 import _thread
 import threading
+import time
 from typing import Any, Callable, List, Optional
 
-from . import _callbacks, errors
+from . import _abi, _callbacks, errors
 from ._abi import lib
 from ._native import Handle
 
@@ -30,10 +32,13 @@ def _append(results: List[int], function: Callable[..., int], *arguments: object
 
 def acquire(handle: Handle, ms: int) -> Optional[errors.Error]:
     """Calls dlock_acquire. Returns the error, or None."""
-    if ms == 0 or not in_main_thread():
-        error = errors.outcome(lib.dlock_acquire, handle.pointer, ms)
-    else:
-        error = _acquire_in_background(handle, ms)
+    here = ms == 0 or not in_main_thread()
+    began = time.monotonic()
+    first = here or ms >= handle.client.timeout_ms  # a try may take as long, if the server does not answer
+    error = errors.outcome(lib.dlock_acquire, handle.pointer, ms if here else 0) if first else None
+    if not here and (error is not None or not first):
+        spent = int((time.monotonic() - began) * 1000)
+        error = _acquire_in_background(handle, ms if ms == _abi.FOREVER else max(ms - spent, 1))
     if error is None:
         handle.enter()
     return error
