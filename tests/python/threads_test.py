@@ -38,6 +38,7 @@ class Grants(support.Case):
             with self.assertRaises(dlock.Timeout) as caught:
                 other.lock(self.name).acquire(timeout=datetime.timedelta(seconds=2))
             self.assertIsInstance(caught.exception, TimeoutError)
+            self.assertIsInstance(caught.exception, dlock.NotAcquired)
             self.assertEqual(caught.exception.code, -2)
             self.assertIn(self.name, str(caught.exception))
             self.assertIsNone(other.lock(self.name).try_acquire())
@@ -422,6 +423,13 @@ class Clients(support.Case):
         self.open().lock(self.name).acquire(5).release()
         with self.assertRaises(dlock.Lost):
             grant.release()
+
+    def test_not_acquired(self):
+        """What says that the lock could not be had in time, and nothing else."""
+        kinds = {kind for kind in dlock.errors.BY_CODE.values() if issubclass(kind, dlock.NotAcquired)}
+        self.assertEqual(kinds, {dlock.Busy, dlock.Timeout, dlock.NotReady})
+        for number in (-1, -2, -16):
+            self.assertIsInstance(dlock.errors.make(number), dlock.NotAcquired)
 
     def test_check(self):
         for finding in self.client.check():

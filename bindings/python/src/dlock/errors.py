@@ -17,13 +17,17 @@ class Error(Exception):
     code: int = 0
 
 
-class Busy(Error):
+class NotAcquired(Error):
+    """The lock could not be had in the time that the caller gave: Busy, Timeout or NotReady. Try later."""
+
+
+class Busy(NotAcquired):
     """DLOCK_EBUSY: a try (`timeout=0`) found the lock held. Try later, or with a timeout."""
 
     code = -1
 
 
-class Timeout(Error, TimeoutError):
+class Timeout(NotAcquired, TimeoutError):
     """DLOCK_ETIMEDOUT: the lock was not free in time. Try later, or wait longer."""
 
     code = -2
@@ -112,13 +116,13 @@ class Forked(Error):
     code = -15
 
 
-class NotReady(Error):
+class NotReady(NotAcquired):
     """DLOCK_ENOTREADY: the server was started recently and grants nothing yet. The message says for how long."""
 
     code = -16
 
 
-BY_CODE = {kind.code: kind for kind in Error.__subclasses__()}
+BY_CODE = {kind.code: kind for base in (NotAcquired, Error) for kind in base.__subclasses__() if kind.code}
 
 
 def make(code: int, text: str = "") -> Error:
