@@ -11,17 +11,17 @@ import functools
 import inspect
 import logging
 import weakref
-from typing import Any, Awaitable, Callable, List, Optional, Set, Tuple, Type, TypeVar, Union
+from typing import Any, Awaitable, Callable, Coroutine, List, Literal, Optional, Set, Tuple, Type, TypeVar, Union, overload
 
 from . import _abi, _callbacks, errors
 from ._abi import lib
-from ._native import Handle, NativeClient, Terms, logger
+from ._native import Handle, NativeClient, OnLost, Terms, logger
 from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, milliseconds
 from .client import BaseClient, Name
-from .grant import BaseGrant, OnLost, leaving
+from .grant import BaseGrant, leaving
 from .lock import UNSET, Unset
 
-Coroutine = TypeVar("Coroutine", bound=Callable[..., Awaitable[Any]])
+Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 Result = TypeVar("Result")
 
 
@@ -326,10 +326,18 @@ class AsyncClient(BaseClient):
         """
         return AsyncLock(self, name, timeout, Terms.of(shared, permits, lease, fixed), on_lost)
 
-    def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Callable[[Coroutine], Coroutine]:
+    @overload
+    def locked(
+        self, name: Name, *, pass_grant: Literal[False] = ..., **options: Any
+    ) -> Callable[[Function], Function]: ...
+    @overload
+    def locked(
+        self, name: Name, *, pass_grant: Literal[True], **options: Any
+    ) -> Callable[[Callable[..., Awaitable[Result]]], Callable[..., Coroutine[Any, Any, Result]]]: ...
+    def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Any:
         """Decorates a coroutine function, as `Client.locked` decorates a function."""
 
-        def decorate(function: Coroutine) -> Coroutine:
+        def decorate(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
             if not asynchronous(function):
                 raise TypeError(
                     f"{function!r} is not a coroutine function: use Client.locked, or await it in an `async def`"
@@ -342,7 +350,7 @@ class AsyncClient(BaseClient):
                     result = await (function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs))
                     return finished(function, result)
 
-            return call  # type: ignore[return-value]
+            return call
 
         return decorate
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-from typing import Any, Callable, List, Optional, TypeVar, Union
+from typing import Any, Callable, List, Literal, Optional, TypeVar, Union, overload
 
 from . import _abi
-from ._native import NativeClient, Terms, logger
+from ._native import NativeClient, OnLost, Terms, logger
 from ._values import Backend, Finding, Holder, Seconds, Stats, asynchronous, finished, generating, on_lost_of_threads
-from .grant import Grant, OnLost
+from .grant import Grant
 from .lock import Lock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Result = TypeVar("Result")
 Name = Union[str, Callable[..., str]]
 
 
@@ -91,7 +92,15 @@ class Client(BaseClient):
         terms = Terms.of(shared, permits, lease, fixed)
         return Lock(self._native, self._inside, name, timeout, terms, reentrant, on_lost)
 
-    def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Callable[[Function], Function]:
+    @overload
+    def locked(
+        self, name: Name, *, pass_grant: Literal[False] = ..., **options: Any
+    ) -> Callable[[Function], Function]: ...
+    @overload
+    def locked(
+        self, name: Name, *, pass_grant: Literal[True], **options: Any
+    ) -> Callable[[Callable[..., Result]], Callable[..., Result]]: ...
+    def locked(self, name: Name, *, pass_grant: bool = False, **options: Any) -> Any:
         """Decorates a function so that it runs while holding the lock `name`. A call raises the errors of a with-block,
         and TypeError if the function returns a coroutine, another awaitable or a generator, which would run after it.
 
@@ -99,7 +108,7 @@ class Client(BaseClient):
         the argument `grant`. options: those of `lock`.
         """
 
-        def decorate(function: Function) -> Function:
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
             if asynchronous(function):
                 raise TypeError(f"{function!r} is asynchronous: use AsyncClient.locked")
             if generating(function):
@@ -112,7 +121,7 @@ class Client(BaseClient):
                     result = function(*args, **kwargs, grant=grant) if pass_grant else function(*args, **kwargs)
                     return finished(function, result)
 
-            return call  # type: ignore[return-value]
+            return call
 
         return decorate
 

@@ -6,7 +6,7 @@ import os
 from typing import Any, Optional, Type
 
 from . import errors
-from ._native import Handle, OnLost, logger
+from ._native import Handle, logger
 from ._values import Seconds
 
 

@@ -8,9 +8,9 @@ import weakref
 from typing import Any, List, Optional, Set, Type, Union
 
 from . import _abi, _wait, errors
-from ._native import Handle, NativeClient, Terms
+from ._native import Handle, NativeClient, OnLost, Terms
 from ._values import Seconds, milliseconds, on_lost_of_threads
-from .grant import Grant, OnLost
+from .grant import Grant
 
 
 class Unset:
