@@ -48,8 +48,8 @@ from .multi import acquire_all
 __all__ = [
     "AbiError", "AsyncClient", "AsyncGrant", "AsyncLock", "AuthError", "Backend", "Busy", "Canceled", "Client",
     "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Lost", "NoBackend",
-    "NotAcquired", "NotOwner", "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Stats", "Timeout", "Unavailable",
-    "__version__", "acquire_all", "backends", "library_version", "parse_duration", "uri_without_secrets",
+    "NotAcquired", "NotOwner", "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Stats", "Timeout",
+    "Unavailable", "__version__", "acquire_all", "backends", "library_version", "parse_duration", "uri_without_secrets",
 ]  # fmt: skip
 
 

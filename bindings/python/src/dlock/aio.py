@@ -11,7 +11,8 @@ import functools
 import inspect
 import logging
 import weakref
-from typing import Any, Awaitable, Callable, Coroutine, List, Literal, Optional, Set, Tuple, Type, TypeVar, Union, overload
+from typing import Any, Awaitable, Callable, Coroutine, List, Literal, Optional, Set, Tuple, Type, TypeVar, Union
+from typing import overload
 
 from . import _abi, _callbacks, errors
 from ._abi import lib
