@@ -17,7 +17,7 @@ enum {
 
 enum stage {
     ALONE,   /* puts its key if there is no other, and reads nothing else */
-    FRESH,   /* the same, and otherwise reads its place */
+    FRESH,   /* the same, and otherwise joins the queue, if it may, and reads its place */
     JOINING, /* puts its key if the queue is unchanged */
     KNOWN    /* has its key, and reads its place */
 };
@@ -27,7 +27,8 @@ struct attempt {
     enum stage stage;
     int64_t since; /* JOINING: the revision at which the queue had room */
     int joins;
-    bool moves; /* KNOWN: the request moves the key to the lease of the round */
+    bool moves;  /* KNOWN: the request moves the key to the lease of the round */
+    bool barges; /* FRESH: puts its key whoever else is there, and deletes it again if it has to wait */
     bool over;
     char key[ETCD_KEY_SIZE];
 };
@@ -68,6 +69,10 @@ static void add_compare(struct etcd_text *text, struct etcd *z, const struct att
     etcd_add(text, "],");
 }
 
+static bool joins(const struct attempt *a) {
+    return a->stage == FRESH && (a->barges || may_stay(a->claim));
+}
+
 /* Puts its key whoever else is there. */
 static void add_join(struct etcd_text *text, const struct round *r, const struct attempt *a) {
     etcd_add(text, "{\"request_txn\":{\"compare\":[");
@@ -88,7 +93,7 @@ static void add_transaction(struct etcd_text *text, const struct round *r, const
             return;
         }
         etcd_add(text, "],\"failure\":[");
-        if (a->stage == FRESH && may_stay(a->claim)) add_join(text, r, a);
+        if (joins(a)) add_join(text, r, a);
     } else {
         etcd_add(text, "\"success\":[");
         if (a->moves) {
@@ -229,14 +234,15 @@ static int not_there(struct round *r, struct attempt *a, const struct etcd_view 
         return leave_nothing(r, a, r->refused ? DLOCK_EUNAVAILABLE : AGAIN); /* refused: err says why */
     }
     if (view->blocked || a->joins++ == JOINS) return leave_nothing(r, a, DLOCK_EBUSY);
-    a->stage = JOINING;
+    a->barges = a->claim->state[ETCD_FLAGS] & ETCD_DEEP; /* the other keys may change all the time */
+    a->stage = a->barges ? FRESH : JOINING;
     a->since = revision;
     return AGAIN;
 }
 
 static int read_attempt(struct round *r, struct attempt *a, const json_t *transaction, const struct etcd_reply *reply) {
     bool put = a->stage != KNOWN && json_is_true(json_object_get(transaction, "succeeded"));
-    size_t at = a->moves || (a->stage == FRESH && may_stay(a->claim)) ? 1 : 0;
+    size_t at = a->moves || joins(a) ? 1 : 0;
     struct etcd_view view;
     enum etcd_moved moved = ETCD_MOVED;
     if (a->moves) {
@@ -255,9 +261,14 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
         a->claim->state[ETCD_REVISION] = (uint64_t)reply->revision;
         return granted(r, a, reply->term);
     }
-    if (!etcd_read_view(transaction, at, a->claim, a->key, &view)) return etcd_nonsense(r->z, "list of keys", r->err);
+    if (!etcd_read_view(r->z, transaction, at, a->claim, a->key, &view))
+        return etcd_nonsense(r->z, "list of keys", r->err);
     if (view.own) a->claim->state[ETCD_REVISION] = (uint64_t)view.own;
     if (view.own && moved == ETCD_GONE) return AGAIN; /* deleted, and put by a late request: it is not moved yet */
+    if (view.deep && (view.own || a->stage != KNOWN)) {
+        a->claim->state[ETCD_FLAGS] |= ETCD_DEEP;
+        return AGAIN;
+    }
     if (view.misused) return refuse_use(r, a, &view);
     if (!view.own) return not_there(r, a, &view, reply->revision);
     if (view.cut) {

@@ -4,8 +4,8 @@
  * key per claim, `<base><name>/<lease in hex>`, followed by `/<slot>` for all but one of a client's simultaneous
  * claims. Later claims reuse the same keys, since etcd remembers each key until it is compacted, and looks at all of
  * them. Keys are ordered by their create revisions: a claim has its lock when no key before its own is in its way. The
- * create revision is the fence. The value is the mode, unless exclusive, and the token; keys of other programs count as
- * exclusive.
+ * create revision is the fence. The value is the mode, unless exclusive, and the token; such keys of other programs count
+ * as exclusive. Keys that only begin like those of a name do not count.
  *
  * A grant lives as long as the lease that its key is attached to. When a lease has ended, or the members have another
  * leader, another lease follows on the same connection, and keys are moved to it. So every claim remembers its lease.
@@ -110,6 +110,9 @@ void etcd_key(const struct etcd_address *address, const struct dlock_claim *clai
 void etcd_closed_slot(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]);
 /* Returns whether `at` is such a key, and writes the first key after all of them. */
 bool etcd_after_closed_slots(const struct etcd_address *address, const char *at, char key[ETCD_KEY_SIZE]);
+/* Returns whether this is the key of a claim of that name. Other keys that begin with the name's prefix are not part of its
+ * queue: they belong to locks of a path that begins with the name, or to other programs. */
+bool etcd_is_key(const struct etcd_address *address, const char *name, const char *key);
 /* Decodes the name in a key. False: the key is not below the base, or not a claim's. A name has one encoding: a key
  * with another one is no claim's, and may sort elsewhere than the name. */
 bool etcd_name(const struct etcd_address *address, const char *key, char name[256]);
@@ -226,7 +229,8 @@ enum {
     ETCD_QUEUED = 1,  /* the claim's key stays while it waits */
     ETCD_GRANTED = 2, /* the claim was told that it is granted */
     ETCD_WRITER = 4,  /* the claim's key says that it is exclusive */
-    ETCD_UNSURE = 8   /* a request that puts the claim's key was not answered */
+    ETCD_UNSURE = 8,  /* a request that puts the claim's key was not answered */
+    ETCD_DEEP = 16    /* other keys begin like those of the name: a view reads all of them */
 };
 
 static inline uint64_t etcd_slot(const struct dlock_claim *claim) {
@@ -237,6 +241,7 @@ struct etcd_view {
     int64_t own; /* the create revision of the claim's key; 0: there is no key */
     bool blocked;
     bool cut;            /* the keys before the claim's were not shown: ask again by its revision */
+    bool deep;           /* keys that are no claims' were shown in their place: ask again with ETCD_DEEP */
     int64_t need;        /* permits: how many keys have to go first */
     const char *blocker; /* the key that has to go first, in base64; part of the reply; NULL for permits */
     bool misused;        /* the name is in use in another way, as follows */
@@ -270,8 +275,8 @@ int64_t etcd_deleted(const json_t *transaction);
 /* Reads from a key's value how its claim uses the name. */
 void etcd_mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit);
 /* Reads the answers to the operations of etcd_add_view(), from number `at` on. False: they make no sense. */
-bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_claim *claim, const char *key,
-                    struct etcd_view *view);
+bool etcd_read_view(const struct etcd *z, const json_t *transaction, size_t at, const struct dlock_claim *claim,
+                    const char *key, struct etcd_view *view);
 
 /* ---- watch.c ----------------------------------------------------------------------------------------------------- */
 

@@ -55,6 +55,11 @@ static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, str
     int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &queue->reply, err);
     if (rc != 0) return etcd_code(rc, err);
     queue->keys = json_object_get(queue->reply.body, "kvs");
+    for (size_t i = json_array_size(queue->keys); i-- > 0;) {
+        char key[ETCD_KEY_SIZE];
+        read_key(json_array_get(queue->keys, i), key);
+        if (!etcd_is_key(&z->address, name, key)) json_array_remove(queue->keys, i);
+    }
     count(queue);
     return 0;
 }

@@ -66,10 +66,34 @@ static const char *split(const struct etcd_address *address, const char *key, co
     return *slash && *slash != key + n ? key + n : NULL;
 }
 
+/* Parses what follows a name's '/': `<lease>` or `<lease>/<slot>`. Slots are written from 2 on. */
+static bool parse(const char *text, uint64_t *lease, uint64_t *slot) {
+    size_t digits = strspn(text, "0123456789abcdef");
+    if (digits == 0 || digits > 16 || *text == '0') return false;
+    *lease = strtoull(text, NULL, 16);
+    *slot = 1;
+    if (!text[digits]) return true;
+    const char *number = text + digits + 1;
+    size_t length = strspn(number, "0123456789");
+    if (text[digits] != '/' || length == 0 || length > 5 || number[length] || *number == '0') return false;
+    *slot = strtoull(number, NULL, 10);
+    return *slot > 1 && *slot <= ETCD_SLOTS;
+}
+
+bool etcd_is_key(const struct etcd_address *address, const char *name, const char *key) {
+    char prefix[ETCD_KEY_SIZE];
+    uint64_t lease, slot;
+    etcd_prefix(address, name, false, prefix);
+    size_t n = strlen(prefix);
+    return strncmp(key, prefix, n) == 0 && parse(key + n, &lease, &slot);
+}
+
+/* A lease with so small a number is a slot: the key is that of a lock with the name of the path. */
 bool etcd_name(const struct etcd_address *address, const char *key, char name[256]) {
     const char *slash, *at = split(address, key, &slash);
+    uint64_t lease, slot;
     size_t used = 0;
-    if (!at) return false;
+    if (!at || !parse(slash + 1, &lease, &slot) || lease <= ETCD_SLOTS) return false;
     while (at < slash) {
         char c = *at++;
         if (c == '%') {
@@ -94,11 +118,9 @@ static bool token_like(const char *text) {
 
 void etcd_read_key(const struct etcd_address *address, const char *key, struct dlock_claim *claim) {
     const char *slash;
-    char *end;
-    uint64_t slot = 1;
-    if (!split(address, key, &slash)) return;
-    claim->state[ETCD_NAMED] = strtoull(slash + 1, &end, 16);
-    if (*end == '/') slot = strtoull(end + 1, NULL, 10);
+    uint64_t lease, slot;
+    if (!split(address, key, &slash) || !parse(slash + 1, &lease, &slot)) return;
+    claim->state[ETCD_NAMED] = lease;
     claim->state[ETCD_FLAGS] &= (1 << ETCD_SLOT_SHIFT) - 1; /* another key may have been read before */
     claim->state[ETCD_FLAGS] |= slot << ETCD_SLOT_SHIFT;
 }

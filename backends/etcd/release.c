@@ -55,11 +55,11 @@ static int read_release(const struct releasing *r, struct dlock_claim *claim, co
     bool sensible = true;
     if (!was_granted(claim)) {
         etcd_key(&r->z->address, claim, key);
-        sensible = etcd_read_view(transaction, *at, claim, key, &view);
+        sensible = etcd_read_view(r->z, transaction, *at, claim, key, &view);
         *at += ETCD_VIEW_OPERATIONS;
     }
     int64_t deleted = etcd_deleted(etcd_response(transaction, (*at)++, "response_txn"));
-    bool had = !view.blocked && !view.misused && !view.cut;
+    bool had = !view.blocked && !view.misused && !view.cut && !view.deep;
     return judge(r, claim, sensible ? deleted : -1, had);
 }
 

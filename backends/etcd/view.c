@@ -4,14 +4,16 @@
 #include <inttypes.h>
 
 /* Reads the key itself; the first key of the queue, which says how the name is in use; and the keys before the claim's,
- * the last one first. An exclusive claim needs only the last one. */
+ * the last one first. An exclusive claim needs only the last one. All keys are read where some are no claims'. */
 void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key) {
+    bool all = claim->state[ETCD_FLAGS] & ETCD_DEEP;
     etcd_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
     etcd_add_base64(text, key);
-    etcd_add(text, "}},{\"request_range\":{\"limit\":\"1\",\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",");
+    etcd_add(text, "}},{\"request_range\":{%s\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",",
+             all ? "" : "\"limit\":\"1\",");
     etcd_add_range(text, z, claim->name);
     etcd_add(text, "}},{\"request_range\":{\"sort_order\":\"DESCEND\",\"sort_target\":\"CREATE\",");
-    if (claim->mode == DLOCK_EXCLUSIVE) etcd_add(text, "\"limit\":\"2\",\"keys_only\":true,");
+    if (claim->mode == DLOCK_EXCLUSIVE) etcd_add(text, "%s\"keys_only\":true,", all ? "" : "\"limit\":\"2\",");
     if (claim->state[ETCD_REVISION])
         etcd_add(text, "\"max_create_revision\":\"%" PRIu64 "\",", claim->state[ETCD_REVISION]);
     etcd_add_range(text, z, claim->name);
@@ -134,13 +136,34 @@ static void read_use(const struct dlock_claim *claim, const json_t *first, struc
                     (claim->mode == DLOCK_PERMIT && view->used_limit != claim->limit);
 }
 
+static bool is_claims(const struct etcd *z, const struct dlock_claim *claim, const json_t *kv) {
+    const char *key64 = etcd_string(kv, "key");
+    char key[ETCD_KEY_SIZE];
+    return key64 && etcd_base64(key64, key, sizeof key) && etcd_is_key(&z->address, claim->name, key);
+}
+
+/* Returns the first key that is a claim's; NULL: none of those that were read is. */
+static const json_t *first_of(const struct etcd *z, const json_t *keys, const struct dlock_claim *claim) {
+    size_t i;
+    json_t *kv;
+    json_array_foreach(keys, i, kv) {
+        if (is_claims(z, claim, kv)) return kv;
+    }
+    return NULL;
+}
+
 /* Judges the keys before the claim's. False: a key has no revision. */
-static bool read_before(const json_t *keys, const struct dlock_claim *claim, const char *own64,
+static bool read_before(const struct etcd *z, const json_t *keys, const struct dlock_claim *claim, const char *own64,
                         struct etcd_view *view) {
+    const bool limited = claim->mode == DLOCK_EXCLUSIVE && !(claim->state[ETCD_FLAGS] & ETCD_DEEP);
     int64_t before = 0;
     size_t i;
     json_t *kv;
     json_array_foreach(keys, i, kv) {
+        if (!is_claims(z, claim, kv)) {
+            view->deep = view->deep || limited;
+            continue;
+        }
         const char *key64 = etcd_string(kv, "key");
         int64_t revision = etcd_int(kv, "create_revision");
         if (!key64 || revision <= 0) return false;
@@ -156,26 +179,26 @@ static bool read_before(const json_t *keys, const struct dlock_claim *claim, con
     }
     /* With the revision unknown, the two keys are the last ones of the whole queue. If none of them is before the
      * claim's, and there is another one, the keys before the claim's were cut off. */
-    if (claim->mode == DLOCK_EXCLUSIVE && view->own && !claim->state[ETCD_REVISION] && !view->blocked)
-        view->cut = json_array_size(keys) > 1;
+    if (limited && view->own && !claim->state[ETCD_REVISION] && !view->blocked) view->cut = json_array_size(keys) > 1;
     return true;
 }
 
 /* Fills the view. `own64` is the claim's key in base64. */
-static bool read_all(const json_t *own, const json_t *first, const json_t *before, const struct dlock_claim *claim,
-                     const char *own64, struct etcd_view *view) {
+static bool read_all(const struct etcd *z, const json_t *own, const json_t *first, const json_t *before,
+                     const struct dlock_claim *claim, const char *own64, struct etcd_view *view) {
     const json_t *kv = json_array_get(own, 0);
     view->own = kv ? etcd_int(kv, "create_revision") : 0;
     if (view->own < 0 || (kv && view->own == 0)) return false;
-    const json_t *front = json_array_get(first, 0);
+    const json_t *front = first_of(z, first, claim);
     const char *front64 = etcd_string(front, "key");
-    if (front && !front64) return false;
+    if (json_array_size(first) > 0 && !etcd_string(json_array_get(first, 0), "key")) return false;
     if (front && strcmp(front64, own64) != 0) read_use(claim, front, view);
-    return read_before(before, claim, own64, view);
+    view->deep = !front && json_array_size(first) > 0 && !(claim->state[ETCD_FLAGS] & ETCD_DEEP);
+    return read_before(z, before, claim, own64, view);
 }
 
-bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_claim *claim, const char *key,
-                    struct etcd_view *view) {
+bool etcd_read_view(const struct etcd *z, const json_t *transaction, size_t at, const struct dlock_claim *claim,
+                    const char *key, struct etcd_view *view) {
     struct etcd_text own64 = {NULL, 0, 0, false};
     json_t *none = json_array();
     const json_t *own = keys_of(transaction, at, none), *first = keys_of(transaction, at + 1, none),
@@ -185,7 +208,7 @@ bool etcd_read_view(const json_t *transaction, size_t at, const struct dlock_cla
     bool sensible = none && !own64.failed && own && first && before;
     if (sensible) {
         own64.at[own64.n - 1] = '\0';
-        sensible = read_all(own, first, before, claim, own64.at + 1, view);
+        sensible = read_all(z, own, first, before, claim, own64.at + 1, view);
     }
     etcd_text_free(&own64);
     json_decref(none);

@@ -86,6 +86,17 @@ static int check_path(const struct split *split, struct dlock_error *err) {
                       "redis://user:password@host; in a path write %%40 for the '@'");
 }
 
+/* Refuses host1/path,host2/path, as some programs write ZooKeeper's servers: it would mean one host, and the others a part
+ * of the path. */
+static int check_commas(const struct split *split, struct dlock_error *err) {
+    if (split->hosts.at == split->hosts.end || find_any(split->path, ",") == split->path.end) return DLOCK_OK;
+    return dlock_fail(
+        err, DLOCK_EINVAL,
+        "URI: a ',' in the path: all hosts stand before the path, as in %.*s://host1,host2/path; write %%2C "
+        "for a ',' that belongs to the path",
+        (int)(split->scheme.end - split->scheme.at), split->scheme.at);
+}
+
 static int split_text(const char *text, struct split *split, struct dlock_error *err) {
     int rc = check_text(text, err);
     if (rc == DLOCK_OK) rc = split_scheme(text, split, err);
@@ -105,7 +116,8 @@ static int split_text(const char *text, struct split *split, struct dlock_error 
     const char *mark = find_any(rest, "?");
     split->path = (struct span){rest.at, mark};
     split->query = (struct span){mark < rest.end ? mark + 1 : mark, rest.end};
-    return *split->path.at == '/' ? check_path(split, err) : DLOCK_OK;
+    rc = *split->path.at == '/' ? check_path(split, err) : DLOCK_OK;
+    return rc == DLOCK_OK ? check_commas(split, err) : rc;
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */

@@ -236,7 +236,7 @@ static void a_break_without_an_answer_is_not_sent_again(void **state) {
     struct dlock_error err = {0};
     (void)state;
     answer = deletes_nothing;
-    range = "{\"kvs\":[{\"key\":\"a2V5\",\"value\":\"\",\"create_revision\":\"5\"}]}";
+    range = "{\"kvs\":[{\"key\":\"ZGxvY2svam9iLzQ2\",\"value\":\"\",\"create_revision\":\"5\"}]}";
     range_ms = 0;
     atomic_store(&deletes, 0);
     atomic_store(&drops, true);
@@ -250,7 +250,7 @@ static void a_break_that_deletes_nothing_ends_in_time(void **state) {
     struct dlock_error err = {0};
     (void)state;
     answer = deletes_nothing;
-    range = "{\"kvs\":[{\"key\":\"a2V5\",\"value\":\"\",\"create_revision\":\"5\"}]}";
+    range = "{\"kvs\":[{\"key\":\"ZGxvY2svam9iLzQ2\",\"value\":\"\",\"create_revision\":\"5\"}]}";
     range_ms = 0;
     ends_ms = now_ms() + 300 + 100;
     atomic_store(&beyond, 0);

@@ -76,6 +76,45 @@ equal "no permits" "$status" 64
 contains "what it is" "$err" "in use as a lock"
 kill "$pid"
 
+# Keys of locks below a path that is a lock's name, here of c at <path>/b, are not that lock's.
+describe "a path that begins with the name of a lock"
+below="${DLOCK_URI/$path/$path/b}"
+begin "$DLOCK" run -b "$below" c -- sleep 60
+holder=$pid
+within 60 "a lock below it" has_keys b/c 1
+for options in -n "-w 60s" "-n -s" "-n -p 2"; do
+    # shellcheck disable=SC2086
+    run "$DLOCK" run $options b -- true
+    equal "it is free ($options)" "$status" 0
+done
+run "$DLOCK" inspect b
+equal "nobody has it" "$out" "b  free"
+run "$DLOCK" break b
+equal "nothing is broken" "$out" "b  free"
+run "$DLOCK" list
+equal "nothing is listed" "$out" ""
+equal "the lock below is held" "$(keys b/c)" 1
+begin "$DLOCK" run b -- sh -c "until [ -e '$work/go2' ]; do sleep 0.05; done"
+first=$pid
+within 60 "it is held" is_held b
+run "$DLOCK" run -n -E 75 b -- true
+equal "a try finds it busy" "$status" 75
+run "$DLOCK" run -n -p 2 b -- true
+equal "no permits" "$status" 64
+"$DLOCK" run -w 60s b -- true &
+waiter=$!
+started+=("$waiter")
+within 60 "somebody waits" has_waiters b 1
+run "$DLOCK" list -b "$below"
+lacks "the lock above" "$out" "waiting"
+equal "is not listed below" "$(wc -l <<<"$out")" 2
+touch "$work/go2"
+ended "$first"
+ended "$waiter"
+equal "the waiter's turn" "$status" 0
+kill "$holder"
+ended "$holder"
+
 # A name is encoded in one way only. Keys that others encode may sort before or after the name that they decode to.
 describe "keys below the path that are not a lock's"
 begin "$DLOCK" run ba -- sleep 60
@@ -86,9 +125,9 @@ lists_ba() {
     contains "the lock is in it" "$out" "ba"
     equal "and nothing else" "$(wc -l <<<"$out")" 2
 }
-for key in a%20b/1 b%7A/1 caf%C3%A9/1; do ctl put "$path/$key" x >/dev/null; done
+for key in a%20b/123456789 b%7A/123456789 caf%C3%A9/123456789; do ctl put "$path/$key" x >/dev/null; done
 lists_ba
-for key in bare $'c\x01/1' "$(printf '%01500d' 0)/1" "$(printf '%01500d' 0)"; do ctl put "$path/$key" x >/dev/null; done
+for key in bare $'c\x01/123456789' "$(printf '%01500d' 0)/123456789" "$(printf '%01500d' 0)"; do ctl put "$path/$key" x >/dev/null; done
 python3 -c '
 import base64, http.client, json, sys
 put = json.dumps({"key": base64.b64encode(sys.argv[2].encode() + b"/with\0NUL").decode(), "value": ""})
