@@ -132,6 +132,10 @@ static void set_tls(const struct etcd_address *address, CURL *easy) {
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, address->insecure ? 0L : 1L);
     curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, address->insecure ? 0L : 2L);
     curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L); /* a resumed session would not look at the certificate */
+#if LIBCURL_VERSION_NUM >= 0x075700
+    curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, 0L); /* each connection reads the file: it may have changed */
+#endif
 }
 
 /* etcd refuses a request for a token if it comes with one that has ended. */
@@ -240,6 +244,14 @@ static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
     return connected_us > 0 && !known;
 }
 
+/* Replaces the handle after a failed request: libcurl 8 keeps on it that a body has to be rewound, also that of a later
+ * request, which crashes (https://github.com/curl/curl/issues/17139). False: out of memory; the channel has none. */
+static bool renew_handle(struct etcd_channel *channel) {
+    curl_easy_cleanup(channel->easy);
+    channel->easy = curl_easy_init();
+    return channel->easy;
+}
+
 /* Sends the request to one member after the other, until one answers or the request must not be repeated. */
 static int try_members(struct etcd *z, struct etcd_channel *channel, const char *path, const struct etcd_text *body,
                        enum etcd_repeat repeat, int64_t deadline_us, struct etcd_reply *reply,
@@ -264,6 +276,7 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
                                  channel->why[0] ? channel->why : curl_easy_strerror(code), err);
             leave_member(z, number);
             if (!never_sent(channel, repeat, code)) reply->repeated = true;
+            if (!renew_handle(channel)) return etcd_no_memory(err);
             if (left == 1 || (repeat == ETCD_ONCE && reply->repeated)) return rc;
         }
         if (dlock_now_us() >= deadline_us) return DLOCK_EUNAVAILABLE;
@@ -276,7 +289,10 @@ static int post(struct etcd *z, const char *path, const struct etcd_text *body, 
     struct etcd_channel *channel = body->failed ? NULL : take(z);
     if (!channel) return etcd_no_memory(err);
     int rc = try_members(z, channel, path, body, repeat, deadline_us, reply, err ? err : &unheard);
-    give(z, channel);
+    if (channel->easy)
+        give(z, channel);
+    else
+        channel_free(channel);
     return rc;
 }
 

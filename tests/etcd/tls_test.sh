@@ -13,12 +13,14 @@ make_certificate "$work/client" "$work/ca" DNS:client.test
 
 ctl() { etcdctl --endpoints "https://127.0.0.1:$port" --insecure-skip-tls-verify --insecure-transport=false --command-timeout 2s "$@"; }
 healthy() { (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; }
-# serve CERTIFICATE [OPTION…]: sets $port.
+# serve CERTIFICATE [OPTION…]: sets $port and $peer.
 serve() {
     if [ -n "${etcd_pid:-}" ]; then kill -KILL "$etcd_pid"; fi
-    local peer
     port=$(free_port) peer=$(free_port)
     rm -rf "$work/data"
+    launch "$@"
+}
+launch() {
     etcd --data-dir "$work/data" --logger zap --log-level error --listen-client-urls "https://127.0.0.1:$port" \
         --advertise-client-urls "https://127.0.0.1:$port" --listen-peer-urls "http://127.0.0.1:$peer" \
         --initial-advertise-peer-urls "http://127.0.0.1:$peer" --initial-cluster "default=http://127.0.0.1:$peer" \
@@ -53,7 +55,52 @@ says 69 "TLS with etcd" "ca=$work/ca.pem&sni=elsewhere.test"
 run "$DLOCK" run -b "etcd://127.0.0.1:$port?timeout=2s&guardian=off" -n a -- true
 equal "without TLS" "$status" 69
 
+describe "another authority while a lock is held"
+cp "$work/ca.pem" "$work/trusted.pem"
+make_certificate "$work/later" "$work/other" DNS:localhost,IP:127.0.0.1
+begin "$DLOCK" run -b "etcd+tls://127.0.0.1:$port?session=60s&lease=60s&ca=$work/trusted.pem" a -- \
+    sh -c "until [ -e '$work/go' ]; do sleep 0.05; done"
+holder=$pid
+held_on_tls() { "$DLOCK" inspect -b "etcd+tls://127.0.0.1:$port?ca=$work/trusted.pem" a | grep -q exclusive; }
+within 60 "it is held" held_on_tls
+cp "$work/other.pem" "$work/trusted.pem"
+kill -KILL "$etcd_pid"
+launch later
+within 60 "it is held under the new one" held_on_tls
+touch "$work/go"
+ended "$holder"
+equal "the holder's release" "$status" 0
+equal "complaints" "$(<"$work/bg.err")" ""
+run "$DLOCK" inspect -b "etcd+tls://127.0.0.1:$port?ca=$work/trusted.pem" a
+equal "it is free" "$out" "a  free"
+
+# A resumed one is not asked for its certificate, which may have ended.
+describe "no TLS session is resumed"
+PYTHONPATH=$(dirname "$0") python3 -B - "$work/later" "$work/resumed" >"$work/proxy" <<'END' &
+import json, proxy, ssl, sys
+class Handler(proxy.Handler):
+    def do_POST(self):
+        self.read_body()
+        with open(sys.argv[2], "a") as f: print(self.connection.session_reused, file=f)
+        self.close_connection = True
+        self.answer(200, json.dumps({
+            "header": {"raft_term": "2", "revision": "5"}, "ID": "123456789", "TTL": "60", "succeeded": True,
+            "responses": [{"response_delete_range": {"deleted": "1"}}]}).encode())
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+context.load_cert_chain(sys.argv[1] + ".pem", sys.argv[1] + ".key")
+class Server(proxy.Server):
+    def finish_request(self, request, address): # in a thread of its own
+        super().finish_request(context.wrap_socket(request, server_side=True), address)
+proxy.Server = Server
+proxy.serve(Handler)
+END
+started+=("$!")
+within 60 "the proxy is there" written "$work/proxy"
+run "$DLOCK" run -b "etcd+tls://127.0.0.1:$(<"$work/proxy")?guardian=off&ca=$work/other.pem" a -- true
+equal "connections, one for each request" "$(sort "$work/resumed" | uniq -c | xargs)" "4 False"
+
 describe "no descriptor is left"
+serve good
 run "$STARVED_TEST" etcd+tls "$port" ca "$work/ca.pem" cert "$work/client.pem" key "$work/client.key"
 equal "no file is blamed" "$status" 0
 
