@@ -2,8 +2,11 @@
 #include "etcd.h"
 
 #include <stdlib.h>
+#include <time.h>
 
-enum { QUOTA_DEFAULT = 2 << 20 /* kB */ };
+enum { QUOTA_DEFAULT = 2 << 20 /* kB */, SOON_S = 14 * 86400 };
+
+static const char status_path[] = "/v3/maintenance/status";
 
 /* Sends a request. False: it was not answered, which does not end the check. */
 static bool ask(struct etcd *z, const char *path, const char *text, int64_t deadline_us, struct etcd_reply *reply) {
@@ -52,6 +55,29 @@ static void check_members(struct dlock_report *report, struct etcd *z, int64_t d
                    "the URI names %zu of %zu members", z->address.n, voters);
 }
 
+/* Asks each host of the URI: whether it answers, and is a member of the same cluster. */
+static void check_hosts(struct dlock_report *report, struct etcd *z, int64_t deadline_us) {
+    size_t good, now;
+    etcd_member(z, &good);
+    for (size_t i = 0; i < z->address.n && z->address.n > 1; i++) {
+        struct etcd_text body = {NULL, 0, 0, false};
+        struct etcd_reply reply;
+        struct dlock_error why = {0};
+        int64_t share_us = (deadline_us - dlock_now_us()) / (int64_t)(z->address.n - i + 1);
+        etcd_add(&body, "{}");
+        etcd_use_member(z, i);
+        int rc = etcd_post(z, status_path, &body, ETCD_ONCE, dlock_now_us() + share_us, &reply, &why);
+        if (rc == 0) etcd_reply_end(&reply);
+        etcd_member(z, &now);
+        if (rc == 0 && now == i) continue;
+        if (rc == 0) /* the next one has answered in its place */
+            snprintf(why.message, sizeof why.message, "no connection to etcd at %s",
+                     strstr(z->address.hosts[i].url, "://") + 3);
+        dlock_find(report, "each host in the URI has to be a member of one cluster, and to answer", "%s", why.message);
+    }
+    etcd_use_member(z, good);
+}
+
 static void check_alarms(struct dlock_report *report, struct etcd *z, int64_t deadline_us) {
     struct etcd_reply reply;
     size_t i;
@@ -81,13 +107,71 @@ static void check_lease(struct dlock_report *report, struct etcd *z) {
                    "a short session");
 }
 
-static void check_tls(struct dlock_report *report, const struct etcd *z) {
-    if (z->address.tls)
-        dlock_find(report,
-                   z->address.insecure
-                       ? "anybody on the network path can pose as the server: set ca= in place of insecure=on"
-                       : NULL,
-                   z->address.insecure ? "TLS, and any certificate is accepted" : "TLS");
+static size_t discard(char *bytes, size_t size, size_t n, void *arg) {
+    (void)bytes, (void)arg;
+    return size * n;
+}
+
+/* Finds the end in libcurl's list of texts about a certificate: "Expire date:Nov 28 19:30:00 2026 GMT". 0: none. */
+static time_t end_of(const struct curl_certinfo *chain) {
+    static const char months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    struct tm end = {.tm_isdst = 0};
+    char month[4] = "";
+    for (const struct curl_slist *at = chain && chain->num_of_certs > 0 ? chain->certinfo[0] : NULL; at; at = at->next)
+        if (sscanf(at->data, "Expire date:%3s %d %d:%d:%d %d", month, &end.tm_mday, &end.tm_hour, &end.tm_min,
+                   &end.tm_sec, &end.tm_year) == 6)
+            break;
+    const char *found = *month ? strstr(months, month) : NULL;
+    if (!found) return 0;
+    end.tm_mon = (int)(found - months) / 3;
+    end.tm_year -= 1900;
+    return timegm(&end);
+}
+
+/* Returns when the certificate ends of the member in use, which it asks over a new connection. 0: unknown. */
+static time_t certificate_end(struct etcd *z, int64_t deadline_us) {
+    const struct curl_certinfo *chain = NULL;
+    struct curl_slist *connect, *headers = NULL;
+    struct etcd_signals signals;
+    int64_t ms = (deadline_us - dlock_now_us()) / 1000;
+    time_t end = 0;
+    size_t number;
+    CURL *easy = curl_easy_init();
+    if (easy) headers = etcd_prepare(z, easy, etcd_member(z, &number), status_path, &connect);
+    if (headers) {
+        curl_easy_setopt(easy, CURLOPT_CERTINFO, 1L);
+        curl_easy_setopt(easy, CURLOPT_POSTFIELDS, "{}");
+        curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, discard);
+        curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(ms > 0 ? ms : 1));
+        etcd_signals_off(z, &signals);
+        if (curl_easy_perform(easy) == CURLE_OK && curl_easy_getinfo(easy, CURLINFO_CERTINFO, &chain) == CURLE_OK)
+            end = end_of(chain);
+        curl_easy_cleanup(easy);
+        etcd_signals_on(z, &signals);
+        curl_slist_free_all(headers);
+        curl_slist_free_all(connect);
+    } else if (easy) {
+        curl_easy_cleanup(easy);
+    }
+    return end;
+}
+
+static void check_certificate(struct dlock_report *report, struct etcd *z, int64_t deadline_us) {
+    char date[32] = "an unknown date";
+    struct tm parts;
+    time_t end = certificate_end(z, deadline_us);
+    if (end && gmtime_r(&end, &parts)) strftime(date, sizeof date, "%Y-%m-%d", &parts);
+    dlock_find(report,
+               end && end - time(NULL) < SOON_S ? "replace it: once it has expired no connection can be made" : NULL,
+               "TLS, and the server's certificate expires on %s", date);
+}
+
+static void check_tls(struct dlock_report *report, struct etcd *z, int64_t deadline_us) {
+    if (z->address.insecure)
+        dlock_find(report, "anybody on the network path can pose as the server: set ca= in place of insecure=on",
+                   "TLS, and any certificate is accepted");
+    else if (z->address.tls)
+        check_certificate(report, z, deadline_us);
     else if (z->address.password)
         dlock_find(report, "anybody on the network path can read the password: use etcd+tls://",
                    "a password without TLS");
@@ -101,16 +185,18 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
     struct etcd_reply reply;
     struct etcd_lease lease;
     int rc = etcd_lease(z, deadline_us, &lease, err);
+    if (rc == DLOCK_EUNAVAILABLE && atomic_load(&z->full)) rc = 0; /* an alarm tells it */
     etcd_add(&body, "{}");
-    if (rc == 0) rc = etcd_post(z, "/v3/maintenance/status", &body, ETCD_REPEAT, deadline_us, &reply, err);
+    if (rc == 0) rc = etcd_post(z, status_path, &body, ETCD_REPEAT, deadline_us, &reply, err);
     etcd_text_free(&body);
     if (rc != 0) return etcd_code(rc, err);
     check_version(&report, reply.body);
     check_store(&report, reply.body);
     etcd_reply_end(&reply);
     check_members(&report, z, deadline_us);
+    check_hosts(&report, z, deadline_us);
     check_alarms(&report, z, deadline_us);
     check_lease(&report, z);
-    check_tls(&report, z);
+    check_tls(&report, z, deadline_us);
     return 0;
 }

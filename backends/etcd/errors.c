@@ -18,6 +18,13 @@ int etcd_unsettled(const struct etcd *z, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", z->address.where);
 }
 
+int etcd_stranger(const struct etcd_host *host, struct dlock_error *err) {
+    return dlock_fail(
+        err, DLOCK_EUNAVAILABLE,
+        "etcd at %s is of another cluster than the member before: name the members of one cluster in the URI",
+        strstr(host->url, "://") + 3);
+}
+
 int etcd_code(int rc, struct dlock_error *err) {
     if (rc <= 0) return rc;
     if (err) err->code = DLOCK_EPROTO;

@@ -25,7 +25,8 @@ static struct etcd *etcd_new(void) {
     return z;
 }
 
-/* The grant of a lease shows that the members have a majority, and that they accept the user. */
+/* The grant of a lease shows that the members have a majority, and that they accept the user. They refuse it without space,
+ * but not that locks are looked at. */
 static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                         struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
@@ -38,7 +39,8 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
     int rc = etcd_address(&z->address, uri, err);
     if (rc == 0) rc = etcd_watches_begin(z, err);
     if (rc == 0) rc = etcd_authenticate(z, deadline_us, err);
-    return rc == 0 ? etcd_lease(z, deadline_us, &lease, err) : rc;
+    if (rc == 0) rc = etcd_lease(z, deadline_us, &lease, err);
+    return rc == DLOCK_EUNAVAILABLE && atomic_load(&z->full) ? 0 : rc;
 }
 
 /* The lease is left to end by itself: all claims in it have been released before. */

@@ -132,6 +132,7 @@ struct etcd_reply {
     json_t *body;     /* the server's answer, part of root */
     uint64_t term;    /* term of the leader, as known to the member that answered */
     int64_t revision; /* revision of the store */
+    uint64_t cluster; /* 0: it does not say */
     /* of the request, also after an error: */
     bool repeated; /* a copy of it had no answer, and may have been executed */
     bool settled;  /* of an error: it is the answer to a request that has had its effect, or will have none */
@@ -155,6 +156,8 @@ bool etcd_settled(const struct etcd_reply *reply);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
 int etcd_unsettled(const struct etcd *z, struct dlock_error *err); /* the leader changes until the deadline */
+int etcd_stranger(const struct etcd_host *host,
+                  struct dlock_error *err); /* of another cluster than the members before */
 /* Returns the code of a request for which LEASE_GONE and TOKEN_OLD make no sense: they become EPROTO, in err, too. */
 int etcd_code(int rc, struct dlock_error *err);
 /* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never
@@ -188,6 +191,8 @@ struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_ho
                                 struct curl_slist **connect);
 int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *err);
 const struct etcd_host *etcd_member(struct etcd *z, size_t *number);
+/* Makes requests ask this member first. */
+void etcd_use_member(struct etcd *z, size_t number);
 void etcd_channels_free(struct etcd *z);
 
 /* ---- lease.c ----------------------------------------------------------------------------------------------------- */
@@ -305,6 +310,8 @@ struct etcd {
     struct etcd_address address;
     atomic_int sockets[ETCD_SOCKETS];  /* descriptor + 1, or 0 */
     atomic_bool crowded[ETCD_CROWDED]; /* by a name's hash: the last acquire of it found other keys */
+    atomic_uint_least64_t cluster;     /* the one that has answered; 0: none has */
+    atomic_bool full;                  /* the last refusal was for want of space, or of a server with too much to do */
     pthread_mutex_t mutex;
     /* guarded by the mutex: */
     size_t host; /* the member in use */

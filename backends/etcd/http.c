@@ -70,6 +70,12 @@ const struct etcd_host *etcd_member(struct etcd *z, size_t *number) {
     return &z->address.hosts[*number];
 }
 
+void etcd_use_member(struct etcd *z, size_t number) {
+    pthread_mutex_lock(&z->mutex);
+    z->host = number;
+    pthread_mutex_unlock(&z->mutex);
+}
+
 /* Makes all requests try the next member, after this one has not answered. */
 static void leave_member(struct etcd *z, size_t number) {
     pthread_mutex_lock(&z->mutex);
@@ -211,14 +217,26 @@ static CURLcode perform(struct etcd *z, struct etcd_channel *channel, const stru
     return code;
 }
 
-static int read_answer(struct etcd *z, struct etcd_channel *channel, struct etcd_reply *reply,
-                       struct dlock_error *err) {
+/* Notes the cluster of the first answer. False: this answer is another cluster's. */
+static bool is_same_cluster(struct etcd *z, const struct etcd_reply *reply) {
+    uint_least64_t known = 0;
+    return reply->cluster == 0 || atomic_compare_exchange_strong(&z->cluster, &known, reply->cluster) ||
+           known == reply->cluster;
+}
+
+static int read_answer(struct etcd *z, struct etcd_channel *channel, const struct etcd_host *host,
+                       struct etcd_reply *reply, struct dlock_error *err) {
     long status = 0;
     curl_easy_getinfo(channel->easy, CURLINFO_RESPONSE_CODE, &status);
     bool read = etcd_reply_read(reply, channel->answer.at, channel->answer.n);
+    if (read && !is_same_cluster(z, reply)) {
+        etcd_reply_end(reply);
+        return etcd_stranger(host, err);
+    }
     if (read && status == 200 && !json_object_get(reply->root, "error")) return 0;
     int rc = read || status != 200 ? etcd_refused(z, status, reply, err) : etcd_nonsense(z, "answer", err);
     reply->settled = read && etcd_settled(reply);
+    atomic_store(&z->full, reply->settled);
     etcd_reply_end(reply);
     return rc;
 }
@@ -266,7 +284,7 @@ static int try_members(struct etcd *z, struct etcd_channel *channel, const char 
         CURLcode code = perform(z, channel, host, path, body, repeat, ms > 0 ? ms : 1);
         if (repeat == ETCD_REPEAT && channel->sent > 1) reply->repeated = true;
         if (code == CURLE_OK) {
-            int rc = read_answer(z, channel, reply, err);
+            int rc = read_answer(z, channel, host, reply, err);
             if (rc != DLOCK_EUNAVAILABLE) return rc;
             if (!reply->settled) reply->repeated = true;
             leave_member(z, number); /* it has no leader or no space; another one may */

@@ -38,6 +38,8 @@ bool etcd_reply_read(struct etcd_reply *reply, const char *text, size_t n) {
     }
     reply->term = (uint64_t)term;
     reply->revision = revision;
+    const char *cluster = etcd_string(header, "cluster_id");
+    reply->cluster = cluster ? strtoull(cluster, NULL, 10) : 0;
     return true;
 }
 

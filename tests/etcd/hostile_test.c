@@ -18,6 +18,7 @@ static atomic_bool stale;                 /* another member answers which term i
 static struct link link;
 
 enum { FIRST_LEASE = 70 };
+#define CLUSTER "\"cluster_id\":\"14841639068965178418\","
 
 /* Returns the answer to a transaction; "": it is refused, since the lease has ended. */
 typedef const char *answer_fn(const char *body);
@@ -94,11 +95,13 @@ static bool converse(struct fake *me, int fd, int i, const char *request, size_t
     if (now_ms() > ends_ms) atomic_fetch_add(&beyond, 1);
     snprintf(body, sizeof body, "%.*s", (int)(request + size - at - 4), at + 4);
     if (memmem(request, size, "/v3/kv/txn", 10)) says = answer(body);
+    if (memmem(request, size, "/v3/auth/authenticate", 21))
+        says = "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}";
     if (memmem(request, size, "/v3/lease/grant", 15)) {
         atomic_fetch_add(&leases, 1);
         if (atomic_load(&changes) > 0 && atomic_fetch_sub(&changes, 1)) term++;
     }
-    snprintf(lease, sizeof lease, "{\"header\":{\"raft_term\":\"%d\"},\"ID\":\"%d\",\"TTL\":\"60\"}",
+    snprintf(lease, sizeof lease, "{\"header\":{" CLUSTER "\"raft_term\":\"%d\"},\"ID\":\"%d\",\"TTL\":\"60\"}",
              status && atomic_load(&stale) ? 1 : term, FIRST_LEASE + atomic_load(&leases));
     if (memmem(request, size, "/v3/kv/range", 12)) {
         const char *key = strstr(body, "\"key\":\"");
@@ -226,6 +229,56 @@ static void a_put_that_fills_etcd_is_a_grant(void **state) {
     assert_int_equal(atomic_load(&deletions), 1);
 }
 
+static const char *grants_elsewhere(const char *body) {
+    (void)body;
+    return "{\"header\":{\"cluster_id\":\"14841639068965178419\",\"raft_term\":\"2\",\"revision\":\"5\"},"
+           "\"succeeded\":true}";
+}
+
+/* Two servers that each believe to be the whole cluster would both grant. */
+static void a_member_of_another_cluster_grants_nothing(void **state) {
+    struct dlock_error err = {0};
+    struct held mine;
+    (void)state;
+    answer = grants_elsewhere;
+    claim_init(&mine, "elsewhere", 'a', 1);
+    held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err);
+    assert_int_equal(mine.claim.result, DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "of another cluster"));
+}
+
+static void a_wrong_password_is_told(void **state) {
+    struct dlock_error err = {0};
+    struct uri uri;
+    (void)state;
+    link_end(&link);
+    uri_init(&uri, fake.port);
+    uri.parts.user = "me";
+    uri.parts.password = "wrong";
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, 1000, &err), DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "refused the user or the password"));
+}
+
+static char deletion[4096]; /* the last request that deletes */
+
+static const char *grants_and_deletes(const char *body) {
+    if (!strstr(body, "delete_range"))
+        return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"5\"},\"succeeded\":true}";
+    snprintf(deletion, sizeof deletion, "%s", body);
+    return "{\"succeeded\":true,\"responses\":[{\"response_delete_range\":{\"deleted\":\"1\"}}]}";
+}
+
+/* Another client may have deleted the key, and a later claim of this one have put it anew. */
+static void a_release_deletes_only_the_key_that_was_granted(void **state) {
+    struct held mine;
+    (void)state;
+    answer = grants_and_deletes;
+    claim_init(&mine, "job", 'a', 1);
+    assert_int_equal(acquire(&link, &mine), 0);
+    assert_int_equal(release(&link, &mine), 0);
+    assert_non_null(strstr(deletion, "\"create_revision\":\"5\""));
+}
+
 /* The former leader may know the lease, and may end it. */
 static void a_lease_that_was_granted_while_the_leader_changed_is_not_used(void **state) {
     struct held mine;
@@ -335,6 +388,9 @@ static void a_list_goes_on_behind_foreign_keys(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_member_of_another_cluster_grants_nothing, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_wrong_password_is_told, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_release_deletes_only_the_key_that_was_granted, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_refused_acquire_needs_no_release, without_space_begin, server_end),
         cmocka_unit_test_setup_teardown(a_put_that_fills_etcd_is_a_grant, without_space_begin, server_end),
         cmocka_unit_test_setup_teardown(a_lease_that_was_granted_while_the_leader_changed_is_not_used, server_begin,

@@ -55,6 +55,10 @@ says 69 "TLS with etcd" "ca=$work/ca.pem&sni=elsewhere.test"
 run "$DLOCK" run -b "etcd://127.0.0.1:$port?timeout=2s&guardian=off" -n a -- true
 equal "without TLS" "$status" 69
 
+describe "the end of the server's certificate"
+run "$DLOCK" doctor "etcd+tls://127.0.0.1:$port?ca=$work/ca.pem"
+contains "the doctor says it" "$out" "weak  TLS, and the server's certificate expires on $(date -u -d '2 days' +%Y-%m-%d)"
+
 describe "another authority while a lock is held"
 cp "$work/ca.pem" "$work/trusted.pem"
 make_certificate "$work/later" "$work/other" DNS:localhost,IP:127.0.0.1
