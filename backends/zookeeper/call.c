@@ -56,6 +56,13 @@ void zookeeper_calls_free(struct zookeeper *z) {
     }
 }
 
+int64_t zookeeper_unanswered_us(const struct zookeeper *z) {
+    int64_t oldest_us = INT64_MAX;
+    for (const struct zookeeper_call *call = z->calls; call; call = call->next)
+        if (call->pending > 0 && call->sent_us < oldest_us) oldest_us = call->sent_us;
+    return oldest_us;
+}
+
 bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us) {
     struct zookeeper *z = call->z;
     bool in_time = true;

@@ -1,8 +1,12 @@
-/* Finding out why there is no session: the library does not tell, so each server is asked over a connection of
- * dlock's. */
+/* Connections outside of the library. Finding out why there is no session: the library does not tell, so each server is
+ * asked over a connection of dlock's. And ending a connection of the library's on which nothing comes. */
 #include "zookeeper.h"
 
 #include <dlock/backend_socket.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
 
 enum { DEFAULT_PORT = 2181 };
 
@@ -64,4 +68,32 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
     }
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s: %s", z->where,
                       error == ETIMEDOUT ? "no answer in time" : strerror_r(error, reason, sizeof reason));
+}
+
+static bool is_connected_to(int fd, const struct sockaddr_storage *server) {
+    struct sockaddr_storage peer;
+    socklen_t size = sizeof peer;
+    memset(&peer, 0, sizeof peer);
+    if (getpeername(fd, (struct sockaddr *)&peer, &size) != 0 || peer.ss_family != server->ss_family) return false;
+    const struct sockaddr_in *four = (void *)&peer, *to_four = (const void *)server;
+    const struct sockaddr_in6 *six = (void *)&peer, *to_six = (const void *)server;
+    if (peer.ss_family == AF_INET)
+        return four->sin_port == to_four->sin_port && four->sin_addr.s_addr == to_four->sin_addr.s_addr;
+    return peer.ss_family == AF_INET6 && six->sin6_port == to_six->sin6_port &&
+           memcmp(&six->sin6_addr, &to_six->sin6_addr, sizeof six->sin6_addr) == 0;
+}
+
+void zookeeper_hang_up(const struct zookeeper *z) {
+    struct sockaddr_storage server;
+    socklen_t size = sizeof server;
+    DIR *all =
+        zookeeper_get_connected_host(z->handle, (struct sockaddr *)&server, &size) ? opendir("/proc/self/fd") : NULL;
+    for (const struct dirent *entry; all && (entry = readdir(all));) {
+        int fd = atoi(entry->d_name), copy;
+        if (!is_connected_to(fd, &server) || (copy = fcntl(fd, F_DUPFD_CLOEXEC, 3)) < 0) continue;
+        if (is_connected_to(copy, &server))
+            shutdown(copy, SHUT_RDWR); /* the number may belong to another file by now */
+        close(copy);
+    }
+    if (all) closedir(all);
 }

@@ -1,7 +1,9 @@
 /* The life of a session, and its thread. The thread calls the functions of the library that may block, zookeeper_init
  * and zookeeper_close, so that deadlines hold, and so that an unanswered goodbye keeps no caller waiting. In between it
- * makes sure that the server hears from this client often enough, and ends a session whose servers have been silent for
- * so long that none of its locks is valid any more. The servers may have moved, and only a new session looks up their
+ * makes sure that the server hears from this client often enough. It ends a connection on which requests stay unanswered,
+ * while the rest of the session suffices for another one: the library would wait for two thirds of the session, by when the
+ * grants are over. And it ends a session whose servers have been silent for so long that none of its locks is valid any
+ * more. The servers may have moved, and only a new session looks up their
  * addresses. Or they may hear this client though it does not hear them: then every new connection would keep the
  * session's places in the queue, of which no waiter knows, for as long as that lasts.
  *
@@ -17,7 +19,9 @@
 
 enum {
     GOODBYE_US = 200000, /* longest wait for the end of a session; an answered one takes a few milliseconds */
-    SIGN_SHARE = 4       /* a sign of life is sent every quarter of a session */
+    SIGN_SHARE = 4,      /* a sign of life is sent every quarter of a session */
+    MUTE_SHARE = 8,      /* a server that answers nothing for an eighth of it is left for the next one, */
+    MUTE_US = 500000     /* or for this time, if that is longer */
 };
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
@@ -36,6 +40,7 @@ static bool negotiated(struct zookeeper *z, int session_ms) {
 static void connected(struct zookeeper *z, zhandle_t *handle) {
     if (zookeeper_is_dead(z)) return;
     z->state = ZOOKEEPER_CONNECTED;
+    z->linked_us = dlock_now_us();
     z->session = (uint64_t)zoo_client_id(handle)->client_id;
     if (z->session == 0 || !negotiated(z, zoo_recv_timeout(handle))) {
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
@@ -99,17 +104,36 @@ static void give_sign(struct zookeeper *z) {
     pthread_mutex_lock(&z->mutex);
 }
 
+/* Leaves the server if it has answered nothing for too long. A request may also take long on every server: so this is done
+ * once in a session's length. Called with the mutex, which it leaves meanwhile. Returns the time of the next call. */
+static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
+    int64_t session_us = (int64_t)z->session_ms * 1000, since_us = zookeeper_unanswered_us(z),
+            patience_us = session_us / MUTE_SHARE > MUTE_US ? session_us / MUTE_SHARE : MUTE_US;
+    if (z->hung_us && now < z->hung_us + session_us) return z->hung_us + session_us;
+    if (since_us == INT64_MAX) return now + patience_us;
+    if (since_us < z->linked_us) since_us = z->linked_us;
+    if (now < since_us + patience_us) return since_us + patience_us;
+    z->hung_us = now;
+    pthread_mutex_unlock(&z->mutex);
+    zookeeper_hang_up(z);
+    pthread_mutex_lock(&z->mutex);
+    return now + session_us;
+}
+
 /* Sends a sign of life, or ends a session that was silent for too long, when that is due. Called with the mutex, which
  * it may leave meanwhile. Returns the time of the next call. */
 static int64_t attend(struct zookeeper *z) {
     int64_t now = dlock_now_us(), session_us = (int64_t)z->session_ms * 1000;
     if (z->state == ZOOKEEPER_CONNECTED) {
+        int64_t look_us = leave_if_mute(z, now);
         int64_t last_us = zookeeper_last_touch(z), due_us;
         if (z->sign_us > last_us) last_us = z->sign_us;
         due_us = last_us + session_us / SIGN_SHARE;
-        if (due_us > now) return due_us;
-        give_sign(z);
-        return now + session_us / SIGN_SHARE;
+        if (due_us <= now) {
+            give_sign(z);
+            due_us = now + session_us / SIGN_SHARE;
+        }
+        return due_us < look_us ? due_us : look_us;
     }
     if (z->state == ZOOKEEPER_CONNECTING && z->was_connected) {
         int64_t end_us = zookeeper_last_touch(z) + session_us / SIGN_SHARE + session_us;

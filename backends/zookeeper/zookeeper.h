@@ -179,6 +179,8 @@ bool zookeeper_call_wait(struct zookeeper_call *call, int64_t deadline_us);
 void zookeeper_call_end(struct zookeeper_call *call);
 /* Frees the calls that were never answered. Called after the handle has been closed. */
 void zookeeper_calls_free(struct zookeeper *z);
+/* Returns when the oldest request that has no answer yet was sent; INT64_MAX: all have one. Called with the mutex. */
+int64_t zookeeper_unanswered_us(const struct zookeeper *z);
 
 /* ---- errors.c: errors of answers --------------------------------------------------------------------------------- */
 
@@ -247,6 +249,10 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int6
  * knows more than err says already. Returns EUNAVAILABLE. */
 int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bool began, int64_t deadline_us,
                       struct dlock_error *err);
+
+/* In reach.c. Ends this process's connections to the server that the session is connected to; the library then connects to
+ * the next one. It does not show its descriptors, so these are found by their peer's address. */
+void zookeeper_hang_up(const struct zookeeper *z);
 
 /* ---- node.c ------------------------------------------------------------------------------------------------------ */
 
@@ -366,7 +372,9 @@ struct zookeeper {
     int open_error;    /* an errno: why there is no handle */
     enum zookeeper_state state;
     bool was_connected;
-    int64_t sign_us; /* when the last sign of life was sent */
+    int64_t sign_us;   /* when the last sign of life was sent */
+    int64_t linked_us; /* when the connection was made */
+    int64_t hung_us;   /* when a silent server was last left */
     uint64_t session;
     int session_ms; /* the shortest that was negotiated */
     struct zookeeper_validity validity;

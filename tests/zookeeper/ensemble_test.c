@@ -44,18 +44,22 @@ static int teardown_all(void **state) {
     return system(command);
 }
 
-static bool leads(int i) {
+static void ask(int i, char answer[4096]) {
     struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)member[i].port)};
     struct timeval patience = {1, 0};
-    char answer[4096] = "";
     size_t used = 0;
+    memset(answer, 0, 4096);
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     if (connect(fd, (void *)&to, sizeof to) == 0 && send(fd, "srvr", 4, MSG_NOSIGNAL) == 4)
-        for (ssize_t n; used < sizeof answer - 1 && (n = recv(fd, answer + used, sizeof answer - 1 - used, 0)) > 0;)
-            used += (size_t)n;
+        for (ssize_t n; used < 4095 && (n = recv(fd, answer + used, 4095 - used, 0)) > 0;) used += (size_t)n;
     close(fd);
+}
+
+static bool leads(int i) {
+    char answer[4096];
+    ask(i, answer);
     return strstr(answer, "Mode: leader") != NULL;
 }
 
@@ -218,8 +222,56 @@ static void deposed_leader_proves_nothing(void **state) {
     link_end(&near);
 }
 
+/* The question itself is one. */
+static int connections(int i) {
+    char answer[4096];
+    ask(i, answer);
+    const char *number = strstr(answer, "Connections: ");
+    return number ? atoi(number + strlen("Connections: ")) - 1 : 0;
+}
+
+/* Connects to one of all servers that does not lead, and returns which it is. */
+static int link_to_a_follower(struct link *link) {
+    struct uri uri;
+    uri_session(&uri, member[0].port, "10s");
+    for (int i = 0; i < MEMBERS; i++) uri.host[i] = (struct dlock_host){"127.0.0.1", "127.0.0.1", member[i].port};
+    uri.parts.n_hosts = MEMBERS;
+    for (int64_t until = now_ms() + PATIENCE_MS; now_ms() < until; link_end(link), sleep_ms(100)) {
+        assert_int_equal(link_try(link, &uri.parts, 'a', 0, CONNECTS_MS, NULL), 0);
+        for (int i = 0; i < MEMBERS; i++)
+            if (connections(i) > 0 && !leads(i)) return i;
+    }
+    fail_msg("no follower takes connections");
+    return -1;
+}
+
+/* The server stands still just before a renewal. The client goes to another one while the grant is valid. */
+static void hung_server_costs_no_lock(void **state) {
+    struct link link;
+    struct held held;
+    (void)state;
+    int hung = link_to_a_follower(&link);
+    claim_init(&held, "hung", 'a', 1);
+    assert_int_equal(acquire(&link, &held), 0);
+    sleep_ms(3300);
+    int64_t valid_until_ms = 0;
+    assert_int_equal(renew_once(&link, &held, TIMEOUT_MS, &valid_until_ms), 0);
+    sleep_ms(3200);
+    site_signal(&member[hung], SIGSTOP);
+    down[hung] = true;
+    int rc = persistently(&link, renew, &held);
+    int64_t renewed_ms = now_ms();
+    site_signal(&member[hung], SIGCONT);
+    down[hung] = false;
+    assert_int_equal(rc, 0);
+    assert_in_range(renewed_ms, 0, valid_until_ms);
+    assert_int_equal(release(&link, &held), 0);
+    link_end(&link);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hung_server_costs_no_lock),
         cmocka_unit_test(majority_comes_and_goes),
         cmocka_unit_test(deposed_leader_proves_nothing),
     };
