@@ -39,7 +39,7 @@ void zookeeper_attempt_begin(struct zookeeper_attempt *a, struct zookeeper *z, s
     a->deadline_us = deadline_us;
     a->dead = a->make = a->deep = a->polls = false;
     a->lock_members = 0;
-    a->made_ms = a->doubt_until_us = 0;
+    a->made_ms = a->doubt_until_us = a->older_until_us = 0;
     a->moments = MOMENTS;
     a->spared = a->had = false;
     a->round.call = NULL;

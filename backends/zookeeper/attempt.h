@@ -43,6 +43,7 @@ struct zookeeper_attempt {
     uint32_t lock_members;          /* the number of nodes in that lock's queue */
     int64_t made_ms;                /* creation of this call's last node, by the server's clock; 0: none */
     int64_t doubt_until_us;         /* uses.c: until then another use may turn out refused; 0: none */
+    int64_t older_until_us;         /* uses.c: until then older nodes of another use may go; 0: none were seen */
     bool spared;                    /* an earlier claim of the batch writes, so this one need not */
     bool had;                       /* a release has deleted a grant */
     struct zookeeper_round round;   /* sent in advance, to be read by the next zookeeper_round() */

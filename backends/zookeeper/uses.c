@@ -6,9 +6,10 @@
  * leases, from writer to reader), one whose data says since when its claim has had a node. The queue is listed before
  * the leases, since claims move in that direction.
  *
- * The claim of the older node may be about to be refused itself; then its node is no use of the name. So a claim that
- * finds an older node deletes its own at once, which would be in others' way in the same manner, and goes on looking
- * without one. It begins anew when no other use is left. It is refused when there was always another use for
+ * The claim of the older node may be about to be refused itself; then its node is no use of the name. That is so where a
+ * node of the claim's own use is older still: the claim keeps its node, which is in nobody's way who is in the right, and
+ * waits until the nodes in between have gone. Otherwise a claim that finds an older node deletes its own at once, which
+ * would be in others' way in the same manner, and goes on looking without one. It begins anew when no other use is left. It is refused when there was always another use for
  * SETTLED_MS, longer than any claim takes to find out that it is in the wrong, or when the older node was made
  * SETTLED_MS before its own. */
 #include "attempt.h"
@@ -25,6 +26,7 @@ struct use {
 struct search {
     struct zookeeper_attempt *a;
     struct use oldest; /* the oldest of the uses that differ from the claim's */
+    uint64_t ours;     /* since when the first node of the claim's own use is there; UINT64_MAX: no node */
     bool gone;         /* a listed node has gone: its claim may have another one by now */
 };
 
@@ -33,12 +35,17 @@ struct search {
 /* Curator's nodes name no limit, which is taken to be the same. */
 static bool is_our_use(const struct zookeeper_attempt *a, const char *node, bool lock) {
     uint32_t limit = zookeeper_limit(node);
-    return !lock && a->claim->mode == DLOCK_PERMIT && (!limit || limit == a->label.limit);
+    if (lock || a->claim->mode != DLOCK_PERMIT) return lock && a->claim->mode != DLOCK_PERMIT;
+    return !limit || limit == a->label.limit;
 }
 
 static void note(struct search *search, const struct zookeeper_request *get, const char *node, bool lock) {
     uint64_t czxid = (uint64_t)get->stat.czxid, since = zookeeper_since(get->data);
     if (since == 0 || since > czxid) since = czxid;
+    if (is_our_use(search->a, node, lock)) {
+        if (since < search->ours) search->ours = since;
+        return;
+    }
     if (since >= search->oldest.since) return;
     search->oldest = (struct use){since, get->stat.ctime, lock, zookeeper_limit(node)};
 }
@@ -71,10 +78,12 @@ static int read_nodes(struct search *search, const char *dir, char *const *nodes
     return rc;
 }
 
-/* Notes the uses of the nodes in `dir`. `lock`: they are nodes of a lock, not of permits. */
+/* Notes the uses of the nodes in `dir`, and the first node of the claim's own use. `lock`: they are nodes of a lock, not of
+ * permits. */
 static int look_into(struct search *search, const char *dir, bool lock) {
     struct zookeeper_call *call = zookeeper_call(search->a->z, 1);
-    size_t n, others = 0;
+    size_t n, kept = 0;
+    bool ours = false;
     int rc = 0;
     if (!call) return zookeeper_attempt_no_memory(search->a);
     struct zookeeper_request *list = zookeeper_ask_children(call, dir);
@@ -83,11 +92,14 @@ static int look_into(struct search *search, const char *dir, bool lock) {
         n = zookeeper_sort(list->names, list->n_names);
         for (size_t i = 0; i < n; i++) {
             char *node = list->names[i];
-            if (is_our_use(search->a, node, lock)) continue;
-            list->names[i] = list->names[others];
-            list->names[others++] = node;
+            if (is_our_use(search->a, node, lock)) {
+                if (ours) continue;
+                ours = true;
+            }
+            list->names[i] = list->names[kept];
+            list->names[kept++] = node;
         }
-        if (others > 0) rc = read_nodes(search, dir, list->names, others, lock);
+        if (kept > 0) rc = read_nodes(search, dir, list->names, kept, lock);
     } else if (list->rc != ZNONODE) {
         rc = failed(search->a, list->rc, dir);
     }
@@ -98,12 +110,13 @@ static int look_into(struct search *search, const char *dir, bool lock) {
 /* Looks into all containers of the name. Returns 0, AGAIN or an error. */
 static int look_everywhere(struct search *search, struct zookeeper_attempt *a) {
     char queue[ZOOKEEPER_PATH_SIZE], leases[ZOOKEEPER_PATH_SIZE];
-    *search = (struct search){a, {UINT64_MAX, 0, false, 0}, false};
+    *search = (struct search){a, {UINT64_MAX, 0, false, 0}, UINT64_MAX, false};
     zookeeper_join(a->lock, "locks", queue);
     zookeeper_join(a->lock, "leases", leases);
     int rc = look_into(search, queue, false);
     if (rc == 0) rc = look_into(search, leases, false);
-    if (rc == 0 && a->claim->mode == DLOCK_PERMIT) rc = look_into(search, a->lock, true);
+    if (rc == 0 && (a->claim->mode == DLOCK_PERMIT || search->oldest.since != UINT64_MAX))
+        rc = look_into(search, a->lock, true);
     return rc;
 }
 
@@ -126,6 +139,17 @@ static int give_way(struct zookeeper_attempt *a, const struct use *use) {
     }
     if (a->made_ms && a->made_ms - use->made_ms >= SETTLED_MS) return refuse(a, use);
     a->doubt_until_us = dlock_now_us() + SETTLED_MS * 1000;
+    a->older_until_us = 0;
+    zookeeper_pause(a->z);
+    return ZOOKEEPER_AGAIN;
+}
+
+/* Waits a moment for the older nodes of another use to go. If they stay, gives way. */
+static int outlast(struct zookeeper_attempt *a, const struct use *use) {
+    int64_t now = dlock_now_us();
+    if (!a->older_until_us) a->older_until_us = now + SETTLED_MS * 1000;
+    if (now >= a->older_until_us) return give_way(a, use);
+    if (now >= a->deadline_us) return zookeeper_silent(a->z, a->err);
     zookeeper_pause(a->z);
     return ZOOKEEPER_AGAIN;
 }
@@ -153,7 +177,8 @@ int zookeeper_check_use(struct zookeeper_attempt *a, bool others) {
     if (others) {
         int rc = look_everywhere(&search, a);
         if (rc != 0) return rc;
-        if (search.oldest.since < a->claim->state[ZOOKEEPER_FENCE]) return give_way(a, &search.oldest);
+        if (search.oldest.since < a->claim->state[ZOOKEEPER_FENCE])
+            return (search.ours < search.oldest.since ? outlast : give_way)(a, &search.oldest);
         if (search.gone) return ZOOKEEPER_AGAIN;
     }
     for (size_t i = 0; i < a->n_slots; i++)

@@ -286,6 +286,40 @@ static void wrong_questions_disturb_nobody(void **state) {
     assert_int_equal(release(last % 2 ? &two : &one, &held[last % 2]), 0);
 }
 
+/* They are refused at once, and so ask all the time: there is always a node of theirs, older than that of the right one. */
+static void constant_wrong_questions_disturb_nobody(void **state) {
+    enum { WRONG = 3, ROUNDS = 200, SETTLED_MS = 500 };
+    struct wrong wrong[WRONG] = {{.limit = 3}, {.limit = 3}, {.limit = 4}};
+    atomic_bool stop = false;
+    struct dlock_error err = {0};
+    struct held holder, held;
+    int rc = 0;
+    (void)state;
+    claim_as(&holder, "handed on", 'a', 0, DLOCK_PERMIT, 2);
+    assert_int_equal(acquire(&one, &holder), 0);
+    sleep_ms(2 * SETTLED_MS);
+    for (int i = 0; i < WRONG; i++) {
+        wrong[i].mode = DLOCK_PERMIT;
+        wrong[i].stop = &stop;
+        link_new(&wrong[i].link, shared_port(), "10s", (char)('d' + i));
+        assert_int_equal(pthread_create(&wrong[i].thread, NULL, ask_wrongly, &wrong[i]), 0);
+    }
+    for (int i = 0; (i < ROUNDS || !all_have_asked(wrong, WRONG)) && rc == 0; i++) {
+        claim_as(&held, "handed on", 'b', i, DLOCK_PERMIT, 2);
+        (void)held_run(backend->acquire, &two, &held, 0, TIMEOUT_MS, &err);
+        rc = held.claim.result;
+        if (rc == 0) rc = release(&two, &held);
+    }
+    atomic_store(&stop, true);
+    for (int i = 0; i < WRONG; i++) {
+        pthread_join(wrong[i].thread, NULL);
+        link_end(&wrong[i].link);
+        assert_int_equal(wrong[i].granted, 0);
+    }
+    if (rc != 0) fail_msg("%d: %s", rc, err.message);
+    assert_int_equal(release(&one, &holder), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(name_has_one_use, trio_begin, trio_end),
@@ -296,6 +330,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(both_lines_decide, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(passing_node_is_no_use, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(wrong_questions_disturb_nobody, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(constant_wrong_questions_disturb_nobody, trio_begin, trio_end),
     };
     return cmocka_run_group_tests_name("zookeeper uses", tests, backend_load, NULL);
 }
