@@ -201,10 +201,17 @@ static void ask_lists(struct zookeeper_attempt *a, struct zookeeper_slot *create
     if (a->n_slots > 1) r->lists[2] = zookeeper_ask_queue(r->call, a->lock, NULL, NULL, NULL, NULL);
 }
 
+static bool is_refused(int made) {
+    return made != ZOK && made != ZNODEEXISTS && made != ZNONODE;
+}
+
 /* The container is missing: the next create makes it, too, and the one after that also its parents. */
-static int missing(struct zookeeper_attempt *a, struct zookeeper_slot *s, int made) {
+static int missing(struct zookeeper_attempt *a, struct zookeeper_slot *s, const struct zookeeper_round *r) {
+    int made = r->containers ? r->call->requests[r->containers - 1].rc : -1;
     *s->word = 0;
-    if (a->deep && made != ZOK && made != ZNODEEXISTS && made != ZNONODE)
+    for (size_t i = 0; a->deep && i < r->containers && !is_refused(made); i++) /* why a parent is missing */
+        if (made == ZNONODE && is_refused(r->call->requests[i].rc)) made = r->call->requests[i].rc;
+    if (a->deep && is_refused(made))
         return zookeeper_unknown(made) ? zookeeper_attempt_unknown(a)
                                        : zookeeper_refused(a->z, made, "create", s->dir, a->err);
     if (dlock_now_us() >= a->deadline_us) return zookeeper_silent(a->z, a->err);
@@ -217,7 +224,7 @@ static int read_create(struct zookeeper_attempt *a, struct zookeeper_slot *s, co
     const struct zookeeper_request *create = r->create;
     enum zookeeper_kind kind;
     int32_t sequence;
-    if (create->rc == ZNONODE) return missing(a, s, r->containers ? r->call->requests[r->containers - 1].rc : -1);
+    if (create->rc == ZNONODE) return missing(a, s, r);
     if (zookeeper_unknown(create->rc)) return zookeeper_attempt_unknown(a);
     if (create->rc != ZOK) {
         *s->word = 0;

@@ -11,7 +11,7 @@
 enum { DEFAULT_PORT = 2181 };
 
 /* Findings about an address, worst first. */
-enum finding { NO_CONNECTION, NO_ZOOKEEPER, NO_SESSION, NOT_SERVING };
+enum finding { NO_CONNECTION, NO_ZOOKEEPER, HANGS_UP, NO_SESSION, NOT_SERVING };
 
 /* Recognizes the server by the part of its answer that comes until the deadline: `srvr` is the one question that
  * servers allow by default. */
@@ -24,6 +24,7 @@ static enum finding recognize(int fd, int64_t deadline_us) {
         if (n > 0) used += (size_t)n;
     }
     answer[used] = '\0';
+    if (used == 0 && (n == 0 || (n < 0 && (errno == ECONNRESET || errno == EPIPE)))) return HANGS_UP;
     if (strstr(answer, "not currently serving")) return NOT_SERVING;
     return strncmp(answer, "Zookeeper version", 17) == 0 || strncmp(answer, "srvr is not executed", 20) == 0
                ? NO_SESSION
@@ -58,6 +59,11 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
     case NO_ZOOKEEPER:
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "%s accepts connections, but begins no session; is this a ZooKeeper server?", z->where);
+    case HANGS_UP:
+        return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                          "%s ends connections at once, as ZooKeeper does above maxClientCnxns connections from one "
+                          "address, 60 by default; is this a ZooKeeper server?",
+                          z->where);
     case NO_SESSION:
         if (began) return DLOCK_EUNAVAILABLE; /* err already says why */
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "ZooKeeper at %s began no session in time", z->where);

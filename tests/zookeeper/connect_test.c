@@ -157,6 +157,30 @@ static void creators_keep_others_out(void **state) {
     assert_int_equal(zoo_delete(plain(), "/dlock-rights/open", -1), ZOK);
 }
 
+/* Neither the parent nor what is missing below it can be made. */
+static void closed_parents_are_told(void **state) {
+    static struct ACL readers[] = {{0x01, {(char *)"world", (char *)"anyone"}}};
+    static const struct ACL_vector only_read = {1, readers};
+    static const char *const paths[] = {"/dlock-closed", "/dlock-closed/a", "/dlock-closed/a/b"};
+    struct dlock_error err = {0};
+    struct link link;
+    struct held held;
+    struct uri uri;
+    (void)state;
+    int rc = zoo_create(plain(), "/dlock-closed", "", 0, &only_read, 0, NULL, 0);
+    assert_true(rc == ZOK || rc == ZNODEEXISTS);
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        uri_session(&uri, shared_port(), "10s");
+        uri.parts.path = paths[i];
+        assert_int_equal(link_try(&link, &uri.parts, 'a', 0, CONNECTS_MS, NULL), 0);
+        claim_init(&held, "closed", 'a', 1);
+        assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), 0);
+        assert_int_equal(held.claim.result, DLOCK_EAUTH);
+        assert_non_null(strstr(err.message, "an ACL has to grant it create, read and delete"));
+        link_end(&link);
+    }
+}
+
 static void user_and_password_are_a_digest(void **state) {
     struct link mine;
     struct held held;
@@ -276,6 +300,7 @@ int main(void) {
         cmocka_unit_test(dead_servers_are_passed_over),
         cmocka_unit_test(negotiated_session_counts),
         cmocka_unit_test(creators_keep_others_out),
+        cmocka_unit_test(closed_parents_are_told),
         cmocka_unit_test(user_and_password_are_a_digest),
         cmocka_unit_test(refused_credentials_are_eauth),
         cmocka_unit_test(descriptors_are_closed),

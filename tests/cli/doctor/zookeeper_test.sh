@@ -39,6 +39,14 @@ again maxClientCnxns=100
 settings "zookeeper://$where?session=10s$patient"
 fine "maxClientCnxns 100; "
 
+describe "no connection more"
+again maxClientCnxns=1
+exec 3<>"/dev/tcp/${where/:/\/}"
+settings "zookeeper://$where?timeout=2s" 69
+contains "why" "$err" "ends connections at once, as ZooKeeper does above maxClientCnxns"
+exec 3>&-
+again maxClientCnxns=100
+
 describe "long ticks"
 again tickTime=6000
 settings "zookeeper://$where?session=20s$patient" 1
