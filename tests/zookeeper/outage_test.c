@@ -369,6 +369,32 @@ static void nothing_waits_for_a_silent_server(void **state) {
     link_new(&far, shared_port(), "4s", 'a');
 }
 
+static int setup_long(void **state) {
+    (void)state;
+    behind_begin("60s"); /* the connection is kept for the whole test */
+    return 0;
+}
+
+/* A try that finds the lock busy deletes its node, within its time, too. */
+static void a_try_waits_for_no_deletion(void **state) {
+    struct dlock_error err = {0};
+    struct held holder, held;
+    (void)state;
+    claim_init(&holder, "silent deletion", 'b', 1);
+    assert_int_equal(acquire(&near, &holder), 0);
+    claim_init(&held, "silent deletion", 'a', 1);
+    proxy_hold_after(proxy, OP_DELETE, 1);
+    int64_t begun = now_ms();
+    (void)held_run(backend->acquire, &far, &held, 0, 1000, &err);
+    assert_in_range(now_ms() - begun, 900, 1000 + 4000);
+    assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
+    proxy_hold_after(proxy, 0, 0);
+    proxy_hold(proxy, false);
+    (void)release(&far, &held);
+    assert_int_equal(plain_count(BASE "/silent deletion"), 1);
+    assert_int_equal(release(&near, &holder), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(lost_create_is_found, setup, behind_end),
@@ -386,6 +412,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(waiter_is_partitioned, setup, behind_end),
         cmocka_unit_test_setup_teardown(session_ends_while_acquiring, setup, behind_end),
         cmocka_unit_test_setup_teardown(nothing_waits_for_a_silent_server, setup, behind_end),
+        cmocka_unit_test_setup_teardown(a_try_waits_for_no_deletion, setup_long, behind_end),
     };
     return cmocka_run_group_tests_name("zookeeper outage", tests, backend_load, NULL);
 }
