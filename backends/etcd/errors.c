@@ -52,6 +52,10 @@ static int judge_argument(const struct etcd *z, const char *text, struct dlock_e
         return dlock_fail(err, DLOCK_EAUTH, "etcd at %s refused the user or the password", z->address.where);
     /* The first: users were changed after it had made this token, a JSON Web Token. The second: there was no token. */
     if (says(text, "revision of auth store is old") || says(text, "user name is empty")) return token_old(z, err);
+    if (says(text, "too many operations"))
+        return dlock_fail(err, DLOCK_EPROTO,
+                          "etcd at %s takes too few operations in a transaction: leave --max-txn-ops at 128 or above",
+                          z->address.where);
     return dlock_fail(err, DLOCK_EPROTO, "etcd at %s refused a request: %.200s", z->address.where, text);
 }
 
@@ -92,7 +96,12 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
     if (!text || code < 0) {
         /* A proxy says these when it has no answer of a member: the outcome is unknown. */
         int rc = status >= 502 && status <= 504 ? DLOCK_EUNAVAILABLE : DLOCK_EPROTO;
-        dlock_fail(err, rc, "etcd at %s answered with HTTP status %ld", z->address.where, status);
+        dlock_fail(err, rc, "etcd at %s answered with HTTP status %ld%s", z->address.where, status,
+                   status == 404
+                       ? ": there is no JSON gateway, which members have on their clients' port (2379), unless "
+                         "--enable-grpc-gateway=false, but neither on their peers' port (2380) nor in a "
+                         "grpc-proxy"
+                       : "");
         dlock_doubt(err, "etcd");
         return rc;
     }

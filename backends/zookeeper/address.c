@@ -114,7 +114,7 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int6
 
 /* The library tries the servers in an order of its own. It takes IPv6 addresses without brackets, and the text after
  * the last ':' as the port. */
-static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, char **out, struct dlock_error *err) {
+static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
     size_t n = uri->n_hosts ? uri->n_hosts : 1, size = 1, used = 0;
@@ -128,7 +128,8 @@ static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, char **
     }
     snprintf(z->where, sizeof z->where, "%s:%d%s", hosts[0].host, hosts[0].port ? hosts[0].port : DEFAULT_PORT,
              n > 1 ? ", …" : "");
-    *out = text;
+    z->address.hosts = text;
+    z->address.n = n;
     return 0;
 }
 
@@ -169,5 +170,5 @@ int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
 
 int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
     int rc = read_settings(z, uri, &z->address.session_ms, err);
-    return rc == 0 ? write_hosts(z, uri, &z->address.hosts, err) : rc;
+    return rc == 0 ? write_hosts(z, uri, err) : rc;
 }

@@ -84,19 +84,23 @@ static void check_version(struct dlock_report *report, const char *srvr) {
     dlock_find(report, old ? "dlock needs 3.5.3 or newer" : NULL, "ZooKeeper %d.%d.%d", major, minor, patch);
 }
 
-/* Returns the number of voting servers; `conf` shows them as configuration files do. */
-static int voters(const char *conf) {
+/* Returns the number of voting servers; `conf` shows them as configuration files do. Stores the number of all. */
+static int voters(const char *conf, size_t *all) {
     int n = 0;
+    *all = 0;
     for (const char *line = conf; line; line = strchr(line, '\n')) {
         if (*line == '\n') line++;
-        if (strncmp(line, "server.", 7) == 0 && !memmem(line, strcspn(line, "\n"), ":observer", 9)) n++;
+        if (strncmp(line, "server.", 7) != 0) continue;
+        ++*all;
+        if (!memmem(line, strcspn(line, "\n"), ":observer", 9)) n++;
     }
     return n;
 }
 
-static void check_ensemble(struct dlock_report *report, const char *srvr, const char *conf) {
+static void check_ensemble(struct dlock_report *report, const struct zookeeper *z, const char *srvr, const char *conf) {
     char mode[32];
-    int servers = voters(conf);
+    size_t all;
+    int servers = voters(conf, &all);
     if (!value_of(srvr, "Mode: ", mode, sizeof mode)) return; /* reported by check_version() */
     if (strcmp(mode, "read-only") == 0)
         dlock_find(report, "it has no majority, and grants nothing: look at the other servers", "mode read-only");
@@ -106,6 +110,9 @@ static void check_ensemble(struct dlock_report *report, const char *srvr, const 
         dlock_find(report, NULL, "ensemble of %d, this is a %s", servers, mode);
     else
         dlock_find(report, NULL, "mode %s", mode);
+    if (*conf && z->address.n > (all ? all : 1))
+        dlock_find(report, "servers of different ensembles grant the same lock twice: name those of one ensemble",
+                   "the URI names %zu hosts, and this ensemble has %zu", z->address.n, all ? all : 1);
 }
 
 /* The library gives up a silent connection after two thirds of a session. The last third has to suffice for the age
@@ -183,7 +190,7 @@ int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_
     ask(z, "conf", conf, deadline_us);
     ask(z, "mntr", mntr, deadline_us);
     check_version(&report, srvr);
-    check_ensemble(&report, srvr, conf);
+    check_ensemble(&report, z, srvr, conf);
     check_ticks(&report, z, conf);
     check_connections(&report, srvr, conf);
     check_disk(&report, mntr);

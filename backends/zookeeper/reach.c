@@ -34,6 +34,7 @@ static enum finding recognize(int fd, int64_t deadline_us) {
 static enum finding look_at(const struct dlock_host *host, int64_t deadline_us, int *error) {
     int fd, dialing;
     *error = dlock_dial(NULL, host->address, host->port ? host->port : DEFAULT_PORT, deadline_us, &dialing, &fd);
+    if (*error == EPIPE || *error == ECONNRESET) return HANGS_UP;
     if (*error) return NO_CONNECTION;
     enum finding found = recognize(fd, deadline_us);
     dlock_hang_up(fd, true);

@@ -235,6 +235,7 @@ int zookeeper_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
 struct zookeeper_address {
     char *hosts; /* in the library's format; owned */
+    size_t n;
     int session_ms;
 };
 

@@ -36,6 +36,11 @@ equal "the holder's end" "$status" 0
 ended "$waiter"
 equal "the waiter's turn" "$status" 0
 
+describe "the peers' port"
+run "$DLOCK" run -b "etcd://127.0.0.1:$(<"$work/2/etcd.peer")?timeout=4s&guardian=off" -n a -- true
+equal "refused" "$status" 69
+contains "what it is" "$err" "no JSON gateway, which members have on their clients' port (2379)"
+
 describe "no majority"
 "$server" stop "$work/2"
 begun=$SECONDS

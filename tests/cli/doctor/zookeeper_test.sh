@@ -27,6 +27,10 @@ fine "tickTime 200 ms"
 fine "session timeout 10000 ms; the server allows 400 to 60000"
 fine "no limit to the connections"
 
+describe "more hosts than the ensemble has"
+settings "zookeeper://$where,127.0.0.1:1?session=10s$patient" 1
+weak "the URI names 2 hosts, and this ensemble has 1" "one ensemble"
+
 describe "a short session"
 settings "zookeeper://$where?session=4s$patient" 1
 weak "session timeout 4000 ms" "silently drops"
