@@ -115,9 +115,9 @@ static void check_ensemble(struct dlock_report *report, const struct zookeeper *
                    "the URI names %zu hosts, and this ensemble has %zu", z->address.n, all ? all : 1);
 }
 
-/* The library gives up a silent connection after two thirds of a session. The last third has to suffice for the age
- * that a proof of the session has by then (the report of validity.c and the time between two signs of life) and for
- * connecting again. */
+/* A silent connection is given up after an eighth of a session (session.c), a second one within a session by the library,
+ * after two thirds. The last third has to suffice for the age that a proof of the session has by then (the report of
+ * validity.c and the time between two signs of life) and for connecting again. */
 static const char *advice_on_session(int session_ms, int tick_ms) {
     if (session_ms < 2 * tick_ms)
         return "a moment's silence ends the session, and all locks in it: set session= to two ticks or more";
