@@ -109,7 +109,10 @@ static void give_sign(struct zookeeper *z) {
 static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
     int64_t session_us = (int64_t)z->session_ms * 1000, since_us = zookeeper_unanswered_us(z),
             patience_us = session_us / MUTE_SHARE > MUTE_US ? session_us / MUTE_SHARE : MUTE_US;
-    if (z->hung_us && now < z->hung_us + session_us) return z->hung_us + session_us;
+    bool stood_still = now > z->looked_us + patience_us * 3 / 2; /* this process did: an answer may be there unread */
+    z->looked_us = now;
+    if (stood_still) z->linked_us = now;
+    if (z->hung_us && now < z->hung_us + session_us) return now + patience_us;
     if (since_us == INT64_MAX) return now + patience_us;
     if (since_us < z->linked_us) since_us = z->linked_us;
     if (now < since_us + patience_us) return since_us + patience_us;
@@ -117,7 +120,7 @@ static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
     pthread_mutex_unlock(&z->mutex);
     zookeeper_hang_up(z);
     pthread_mutex_lock(&z->mutex);
-    return now + session_us;
+    return now + patience_us;
 }
 
 /* Sends a sign of life, or ends a session that was silent for too long, when that is due. Called with the mutex, which

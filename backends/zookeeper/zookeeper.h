@@ -374,7 +374,8 @@ struct zookeeper {
     enum zookeeper_state state;
     bool was_connected;
     int64_t sign_us;   /* when the last sign of life was sent */
-    int64_t linked_us; /* when the connection was made */
+    int64_t linked_us; /* when the connection was made, or this process went on after a standstill */
+    int64_t looked_us; /* when the session's thread last looked whether answers are due */
     int64_t hung_us;   /* when a silent server was last left */
     uint64_t session;
     int session_ms; /* the shortest that was negotiated */
