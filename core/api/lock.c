@@ -248,6 +248,12 @@ static int reenter(struct dlock__acquisition *acq, struct dlock_lock *lock, stru
                           shown);
     if (acq->count == UINT32_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" was acquired too often without a release", shown);
+    if (!dlock__acq_hold(acq, lock, false) && !dlock__acq_strengthen(acq, lock))
+        return dlock_fail(
+            err, DLOCK_EDEADLK,
+            "lock \"%s\" is held by the caller with a fixed lease of %lld ms, shorter than this handle's: "
+            "dlock_extend() it first, or release it",
+            shown, (long long)acq->lease_ms);
     struct dlock__hold *hold = dlock__acq_hold(acq, lock, true);
     if (!hold) return dlock_fail(err, DLOCK_ENOMEM, "out of memory to hold \"%s\" once more", shown);
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);

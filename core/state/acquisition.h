@@ -131,12 +131,12 @@ struct dlock__acquisition {
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that carries it; NULL: none */
     uint32_t guarded;         /* index of its entry in the guardian's table; 0: none */
     unsigned session;         /* client->pool.session at its last request, whose break ended what the request left */
-    unsigned untold;          /* its on_losts that have not returned; until then it is not released at the server */
-    uint32_t flags : 8;       /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    bool renewing : 1;        /* the keeper has it in a request */
-    bool may_linger : 1;      /* may linger after its release: no other client has asked for it so far */
-    bool wanted : 1;          /* a WANTED came, or may have been missed, before the grant */
-    bool queued : 1;          /* a QUEUE acquire was sent since the last release */
+    unsigned untold;     /* its on_losts that have not returned; its release waits for them, for one lease at most */
+    uint32_t flags : 8;  /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    bool renewing : 1;   /* the keeper has it in a request */
+    bool may_linger : 1; /* may linger after its release: no other client has asked for it so far */
+    bool wanted : 1;     /* a WANTED came, or may have been missed, before the grant */
+    bool queued : 1;     /* a QUEUE acquire was sent since the last release */
     bool outcome_unknown : 1; /* an acquire or renewal had no answer: the server may hold more than we know */
     bool late_acquire : 1;    /* an acquire had no answer: it may be executed yet, whatever later ones were answered */
     bool release_sent : 1;    /* a release was sent: no local hand-over any more, and not-found is then expected */
@@ -235,6 +235,9 @@ void dlock__acq_downgraded(struct dlock__acquisition *acq);
 /* Makes the next renewal, which is due at once, ask for the extension's lease. Meanwhile the grant counts for no longer
  * than on a server that executes the request without answering. */
 void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *extension);
+/* Gives a grant that is held the stronger of its own terms and the handle's: it is renewed unless both leases are fixed,
+ * for the longer of the two. False: it has a shorter fixed lease than the handle's, which only dlock_extend changes. */
+bool dlock__acq_strengthen(struct dlock__acquisition *acq, const struct dlock_lock *lock);
 /* True if the keeper renews it. */
 static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {
     return !(acq->flags & DLOCK_FIXED_LEASE) || acq->state != DLOCK__HELD || acq->op->extension;
@@ -294,7 +297,8 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 
 /* Gives the acquisition, which nobody wants any more, to the engine: it is released until the server certainly keeps
- * nothing of it, but not before its on_losts have returned, since the release may give the lock to somebody else. */
+ * nothing of it. It waits for its on_losts to return, since the release may give the lock to somebody else, but for one
+ * lease at most. */
 void dlock__orphan(struct dlock__acquisition *acq);
 /* Sets the time of an orphan's next release. */
 void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us);

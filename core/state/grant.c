@@ -169,6 +169,18 @@ void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *
     dlock__acq_renew_at(acq, dlock__now(client));
 }
 
+bool dlock__acq_strengthen(struct dlock__acquisition *acq, const struct dlock_lock *lock) {
+    bool fixed = acq->flags & DLOCK_FIXED_LEASE, stays_fixed = fixed && lock->flags & DLOCK_FIXED_LEASE;
+    bool longer = lock->lease_ms > acq->lease_ms;
+    if (stays_fixed) return !longer;
+    if (!fixed && !longer) return true;
+    acq->flags &= 0xffU ^ DLOCK_FIXED_LEASE;
+    if (longer) acq->lease_ms = lock->lease_ms;
+    dlock__guard_note(acq);
+    dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* the server learns the lease by that */
+    return true;
+}
+
 void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us) {
     acq->linger_until_us = until_us;
     set_state(acq, DLOCK__LINGERING);
@@ -358,7 +370,8 @@ void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake
 void dlock__orphan(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     int64_t now = dlock__now_us();
-    if (!dlock__acq_orphaned(acq)) {
+    bool fresh = !dlock__acq_orphaned(acq);
+    if (fresh) {
         acq->refs++;
         if (!acq->op) { /* it only waited */
             acq->next = client->engine.bare;
@@ -369,7 +382,10 @@ void dlock__orphan(struct dlock__acquisition *acq) {
     acq->late_acquire = dlock__acq_may_come_late(acq, now);
     if (acq->unknown_until_us < now) acq->unknown_until_us = now; /* and its effect may last one lease longer */
     acq->pause_us = 0;
-    dlock__orphan_at(acq, acq->untold > 0 ? DLOCK__NEVER : now);
+    if (acq->untold == 0)
+        dlock__orphan_at(acq, now);
+    else if (fresh) /* a callback that never returns must not keep the lock for ever */
+        dlock__orphan_at(acq, dlock__after(now, dlock__us(acq->lease_ms)));
 }
 
 void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us) {

@@ -20,7 +20,6 @@ int dlock__guard_enter(struct dlock__acquisition *acq) {
     struct dlock__guard_entry *entry = dlock__guard_entry(guard->table, number);
     if (number == guard->free) guard->free = entry->next_free;
     entry->limit = acq->limit;
-    entry->fixed = acq->flags & DLOCK_FIXED_LEASE;
     atomic_store(&entry->lease_ms, 0);
     snprintf(entry->token, sizeof entry->token, "%s", acq->token);
     snprintf(entry->name, sizeof entry->name, "%s", acq->name->text);
@@ -37,6 +36,7 @@ void dlock__guard_note(struct dlock__acquisition *acq) {
     unsigned other = 1 - atomic_load_explicit(&entry->copy, memory_order_relaxed);
     bool works = dlock__acq_held(acq) || dlock__acq_lost(acq);
     int64_t lease_ms = acq->op && acq->op->extension ? acq->op->extension->lease_ms : acq->lease_ms;
+    entry->fixed = acq->flags & DLOCK_FIXED_LEASE;
     memcpy(entry->state[other], acq->backend_state, sizeof acq->backend_state);
     atomic_store(&entry->copy, other);
     atomic_store(&entry->mode, acq->mode);

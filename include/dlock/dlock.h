@@ -263,8 +263,9 @@ struct dlock_options {
     /* Called once per lost grant, with err->code DLOCK_ELOST, before anybody else can be granted the lock. It comes
      * later if the process was stopped or the machine suspended, if another callback of the client still runs, or if
      * nobody dispatches (DLOCK_CLIENT_MANUAL); and at the next renewal if the server took the grant away (dlock_break)
-     * or forgot it. The library does not release the lost grant at the server before on_lost has returned, or has
-     * released or freed the handle itself. To acquire the lock again inside on_lost, first release the handle
+     * or forgot it. The library releases the lost grant at the server when on_lost has returned, or has released or
+     * freed the handle itself, but no later than one lease after the loss: a program that hangs does not keep the lock
+     * for ever, and its on_lost then comes when somebody else may have it. To acquire the lock again inside on_lost, first release the handle
      * (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only the thread that acquired it can
      * release it). Not called for a loss that a release is the first to notice: that release returns ELOST. */
     dlock_callback on_lost;
@@ -408,10 +409,12 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
 
 /* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`). The grant
  * is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread, or
- * handle) may acquire again; each acquisition needs a release. Blocks. Errors: EBUSY (a try only), ETIMEDOUT, ENOTREADY
+ * handle) may acquire again; each acquisition needs a release. Through a handle with other terms the grant gets the
+ * stronger of both until its last release: it is renewed unless both leases are fixed, for the longer of the two; a
+ * shorter fixed lease does not become a longer fixed one (EDEADLK: call dlock_extend() first). Blocks. Errors: EBUSY (a try only), ETIMEDOUT, ENOTREADY
  * (the server was started recently and grants nothing yet, and knows no holder. A wait goes on meanwhile, and returns
  * this only at its deadline. The message says how long it lasts), ECANCELED (dlock_cancel, dlock_free or dlock_close),
- * EDEADLK (upgrade from shared; a second acquisition without re-entry), ELOST (this owner's earlier acquisition was
+ * EDEADLK (upgrade from shared; a second acquisition without re-entry, or for a longer fixed lease), ELOST (this owner's earlier acquisition was
  * lost and is not yet released as often as it was acquired), EUNAVAILABLE (no answer until the deadline), EAUTH,
  * EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a quorum's member, where dlock_open did not connect), EFORKED.
  * Whatever the error, nothing is left held: if an answer was lost, the library goes on releasing in the background. */

@@ -306,9 +306,83 @@ static void asking_whether_it_is_held_needs_no_mutex(void **state) {
     assert_false(dlock_held(handles));
 }
 
+/* ---- handles with other terms ---- */
+
+static dlock_lock *fixed_lock(dlock_client *client, int64_t lease_ms) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.flags = DLOCK_FIXED_LEASE;
+    options.lease_ms = lease_ms;
+    return lock_new_with(client, "n", &options);
+}
+
+static void assert_renewed_for(dlock_lock *lock, int64_t lease_ms) {
+    struct fake_command renewal;
+    fake_advance_ms(2 * LEASE_MS);
+    assert_true(dlock_held(lock));
+    assert_true(fake_last(FAKE_RENEW, "n", &renewal));
+    assert_int_equal(renewal.lease_ms, lease_ms);
+}
+
+static void a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that(void **state) {
+    (void)state;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *fixed = fixed_lock(client, 500), *renewed = lock_new(client, "n");
+    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0);
+    fake_advance_ms(100);
+    assert_int_equal(dlock_acquire(renewed, 0, NULL), 0);
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 1); /* at once: 400 ms are left */
+    assert_in_range(dlock_remaining_ms(renewed), LEASE_MS * 9 / 10, LEASE_MS);
+    assert_renewed_for(renewed, LEASE_MS);
+    assert_int_equal(dlock_release(renewed, NULL), 0);
+    assert_renewed_for(fixed, LEASE_MS); /* until the last release */
+    assert_int_equal(dlock_release(fixed, NULL), 0);
+    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0); /* a grant of its own */
+    fake_advance_ms(500);
+    assert_false(dlock_held(fixed));
+    assert_int_equal(dlock_release(fixed, NULL), DLOCK_ELOST);
+}
+
+static void a_re_entry_with_a_longer_lease_makes_the_grant_s_longer(void **state) {
+    (void)state;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_client *client = client_new("fake:");
+    options.lease_ms = 2 * LEASE_MS;
+    dlock_lock *usual = lock_new(client, "n"), *longer = lock_new_with(client, "n", &options);
+    dlock_lock *fixed = fixed_lock(client, 3 * LEASE_MS), *shorter = fixed_lock(client, 500);
+    assert_int_equal(dlock_acquire(usual, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(longer, 0, NULL), 0);
+    assert_renewed_for(usual, 2 * LEASE_MS);
+    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(shorter, 0, NULL), 0);
+    assert_renewed_for(usual, 3 * LEASE_MS);
+    for (int i = 0; i < 4; i++) assert_int_equal(dlock_release(usual, NULL), 0);
+}
+
+static void a_fixed_lease_is_made_longer_by_no_re_entry_but_by_an_extension(void **state) {
+    (void)state;
+    struct dlock_error err;
+    dlock_client *client = client_new("fake:");
+    dlock_lock *fixed = fixed_lock(client, 500), *longer = fixed_lock(client, 1000);
+    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(longer, 0, &err), DLOCK_EDEADLK);
+    assert_non_null(strstr(err.message, "dlock_extend"));
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_release(fixed, NULL), 0);
+    assert_int_equal(acquire_by(actor, longer, 0), 0);
+    assert_int_equal(extend_by(actor, longer, 500), 0);
+    assert_int_equal(acquire_by(actor, longer, 0), 0); /* the handle that has it may always */
+    assert_int_equal(acquire_by(actor, fixed, 0), 0);
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), 1);
+    for (int i = 0; i < 3; i++) assert_int_equal(release_by(actor, longer), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that),
+        LOCK_TEST(a_re_entry_with_a_longer_lease_makes_the_grant_s_longer),
+        LOCK_TEST(a_fixed_lease_is_made_longer_by_no_re_entry_but_by_an_extension),
         LOCK_TEST(a_grant_released_through_another_handle_leaves_no_count),
         LOCK_TEST(a_handle_freed_with_nothing_held_is_forgotten),
         LOCK_TEST(a_loss_is_told_through_every_handle_that_holds),

@@ -53,9 +53,39 @@ static void an_on_lost_may_free_a_thread_s_handle_and_acquire_anew(void **state)
     assert_int_equal(again.released, DLOCK_EOWNER);
 }
 
+/* The program's loop hangs: nobody dispatches, so on_lost does not run. This server has no leases. */
+static void a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most(void **state) {
+    (void)state;
+    const char *uri = "fakeforever:";
+    struct dlock_client_options manual = DLOCK_CLIENT_OPTIONS_INIT;
+    manual.flags = DLOCK_CLIENT_MANUAL;
+    dlock_client *client;
+    assert_int_equal(dlock_open(uri, &manual, &client, NULL), 0);
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock_with(client, "n", DLOCK_FIXED_LEASE, 1000, &lost);
+    dlock_lock *other = lock_new_with(client_new(uri), "n", &by_handle);
+    struct done done = {0};
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    begin_async(other, 60000, &done);
+    fake_advance_us(valid_us(1000) + 999000);
+    assert_false(dlock_held(lock));
+    assert_int_equal(done.calls, 0);
+    fake_advance_ms(100);
+    assert_done(&done, 0);
+    assert_int_equal(lost.calls, 0);
+    assert_int_equal(dlock_client_dispatch(client), 1);
+    assert_int_equal(lost.code, DLOCK_ELOST);
+    assert_true(dlock_held(other));
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(other, NULL), 0);
+    lock_end(lock);
+    dlock_close(client);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most),
         LOCK_TEST(an_on_lost_may_release_and_acquire_anew),
         LOCK_TEST(an_on_lost_may_free_a_thread_s_handle_and_acquire_anew),
     };
