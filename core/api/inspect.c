@@ -4,6 +4,7 @@
 #include <string.h>
 
 struct question {
+    const struct dlock_client *client;
     enum { INSPECT, LIST, CHECK, BREAK } kind;
     char text[DLOCK_FULL_NAME_MAX + 1]; /* a name or a prefix of names, beginning with the client's prefix */
     char cursor[256];
@@ -36,7 +37,7 @@ static int pass_on(const struct dlock_info *info, void *arg) {
     shown.name += question->prefix;
     shown.fence <<= 8; /* as dlock_fence shows it; the holder's ordinal is not known here */
     question->seen++;
-    question->ended = question->each(&shown, question->arg) != 0;
+    question->ended = question->each(&shown, question->arg) != 0 || dlock__forked(question->client);
     return question->ended;
 }
 
@@ -46,7 +47,7 @@ static int pass_finding_on(const struct dlock_finding *finding, void *arg) {
     struct dlock_finding shown = *finding;
     shown.size = sizeof shown;
     question->seen++;
-    question->ended = question->each_finding(&shown, question->arg) != 0;
+    question->ended = question->each_finding(&shown, question->arg) != 0 || dlock__forked(question->client);
     return question->ended;
 }
 
@@ -59,6 +60,7 @@ static int begin(struct dlock_client *client, struct question *question, const c
     const bool can[] = {backend->inspect, backend->list, backend->check, backend->break_lock};
     if (!can[question->kind])
         return dlock__client_end(client, dlock__not_supported(client, kind->cap, kind->lacks, err));
+    question->client = client;
     question->prefix = strlen(client->uri->prefix);
     stpcpy(stpcpy(question->text, client->uri->prefix), text);
     return 0;
@@ -113,6 +115,7 @@ static int ask(struct dlock_client *client, struct question *question, int64_t d
             dlock__leave(client);
             rc = put(conn, question, deadline_us, &own);
             dlock__enter(client);
+            if (dlock__forked(client)) return dlock__forked_error(err); /* in the callback: `conn` is the parent's */
             dlock__pool_give(conn, shows_end(client, rc) ? rc : 0);
             if (rc == DLOCK_EUNAVAILABLE && again && question->seen == 0 && question->kind != BREAK) continue;
         }

@@ -171,6 +171,10 @@ void dlock_free(dlock_lock *lock) {
     cancel_waits(lock);
     while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
+    if (dlock__forked(client)) { /* in a callback of its own: nothing here is the child's */
+        dlock__leave(client);
+        return;
+    }
     release_everything(lock);
     while (lock->holds) dlock__hold_set(lock->holds, NULL);
     dlock__lock_count(lock, -1);

@@ -71,6 +71,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
                struct dlock_error *err) {
     if (!uri || !out) return dlock_fail(err, DLOCK_EINVAL, "dlock_open needs a URI and a place for the client");
     int rc = check_options(options, err);
+    if (rc == 0) rc = dlock__fork_prepare(err);
     if (rc != 0) return rc;
     struct dlock_client *client = calloc(1, sizeof *client);
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
@@ -83,16 +84,17 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         client->log = options->log;
         client->log_arg = options->log_arg;
     }
+    pthread_sigmask(SIG_SETMASK, NULL, &client->callback.signals);
     dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
     dlock__cond_init(&client->engine.cond);
     rc = fill(client, uri, err);
     if (rc == 0 && options && options->flags & DLOCK_CLIENT_MANUAL) rc = dlock__callback_manual(client, err);
-    if (rc == 0) rc = dlock__fork_watch(client, err);
     if (rc != 0) {
         dlock__client_put(client);
         return rc;
     }
+    dlock__fork_watch(client);
     uint32_t flags = options ? options->flags : 0;
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
     rc = dlock__guard_open(client, uri, flags, deadline_us, err);
@@ -147,6 +149,10 @@ void dlock_close(dlock_client *client) {
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
     deadline_us = await_calls(client, deadline_us);
+    if (dlock__forked(client)) { /* in a callback: nothing here is the child's */
+        dlock__leave(client);
+        return;
+    }
     client->engine.stop = true; /* this thread releases what is left, in full batches */
     let_go(client);
     dlock__leave(client);

@@ -1,4 +1,5 @@
 /* Modules on disk. A module is never unloaded: its threads, and pointers into it, may be anywhere. */
+#include "base/forking.h"
 #include "base/text.h"
 #include "plugin/plugin.h"
 
@@ -35,7 +36,10 @@ static int find_own(struct dl_phdr_info *object, size_t size, void *folder) {
 }
 
 bool dlock__own_folder(char folder[PATH_MAX]) {
-    if (dl_iterate_phdr(find_own, folder) != 1) return false;
+    dlock__loading_begin();
+    bool found = dl_iterate_phdr(find_own, folder) == 1;
+    dlock__loading_end();
+    if (!found) return false;
     *strrchr(folder, '/') = '\0'; /* realpath's answer is absolute */
     return true;
 }
@@ -97,7 +101,7 @@ int dlock__module_identify(const char *path, struct dlock__module_file *file, st
                       "%.240s: a module's file must be called dlock-<name>.so, with a name of a-z, 0-9 and '_'", real);
 }
 
-int dlock__module_open(const struct dlock__module_file *file, const struct dlock_backend **backend,
+static int open_module(const struct dlock__module_file *file, const struct dlock_backend **backend,
                        struct dlock_error *err) {
     char symbol[sizeof "dlock_backend_" + DLOCK__WORD_MAX];
     snprintf(symbol, sizeof symbol, "dlock_backend_%s", file->name);
@@ -112,4 +116,12 @@ int dlock__module_open(const struct dlock__module_file *file, const struct dlock
     if (!found) return dlock_fail(err, DLOCK_EABI, "%.240s: it has no symbol %s", file->path, symbol);
     *backend = found;
     return DLOCK_OK;
+}
+
+int dlock__module_open(const struct dlock__module_file *file, const struct dlock_backend **backend,
+                       struct dlock_error *err) {
+    dlock__loading_begin();
+    int rc = open_module(file, backend, err);
+    dlock__loading_end();
+    return rc;
 }

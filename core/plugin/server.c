@@ -2,6 +2,7 @@
  * numbers it may return. */
 #include "plugin/server.h"
 #include "base/env.h"
+#include "base/forking.h"
 
 static bool can(const struct dlock__server *server, uint32_t caps) {
     return (server->module->ops.caps & caps) == caps;
@@ -27,7 +28,10 @@ static int accepts(const struct dlock__server *server, struct dlock_error *err) 
     struct dlock_uri uri = server->uri->parts;
     if (!server->module->ops.accepts) return 0;
     if (server->uri->password_file) uri.password = "to-be-read";
-    return dlock__about_connection(&server->module->ops, "accepts", server->module->ops.accepts(&uri, err), err);
+    dlock__foreign_begin();
+    int rc = server->module->ops.accepts(&uri, err);
+    dlock__foreign_end();
+    return dlock__about_connection(&server->module->ops, "accepts", rc, err);
 }
 
 int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err) {
@@ -54,8 +58,10 @@ static int connect_backend(const struct dlock__server *server, struct dlock_uri 
         rc = dlock__password_read(server->uri->password_file, password, err);
         uri.password = password;
     }
+    dlock__foreign_begin();
     if (rc == 0)
         rc = server->module->ops.connect(data, &uri, peer, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    dlock__foreign_end();
     if (server->uri->password_file) explicit_bzero(password, sizeof password);
     return rc;
 }

@@ -225,8 +225,11 @@ static inline bool dlock__forked(const struct dlock_client *client) {
     return client->fork_generation != atomic_load_explicit(&dlock__fork_generation, memory_order_relaxed);
 }
 int dlock__forked_error(struct dlock_error *err);
+/* Installs the fork handler. To be called before anything of base/forking.h installs its own, so that a fork waits for
+ * foreign code before it takes the clients' mutexes. Returns 0 or ENOMEM. */
+int dlock__fork_prepare(struct dlock_error *err);
 /* Registers, and removes, a client whose connections a forked child must abandon. Without the mutex. */
-int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err);
+void dlock__fork_watch(struct dlock_client *client);
 void dlock__fork_unwatch(struct dlock_client *client);
 
 /* ---- token.c ---- */

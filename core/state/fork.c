@@ -38,15 +38,17 @@ int dlock__forked_error(struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EFORKED, "this handle was made before fork(); open a client in the child");
 }
 
-int dlock__fork_watch(struct dlock_client *client, struct dlock_error *err) {
+int dlock__fork_prepare(struct dlock_error *err) {
     pthread_once(&once, install);
-    if (install_result != 0) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a fork handler");
+    return install_result ? dlock_fail(err, DLOCK_ENOMEM, "out of memory for a fork handler") : 0;
+}
+
+void dlock__fork_watch(struct dlock_client *client) {
     pthread_mutex_lock(&list_mutex);
     client->fork_generation = atomic_load(&dlock__fork_generation);
     client->listed = clients;
     clients = client;
     pthread_mutex_unlock(&list_mutex);
-    return 0;
 }
 
 void dlock__fork_unwatch(struct dlock_client *client) {

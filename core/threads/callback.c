@@ -4,6 +4,7 @@
 #include "threads/threads.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -42,14 +43,25 @@ void dlock__callback_released(struct dlock__acquisition *acq) {
     count_told(acq);
 }
 
+/* What a call of the application starts inherits the signal mask. So the callback thread, which blocks every signal, has
+ * the mask of the thread that opened the client during the call. */
+static void set_signals(const struct dlock_client *client, bool inside) {
+    sigset_t all;
+    sigfillset(&all);
+    if (client->callback.started && pthread_equal(client->callback.thread, pthread_self()))
+        pthread_sigmask(SIG_SETMASK, inside ? &client->callback.signals : &all, NULL);
+}
+
 /* The first leaves the mutex for a call of the application, the second enters it afterwards. */
 static void leave_for_call(struct dlock_client *client) {
     if (client->callback.calls++ == 0) client->callback.begun_us = dlock__now(client);
+    set_signals(client, true);
     dlock__leave(client);
 }
 
 static void enter_after_call(struct dlock_client *client) {
     dlock__enter(client);
+    set_signals(client, false);
     if (--client->callback.calls == 0) client->callback.spent_us += dlock__now(client) - client->callback.begun_us;
 }
 
@@ -125,7 +137,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
 static void *run(void *arg) {
     struct dlock_client *client = arg;
     dlock__enter(client);
-    while (!client->callback.stop) {
+    while (!client->callback.stop && !dlock__forked(client)) { /* a child that was forked in a callback ends here */
         if (dlock__now_us() >= client->callback.armed_us) client->callback.armed_us = dlock__expire_all(client);
         if (pass_line_on(client)) continue;
         int64_t until_us =
@@ -173,11 +185,11 @@ int dlock_client_dispatch(dlock_client *client) {
     }
     /* Events that these calls queue wait for the next dispatch: a callback that queues another one would never end. */
     for (const struct dlock__event *event = client->callback.first; event; event = event->next) left++;
-    for (; client->callback.first && left > 0; left--) {
+    for (; client->callback.first && left > 0 && !dlock__forked(client); left--) {
         call(client, pop(client, NULL));
         calls++;
     }
-    return dlock__client_end(client, calls);
+    return dlock__client_end(client, dlock__forked(client) ? DLOCK_EFORKED : calls);
 }
 
 /* ---- for other threads ---- */
@@ -201,7 +213,7 @@ static bool runs_elsewhere(const struct dlock_lock *lock) {
 
 void dlock__callback_forget(struct dlock_lock *lock) {
     struct dlock_client *client = lock->client;
-    for (;;) {
+    while (!dlock__forked(client)) {
         struct dlock__event *event = pop(client, lock);
         if (event && event->kind == DLOCK__EVENT_LOST)
             not_told(event);
@@ -225,7 +237,7 @@ void dlock__callback_stop(struct dlock_client *client) {
     struct dlock__event *event;
     while (pass_line_on(client)) {
     }
-    while ((event = pop(client, NULL))) {
+    while (!dlock__forked(client) && (event = pop(client, NULL))) {
         if (event->kind == DLOCK__EVENT_LOST)
             not_told(event);
         else

@@ -3,6 +3,7 @@
  * ends. A thread that still hangs when the resolver is freed is detached; it frees the resolver when it ends. */
 #include "uri/resolve.h"
 #include "base/env.h"
+#include "base/forking.h"
 
 #include <net/if.h>
 #include <netdb.h>
@@ -43,7 +44,10 @@ struct dlock__resolver {
 static int query(const char *host, int flags, struct addrinfo **list) {
     /* No AI_ADDRCONFIG: a machine whose only interface is loopback still reaches localhost. */
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags};
-    return getaddrinfo(host, NULL, &hints, list);
+    dlock__foreign_begin();
+    int code = getaddrinfo(host, NULL, &hints, list);
+    dlock__foreign_end();
+    return code;
 }
 
 /* ---- known addresses --------------------------------------------------------------------------------------------- */
@@ -183,6 +187,11 @@ static int explain(const struct dlock__resolver *resolver, struct dlock_error *e
     if (worst->failure != 0)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the host \"%s\" was not found: %s", worst->host,
                           gai_strerror(worst->failure));
+    if (worst->state == LOOKING && dlock__forked_amid())
+        return dlock_fail(err, DLOCK_EUNAVAILABLE,
+                          "looking up the host \"%s\" takes too long: this process was forked while another thread "
+                          "looked up a name or connected; fork before, or exec() in the child",
+                          worst->host);
     if (worst->state == LOOKING)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "looking up the host \"%s\" takes too long: check the name server",
                           worst->host);

@@ -343,11 +343,14 @@ static int ask(enum fake_op op, struct fake_conn *conn, const char *name, int ti
     return result;
 }
 
-/* Shows nobody. */
+/* Shows one holder, if there is any. */
 static int fake_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                         struct dlock_error *err) {
-    (void)each, (void)arg;
-    return ask(FAKE_INSPECT, conn, name, timeout_ms, err);
+    int rc = ask(FAKE_INSPECT, conn, name, timeout_ms, err);
+    struct fake_grant holder = fake_holder(name);
+    struct dlock_info info = {.name = name, .token = holder.token, .fence = holder.fence};
+    if (rc == 0 && *holder.token) each(&info, arg);
+    return rc;
 }
 
 static int fake_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {

@@ -224,13 +224,143 @@ static void a_fork_while_a_thread_asks(void **state) {
     lives_on(actor, lock);
 }
 
+/* ---- in a callback ------------------------------------------------------------------------------------------------ */
+
+/* The call in which the child was forked returns there, too. */
+struct forks {
+    pid_t child; /* -1: not forked yet; 0: this is the child */
+    size_t said; /* lines of the log before the fork */
+    unsigned calls;
+};
+
+static void fork_here(struct forks *forks) {
+    forks->calls++;
+    if (forks->child != -1) return;
+    forks->said = fake_log_size();
+    forks->child = fork();
+    if (forks->child == 0) alarm(20);
+}
+
+/* Ends the child, which has to find that `rc` is EFORKED and that nothing was sent; or waits for it. */
+static void parent_goes_on(struct forks *forks, int rc) {
+    int status = -1;
+    if (forks->child == 0)
+        _exit(rc != DLOCK_EFORKED ? 1 : forks->calls != 1 ? 2 : fake_log_size() != forks->said ? 3 : 0);
+    assert_int_equal(waitpid(forks->child, &status, 0), forks->child);
+    assert_int_equal(status, 0);
+}
+
+static int each_forks(const struct dlock_info *info, void *arg) {
+    (void)info;
+    fork_here(arg);
+    return 0;
+}
+
+static void a_fork_while_locks_are_shown(void **state) {
+    (void)state;
+    struct forks forks = {.child = -1};
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_new(client, "n");
+    struct actor *holder = actor_new();
+    assert_int_equal(acquire_by(holder, lock, 0), 0);
+    int rc = dlock_inspect(client, "n", each_forks, &forks, NULL);
+    parent_goes_on(&forks, rc);
+    assert_int_equal(rc, 0);
+    lives_on(holder, lock);
+}
+
+static void done_forks(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err;
+    fork_here(arg);
+}
+
+/* Two callbacks are due: the child runs only the one that forked it. */
+static void two_due(struct forks *forks, dlock_client **client, dlock_lock *locks[2]) {
+    struct dlock_client_options manual = DLOCK_CLIENT_OPTIONS_INIT;
+    manual.flags = DLOCK_CLIENT_MANUAL;
+    assert_int_equal(dlock_open("fake:", &manual, client, NULL), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(dlock_new(*client, i ? "m" : "n", &by_handle, &locks[i], NULL), 0);
+        assert_int_equal(dlock_acquire_async(locks[i], 0, done_forks, forks), 0);
+        fake_settle();
+    }
+}
+
+static void a_fork_while_callbacks_are_dispatched(void **state) {
+    (void)state;
+    struct forks forks = {.child = -1};
+    dlock_client *client;
+    dlock_lock *locks[2];
+    two_due(&forks, &client, locks);
+    int rc = dlock_client_dispatch(client);
+    parent_goes_on(&forks, rc);
+    assert_int_equal(rc, 2);
+    for (int i = 0; i < 2; i++) dlock_free(locks[i]);
+    dlock_close(client);
+}
+
+static void a_fork_while_a_handle_is_freed(void **state) {
+    (void)state;
+    struct forks forks = {.child = -1};
+    dlock_client *client;
+    dlock_lock *locks[2];
+    two_due(&forks, &client, locks);
+    dlock_free(locks[0]);
+    parent_goes_on(&forks, DLOCK_EFORKED);
+    assert_string_equal(fake_holder("n").token, "");
+    dlock_free(locks[1]);
+    dlock_close(client);
+}
+
+static void a_fork_while_a_client_is_closed(void **state) {
+    (void)state;
+    struct forks forks = {.child = -1};
+    dlock_client *client;
+    dlock_lock *locks[2];
+    two_due(&forks, &client, locks);
+    dlock_close(client);
+    parent_goes_on(&forks, DLOCK_EFORKED);
+    for (int i = 0; i < 2; i++) dlock_free(locks[i]);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
+static void note_signals(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err;
+    pthread_sigmask(SIG_SETMASK, NULL, arg);
+}
+
+/* A program that a callback starts has the mask of the callback's thread. */
+static void a_callback_has_the_signals_of_the_thread_that_opened(void **state) {
+    (void)state;
+    sigset_t mask, seen;
+    sigemptyset(&mask);
+    sigaddset(&mask, SIGUSR2);
+    sigfillset(&seen);
+    pthread_sigmask(SIG_BLOCK, &mask, NULL);
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
+    pthread_sigmask(SIG_UNBLOCK, &mask, NULL);
+    assert_int_equal(dlock_acquire_async(lock, 0, note_signals, &seen), 0);
+    fake_settle();
+    assert_false(sigismember(&seen, SIGTERM));
+    assert_true(sigismember(&seen, SIGUSR2));
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_forked_child_holds_nothing),         LOCK_TEST(a_child_of_a_child_lets_go_of_nothing),
-        LOCK_TEST(a_fork_while_a_client_is_opened),      LOCK_TEST(a_fork_while_a_thread_connects),
-        LOCK_TEST(a_fork_while_a_thread_connects_again), LOCK_TEST(a_fork_while_the_keeper_renews),
+        LOCK_TEST(a_forked_child_holds_nothing),
+        LOCK_TEST(a_child_of_a_child_lets_go_of_nothing),
+        LOCK_TEST(a_fork_while_a_client_is_opened),
+        LOCK_TEST(a_fork_while_a_thread_connects),
+        LOCK_TEST(a_fork_while_a_thread_connects_again),
+        LOCK_TEST(a_fork_while_the_keeper_renews),
         LOCK_TEST(a_fork_while_a_thread_asks),
+        LOCK_TEST(a_fork_while_locks_are_shown),
+        LOCK_TEST(a_fork_while_callbacks_are_dispatched),
+        LOCK_TEST(a_fork_while_a_handle_is_freed),
+        LOCK_TEST(a_fork_while_a_client_is_closed),
+        LOCK_TEST(a_callback_has_the_signals_of_the_thread_that_opened),
     };
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }

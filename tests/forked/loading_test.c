@@ -1,0 +1,83 @@
+/* A process forks while another of its threads opens its first client, which loads the backend's module, or connects to
+ * a port where nothing listens. The child opens a client of its own. No server is needed. */
+#include "support/test.h"
+
+#include <dlock/dlock.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { FORKS = 20, WINDOW_US = 8000 };
+
+static const char *uri;
+static sem_t begun;
+
+/* 0: it is open (LAZY), or refused. */
+static int open_client(uint32_t flags) {
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    struct dlock_error err;
+    dlock_client *client;
+    options.flags = flags;
+    int rc = dlock_open(uri, &options, &client, &err);
+    if (rc == 0) dlock_close(client);
+    if (rc == 0 || (rc == DLOCK_EUNAVAILABLE && flags == 0)) return 0;
+    fprintf(stderr, "dlock_open: %d %s\n", rc, err.message);
+    return 1;
+}
+
+static void *open_clients(void *arg) {
+    const uint32_t *flags = arg;
+    sem_post(&begun);
+    open_client(*flags);
+    for (int i = 0; i < 5; i++) open_client(*flags);
+    return NULL;
+}
+
+/* In a process of its own, in which no module is loaded yet: returns the end of the child that it forks after us. */
+static int fork_amid(uint32_t flags, long us) {
+    const struct timespec pause = {.tv_nsec = us * 1000};
+    pthread_t thread;
+    int status = -1;
+    sem_init(&begun, 0, 0);
+    if (pthread_create(&thread, NULL, open_clients, &flags) != 0) return -1;
+    sem_wait(&begun);
+    nanosleep(&pause, NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(open_client(flags));
+    }
+    return waitpid(child, &status, 0) == child ? status : -1;
+}
+
+static void forks(uint32_t flags) {
+    for (int i = 0; i < FORKS; i++) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) _exit(fork_amid(flags, (long)WINDOW_US * i / FORKS) != 0);
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+}
+
+static void while_a_module_is_loaded(void **state) {
+    (void)state;
+    forks(DLOCK_CLIENT_LAZY);
+}
+
+static void while_a_thread_connects(void **state) {
+    (void)state;
+    forks(0);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(while_a_module_is_loaded),
+                                       cmocka_unit_test(while_a_thread_connects)};
+    if (argc != 2) return 2;
+    uri = argv[1];
+    return cmocka_run_group_tests_name("forked-loading", tests, NULL, NULL);
+}
