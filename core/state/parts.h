@@ -138,13 +138,16 @@ struct dlock__callbacks {
     int64_t spent_us;                 /* and for how long there was one before; dlock_close sets both anew */
 };
 
-/* threads/engine.c, in its one or two threads. Any thread leaves orphans (state/grant.c) and gives waits a turn. */
+/* Most threads of the engine that ask where each wait has a connection of its own. */
+enum { DLOCK__ASKERS = 16 };
+
+/* threads/engine.c, in its threads. Any thread leaves orphans (state/grant.c) and gives waits a turn. */
 struct dlock__engine {
-    pthread_t threads[2]; /* equal in every respect */
+    pthread_t threads[DLOCK__ASKERS + 1]; /* equal in every respect */
     unsigned n_threads;
     bool stop;
-    bool asking;    /* one of them sends a request of operations that had a turn */
-    bool releasing; /* one of them sends a request of orphans */
+    unsigned asking; /* how many of them send a request of operations that had a turn */
+    bool releasing;  /* one of them sends a request of orphans */
     pthread_cond_t cond;
     void (*wake)(struct dlock__waiter *waiter); /* gives a waiter without a thread a turn */
     size_t n;                                   /* asynchronous operations that are not over */

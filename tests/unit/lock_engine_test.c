@@ -152,9 +152,36 @@ static void a_close_has_one_deadline_for_everything(void **state) {
     fake_server_forget();
 }
 
+/* Each lock has a connection of its own, and opening them one after the other would take longer than the waits. */
+static void waits_open_their_connections_at_the_same_time(void **state) {
+    (void)state;
+    enum { WAITS = 40, MOST = 16 };
+    dlock_client *client = client_new("fakepending:?connections=1");
+    struct done done[WAITS] = {{0}};
+    dlock_lock *locks[WAITS];
+    char name[8];
+    fake_fault(FAKE_CONNECT, FAKE_SLOW, WAITS);
+    for (int i = 0; i < WAITS; i++) {
+        snprintf(name, sizeof name, "n%d", i);
+        locks[i] = lock_new_with(client, name, &by_handle);
+        begin_async(locks[i], 5000, &done[i]);
+    }
+    for (int opened = 1; opened < WAITS; opened += MOST) { /* the client has opened one */
+        int left = WAITS - opened;
+        assert_int_equal(fake_slow_waiting(), left < MOST ? left : MOST);
+        fake_slow_go();
+        fake_settle();
+    }
+    for (int i = 0; i < WAITS; i++) {
+        assert_done(&done[i], 0);
+        assert_int_equal(dlock_release(locks[i], NULL), 0);
+    }
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(waits_open_their_connections_at_the_same_time),
         LOCK_TEST(a_first_wait_does_not_stand_behind_an_orphan),
         LOCK_TEST(nor_does_the_next_question_of_one_that_waits),
         LOCK_TEST(an_orphan_does_not_stand_behind_a_wait),
