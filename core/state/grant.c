@@ -107,6 +107,9 @@ void dlock__acq_downgraded(struct dlock__acquisition *acq) {
 /* A grant that would be valid for less than this is not used. */
 enum { USEFUL_US = 5000 };
 
+/* How far the clocks of a server and of its predecessors may differ: a day. */
+static const int64_t fence_ahead_us = INT64_C(86400) * 1000000;
+
 /* For this long after the server has confirmed a grant, local hand-overs need no renewal: SURE_TIMES times as long as
  * the request took, within bounds. A renewal then costs little compared with the time that has passed. */
 enum { SURE_TIMES = 20, SURE_MIN_US = 20000, SURE_MAX_US = 100000 };
@@ -309,6 +312,15 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
     return *until_us > dlock__now(client) + USEFUL_US;
 }
 
+/* True unless the fence lies further ahead of the server's clock than one that follows a clock can. Such a one may be
+ * forged, and no honest fence would ever be greater. Numbers that follow no clock are far smaller. After a clock was set
+ * back the check only costs a request, whose answer has the fence. */
+static bool fence_credible(const struct dlock_client *client, uint64_t fence) {
+    int64_t server_us = client->clock_sample.server_us;
+    int64_t now_us = dlock__after(server_us, dlock__now_us() - client->clock_sample.sent_us);
+    return server_us == 0 || fence <= (uint64_t)dlock__after(now_us, fence_ahead_us);
+}
+
 void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us) {
     struct dlock_client *client = acq->name->client;
     int64_t kept_ms = wake->kept_ms, until_us = DLOCK__NEVER;
@@ -318,7 +330,7 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
     /* Without this a fixed lease would lack the time since the hand-over: only an answer to a request sets it anew. A
      * lease that is renewed gets it back by the next renewal. */
     bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
-    bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE));
+    bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE)) && fence_credible(client, wake->fence);
     /* The wake-up may announce a grant that is over and was followed by another one: only an answer has the fence of
      * the present grant. */
     if (!sure || !dlock__slot_attach(acq)) {

@@ -108,7 +108,7 @@ static int split_text(const char *text, struct split *split, struct dlock_error 
         rest.at = authority.end;
         split_authority(authority, split);
         struct span suspect = {rest.at, *rest.at == '/' ? find_any(rest, "?") : rest.end};
-        if (authority.at < authority.end && !split->user.at && find_any(suspect, "@") < suspect.end)
+        if (authority.at < authority.end && find_any(suspect, "@") < suspect.end)
             return dlock_fail(err, DLOCK_EINVAL,
                               "URI: an '@' after the hosts: write %%2F for a '/' and %%3F for a '?' in the user or the "
                               "password, or %%40 for an '@' elsewhere");
@@ -419,12 +419,12 @@ static char *put_public_query(char *to, struct span query) {
     return to;
 }
 
-static void put_public(char *to, const struct split *split, bool at) {
+static void put_public(char *to, const struct split *split) {
     to = put(to, split->scheme);
     *to++ = ':';
     if (split->hosts.at) to = stpcpy(to, "//");
     to = put(to, split->user);
-    if (at) *to++ = '@';
+    if (split->user.at < split->user.end) *to++ = '@';
     to = put(to, split->hosts);
     to = put(to, split->path);
     *put_public_query(to, split->query) = '\0';
@@ -432,7 +432,7 @@ static void put_public(char *to, const struct split *split, bool at) {
 
 int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct dlock_error *err) {
     struct dlock__uri *uri;
-    struct split split = {0}, again = {0};
+    struct split split = {0};
     int rc = dlock__uri_parse(text, &uri, err);
     if (rc != DLOCK_OK) return rc;
     dlock__uri_free(uri);
@@ -440,10 +440,7 @@ int dlock_uri_without_secrets(const char *text, char *out, size_t size, struct d
     split_text(text, &split, NULL); /* cannot fail: the URI was parsed before */
     rc = check_path(&split, err);
     if (rc != DLOCK_OK) return rc;
-    put_public(out, &split, split.user.at < split.user.end);
-    /* After an empty user the host list may contain another '@', which is only valid as long as the first '@' ends the
-     * user. */
-    if (split_text(out, &again, NULL) != DLOCK_OK) put_public(out, &split, true);
+    put_public(out, &split);
     return DLOCK_OK;
 }
 

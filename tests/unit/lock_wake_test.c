@@ -1,4 +1,5 @@
 /* A grant that arrives by wake-up has no request of ours to count from. */
+#include "fake_server.h"
 #include "fixture.h"
 
 #include <stdatomic.h>
@@ -349,6 +350,30 @@ static void a_wake_before_the_answer_that_says_granted(void **state) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW, 5);
 }
 
+/* Whoever may read a server's messages and send some could forge it: no honest fence would ever be greater. */
+static void a_fence_far_ahead_of_the_clock_is_asked_for(void **state) {
+    (void)state;
+    struct scene s;
+    struct fake_command asked;
+    scene_begin(&s, 0, 100000);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
+    fake_settle();
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &asked));
+    struct dlock_wake wake = {.kind = DLOCK_WAKE_GRANTED, .name = "n", .token = asked.token, .kept_ms = LEASE_MS};
+    wake.server_us = server_now_us();
+    wake.fence = (uint64_t)wake.server_us + UINT64_C(86401) * 1000000; /* more than a day */
+    fake_wake_push(&wake);
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+    assert_false(over(s.actor));
+    wake.fence -= 2000000;
+    fake_wake_push(&wake);
+    fake_settle();
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+    assert_int_equal(result(s.actor), 0);
+    assert_int_equal(fence_by(s.actor, s.lock), wake.fence << 8);
+}
+
 /* LOOK says no more than that it is worth asking. */
 static void a_look_makes_the_waiter_ask(void **state) {
     (void)state;
@@ -525,6 +550,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_wake_of_the_microsecond_of_the_answer),
         LOCK_TEST(a_wake_of_a_moment_before_the_answer),
         LOCK_TEST(a_wake_before_the_answer_that_says_granted),
+        LOCK_TEST(a_fence_far_ahead_of_the_clock_is_asked_for),
         LOCK_TEST(a_look_makes_the_waiter_ask),
         LOCK_TEST(a_look_during_a_request_makes_it_ask_once_more),
         LOCK_TEST(a_waiter_reads_its_own_wake_up),
