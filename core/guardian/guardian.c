@@ -131,6 +131,21 @@ static pid_t run_program(struct dlock__guard *guard, const char *path, const int
     return helper;
 }
 
+static void unwatch(struct dlock__guard *guard) {
+    if (guard->end >= 0) close(guard->end);
+    guard->end = -1;
+}
+
+/* Has the keeper see the helper's end. Without a descriptor for it, the keeper sees it when it is awake next. */
+static void watch(struct dlock_client *client) {
+    struct dlock__guard *guard = client->guard;
+    dlock__enter(client);
+    unwatch(guard);
+    guard->end = (int)syscall(SYS_pidfd_open, guard->helper, 0);
+    dlock__keeper_kick(client); /* it polls the descriptor; or sees that the helper is gone already */
+    dlock__leave(client);
+}
+
 /* Starts a helper for guard->table; closes table_fd. Without the mutex, in one thread at a time. */
 static int start(struct dlock_client *client, int table_fd, int64_t deadline_us, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
@@ -155,6 +170,7 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
         else
             guard->helper = (pid_t)(atomic_load(&guard->table->helper) & FUTEX_TID_MASK);
     }
+    if (rc == 0) watch(client);
     if (fds[1] >= 0) close(fds[1]);
     close(table_fd);
     return rc;
@@ -224,6 +240,7 @@ int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t fla
     }
     guard->table->local = ends_with_process(client);
     guard->table->spares_group = flags & DLOCK_CLIENT_SPARE_GROUP;
+    guard->end = -1;
     client->guard = guard;
     if (!guard->table->local) return start(client, fd, deadline_us, err);
     close(fd);
@@ -243,6 +260,7 @@ void dlock__guard_close(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     if (!guard) return;
     if (guard->joinable) pthread_join(guard->thread, NULL);
+    unwatch(guard);
     dismiss(guard);
     reap(guard, guard->helper);
     dlock__guard_table_free(guard->table);
@@ -255,6 +273,7 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
     int fd, rc = renew_table(guard, &fd, err);
     guard->busy = true;
+    unwatch(guard);
     if (guard->helper && guard->adopted) dlock__start_reaped(guard->helper);
     guard->helper = 0;
     if (rc == 0) {
@@ -264,7 +283,6 @@ static int replace(struct dlock_client *client, struct dlock_error *err) {
     }
     guard->busy = false;
     guard->missing = rc != 0;
-    guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
     pthread_cond_broadcast(&client->changed);
     return rc;
 }
@@ -279,6 +297,7 @@ static void *run_replace(void *arg) {
     dlock__enter(client);
     pid_t helper = guard->helper; /* 0: this only repeats a failed attempt */
     int rc = replace(client, &err);
+    guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
     dlock__leave(client);
     if (helper)
         dlock__log(client, DLOCK_LOG_WARN, "the guardian (process %ld) has died; %s", (long)helper,
@@ -289,10 +308,16 @@ static void *run_replace(void *arg) {
 
 void dlock__guard_look(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
-    if (!guard || guard->busy || (guard->joinable && pthread_tryjoin_np(guard->thread, NULL) != 0)) return;
-    guard->joinable = false;
+    if (!guard) return;
     bool died = guard->helper && atomic_load(&guard->table->helper) & FUTEX_OWNER_DIED;
-    if ((!died && !guard->missing) || dlock__now_us() < guard->restart_us) return;
+    if (died) unwatch(guard);
+    if (guard->busy || (guard->joinable && pthread_tryjoin_np(guard->thread, NULL) != 0)) return;
+    guard->joinable = false;
+    if (!died && !guard->missing) return;
+    if (dlock__now_us() < guard->restart_us) {
+        dlock__keeper_arm(client, guard->restart_us);
+        return;
+    }
     guard->joinable = guard->busy = dlock__thread_start(&guard->thread, run_replace, client) == 0;
     if (!guard->joinable) guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
 }
@@ -311,6 +336,7 @@ static void set_group(struct dlock__guard *guard, int group) {
 static void let_go(struct dlock_client *client) {
     struct dlock__guard *guard = client->guard;
     pid_t helper = guard->helper;
+    unwatch(guard);
     dismiss(guard);
     guard->helper = 0;
     dlock__leave(client);

@@ -15,6 +15,7 @@ struct dlock__guard {
     struct dlock__guard_table *table;
     pid_t helper; /* process id of the helper; 0: none was started */
     bool adopted; /* the helper is our child, since this process adopted orphans when it was started */
+    int end;      /* a pidfd of the helper, which the keeper polls; -1: none, or its end was noticed */
     bool busy;    /* a thread starts a helper, without the mutex */
     bool joinable;
     pthread_t thread;   /* replaces a helper that died */

@@ -258,13 +258,14 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (!reads && client->listener.keeper_at_us < at_us) at_us = client->listener.keeper_at_us;
     reads = reads && dlock__listener_readable(client);
     if (sleeps && at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
-    struct pollfd fds[3] = {{.fd = client->keeper.control, .events = POLLIN},
+    struct pollfd fds[4] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
-                            {.fd = client->pool.watch, .events = POLLIN}};
+                            {.fd = client->pool.watch, .events = POLLIN},
+                            {.fd = client->guard ? client->guard->end : -1, .events = POLLIN}};
     if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = reads ? client->listener.fd : -1;
     bool more = reads && client->listener.more;
     dlock__leave(client);
-    poll(fds, 3, more || !sleeps ? 0 : -1);
+    poll(fds, 4, more || !sleeps ? 0 : -1);
     if (fds[0].revents) drain(client->keeper.control);
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);

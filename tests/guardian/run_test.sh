@@ -165,7 +165,13 @@ describe "$backend: a guardian comes and goes with its dlock"
 begin "$DLOCK" run "$name" -- sleep 1000
 within 20 "held" is_held "$name"
 within 20 "it has one" has_guardian "$pid"
-guardian=$(guardian_of "$pid")
+guardian=$(guardian_of "$pid") since=$SECONDS
+kill -KILL "$guardian"
+# shellcheck disable=SC2317
+another() { guardian=$(guardian_of "$pid") && ! kill -0 "$killed" 2>/dev/null; }
+killed=$guardian
+within 20 "it has another one" another
+if [ $((SECONDS - since)) -ge 8 ]; then fail "the first one that is killed is replaced at once"; fi
 kill -TERM "$pid"
 ended "$pid"
 equal "status" "$status" 143

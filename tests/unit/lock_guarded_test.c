@@ -15,6 +15,7 @@ static dlock_client *guarded_client(const char *uri) {
     assert_non_null(client->guard);
     client->guard->table = dlock__guard_table_new(uri, NULL, &fd);
     assert_non_null(client->guard->table);
+    client->guard->end = -1;
     client->guard->table->local = true;
     close(fd);
     return client;
