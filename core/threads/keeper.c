@@ -209,20 +209,35 @@ static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int
     return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
 }
 
+/* Logs that the call failed, or what it told of its claims: nobody else learns why a grant is about to end, or has. `rc`
+ * is the call's result, *err its message, which may be about a claim. Leaves the mutex meanwhile. */
+static void log_failures(struct dlock_client *client, size_t n, int rc, const struct dlock_error *err) {
+    size_t failed = rc != 0 ? n : 0, first = 0;
+    for (size_t i = n; rc == 0 && i-- > 0;)
+        if (client->keeper.args[i].result != 0) first = i, failed++;
+    if (failed == 0) return;
+    int code = rc != 0 ? rc : dlock__claim_result(DLOCK__RENEW, client->keeper.args[first].result);
+    const char *why = err->message[0] && (rc != 0 || err->code == code) ? err->message
+                      : code == DLOCK_ELOST
+                          ? "the server no longer has the grant: it was broken, forgotten, or has ended"
+                          : dlock_strerror(code);
+    dlock__leave(client);
+    dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed, such as \"%s\": %s", failed,
+               client->keeper.batch[first]->name->text, why); /* the batch has a reference, names do not change */
+    dlock__enter(client);
+}
+
 /* Sends the renewals of the batch. `others_us` is how long acquisitions outside of it can wait. */
 static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     struct dlock_error err;
     int64_t sent_us = 0, deadline_us = renewal_deadline(client, n, now, others_us);
     err.message[0] = '\0';
+    err.code = 0;
     fill(client, n);
     int rc = send(client, n, deadline_us, &sent_us, &err);
     bool sent = sent_us > 0, let_others_in = dlock__now(client) - now > DLOCK__BREATH_US;
-    if (rc != 0) {
-        dlock__leave(client);
-        dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed: %s", n, err.message);
-        dlock__enter(client);
-        client->clock_sample = (struct dlock__clock_sample){0};
-    }
+    log_failures(client, n, rc, &err);
+    if (rc != 0) client->clock_sample = (struct dlock__clock_sample){0};
     if (!dlock__dedicates(client))
         learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);

@@ -359,9 +359,60 @@ static void many_renewals_granted_for_less_leave_nobody_out(void **state) {
     assert_in_range(fake_calls(FAKE_RENEW), 3, 3 * 2 * LEASE_MS * 3 / 2000 + 6);
 }
 
+static char last_line[512];
+
+static void keep_line(int level, const char *line, void *arg) {
+    (void)level, (void)arg;
+    snprintf(last_line, sizeof last_line, "%s", line);
+}
+
+static void refuse(struct dlock_claim *claim) {
+    claim->result = DLOCK_EAUTH;
+}
+
+/* … of the call and of each claim: what a THREADSAFE backend tells of its claims is no call's result. */
+static void the_cause_of_a_failed_renewal_is_logged(void **state) {
+    (void)state;
+    static const struct {
+        const char *uri;
+        enum fake_fault fault;
+        void (*edit)(struct dlock_claim *claim);
+        const char *line;
+    } cases[] = {
+        {"fake:", FAKE_LOST_BEFORE, NULL, "renewal of 1 lock(s) failed, such as \"n\": fake server: no answer"},
+        {"fakesession:", FAKE_LOST_BEFORE, NULL, "renewal of 1 lock(s) failed, such as \"n\": fake server: no answer"},
+        {"fakesession:", FAKE_EDIT, refuse,
+         "renewal of 1 lock(s) failed, such as \"n\": the server refused the credentials or the rights"},
+        {"fake:", FAKE_PASS, NULL,
+         "renewal of 1 lock(s) failed, such as \"n\": the server no longer has the grant: it was broken, forgotten, or "
+         "has ended"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+        options.log = keep_line;
+        dlock_client *client;
+        assert_int_equal(dlock_open(cases[i].uri, &options, &client, NULL), 0);
+        dlock_lock *lock = lock_new_with(client, "n", &by_handle);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        last_line[0] = '\0';
+        if (cases[i].fault == FAKE_PASS)
+            fake_server_forget();
+        else if (cases[i].edit)
+            fake_edit(FAKE_RENEW, cases[i].edit, 1);
+        else
+            fake_fault(FAKE_RENEW, cases[i].fault, 1);
+        fake_advance_ms(THIRD_MS);
+        assert_string_equal(last_line, cases[i].line);
+        dlock_release(lock, NULL);
+        lock_end(lock);
+        dlock_close(client);
+    }
+}
+
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(the_cause_of_a_failed_renewal_is_logged),
         LOCK_TEST(a_lock_is_renewed_at_a_third_of_its_lease),
         LOCK_TEST(all_locks_of_a_client_are_renewed_in_one_request),
         LOCK_TEST(more_locks_than_a_batch_takes_are_renewed_all_the_same),
