@@ -195,6 +195,10 @@ void dlock__listener_look(struct dlock_client *client);
 
 /* ---- wake.c ---- */
 
+/* A descriptor that polls readable so often in succession although there is no message, as no backend should leave it,
+ * is then looked at only after a pause, by the keeper alone: it must not cost a processor. */
+enum { DLOCK__IDLE_MAX = 64 };
+
 /* Reads all wake-ups that are there and acts on them. Leaves the mutex meanwhile. Returns 0, or the listener's
  * error. */
 int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);

@@ -74,6 +74,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
     if (rc == 0) {
         client->listener.state = DLOCK__LISTENER_UP;
         client->listener.pause_us = 0;
+        client->listener.idle = 0;
         client->listener.up_us = dlock__now_us();
         dlock__keeper_kick(client);
     } else if (deadline_us < most && dlock__now_us() >= deadline_us) {

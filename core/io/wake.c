@@ -7,6 +7,9 @@
  * from its deadline, or the keeper from its renewals. */
 enum { AT_ONCE = 256 };
 
+/* The pause after DLOCK__IDLE_MAX. */
+enum { IDLE_US = 20000 };
+
 /* Most unanswered releases for which grants to unknown tokens are given back, too. A server that answers no release, but
  * goes on to send such grants, could fill the memory; each ends by itself with its lease. */
 enum { UNANSWERED_MAX = 1024 };
@@ -113,7 +116,9 @@ static int read_all(struct dlock_client *client, struct dlock_error *err) {
         int64_t received_us = dlock__now_us();
         int rc = client->backend->wake(conn->data, &wake, err);
         dlock__enter(client);
+        if (rc == 0 && n == 0) client->listener.idle++;
         if (rc == 0) return 0;
+        client->listener.idle = 0;
         if (rc != 1) return rc < 0 ? rc : dlock_fail(err, DLOCK_EPROTO, "the backend's wake returned %d", rc);
         client->listener.answer_by_us = DLOCK__NEVER; /* an answer to the probe, too */
         act(client, &wake, received_us);
@@ -126,5 +131,6 @@ int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err) {
     client->listener.busy = true;
     int rc = read_all(client, err);
     client->listener.busy = false;
+    if (client->listener.idle >= DLOCK__IDLE_MAX) client->listener.keeper_at_us = dlock__now(client) + IDLE_US;
     return rc;
 }

@@ -96,6 +96,8 @@ int dlock__module_identify(const char *path, struct dlock__module_file *file, st
         return dlock_fail(err, DLOCK_EABI, "%.240s: the file cannot be reached: %s", path, strerror(why));
     }
     memcpy(file->path, real, strlen(real) + 1);
+    if (stat(real, &there) == 0 && !S_ISREG(there.st_mode)) /* the loader would wait for a pipe's other end */
+        return dlock_fail(err, DLOCK_EABI, "%.240s: a module is a regular file", real);
     if (name_of(real, file->name)) return DLOCK_OK;
     return dlock_fail(err, DLOCK_EABI,
                       "%.240s: a module's file must be called dlock-<name>.so, with a name of a-z, 0-9 and '_'", real);

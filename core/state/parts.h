@@ -82,6 +82,7 @@ struct dlock__listener {
     int bell;                    /* an eventfd that wakes the reader; -1: none could be opened, so nobody is one */
     bool busy;                   /* a thread calls the backend's `wake` or `probe` */
     bool more;                   /* messages are left that the descriptor need not show any more */
+    unsigned idle;               /* how often in succession it polled readable and brought nothing */
     int64_t keeper_at_us;        /* from then on the keeper reads, even if there is a reader */
     int64_t retry_at_us;         /* next attempt after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
     int64_t pause_us;

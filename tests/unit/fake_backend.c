@@ -26,6 +26,7 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
+static bool stuck;                        /* the listeners' descriptors stay readable */
 static char hanging[DLOCK_NAME_MAX + 56]; /* how names begin whose renewals hang */
 static int flood;                         /* wakes that are still to come, of a name that nobody knows */
 static pthread_t wake_reader;
@@ -299,7 +300,7 @@ static int fake_wake(void *memory, struct dlock_wake *out, struct dlock_error *e
         conn->probed = false;
         result = 1;
     } else if (conn->wakes_begin == conn->wakes_end || wakes_held) {
-        eventfd_read(conn->fd, &drained);
+        if (!stuck) eventfd_read(conn->fd, &drained);
     } else {
         conn->last = conn->wakes[conn->wakes_begin++ % FAKE_WAKES];
         *out = conn->last.wake;
@@ -483,6 +484,7 @@ void fake_backend_reset(void) {
     server_reset(client_tell, client_want, client_listens);
     memset(scripts, 0, sizeof scripts);
     server_is_down = wakes_held = false;
+    stuck = false;
     *hanging = '\0';
     flood = 0;
     pthread_mutex_unlock(&fake_guard);
@@ -629,6 +631,14 @@ void fake_wakes_hold(bool hold) {
     wakes_held = hold;
     for (size_t i = 0; i < MAX_CONNS && !hold; i++)
         if (conns[i] && conns[i]->fd >= 0) eventfd_write(conns[i]->fd, 1);
+    pthread_mutex_unlock(&fake_guard);
+}
+
+void fake_wakes_stick(bool stick) {
+    pthread_mutex_lock(&fake_guard);
+    stuck = stick;
+    for (size_t i = 0; i < MAX_CONNS; i++)
+        if (hears(conns[i])) eventfd_write(conns[i]->fd, 1);
     pthread_mutex_unlock(&fake_guard);
 }
 

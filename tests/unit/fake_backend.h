@@ -93,6 +93,7 @@ void fake_server_handover_ms(int64_t ms);
 void fake_server_break(const char *name);
 void fake_renewals_hang(const char *begin); /* fakepending: of names that begin so; connections stay; NULL: none */
 void fake_wakes_hold(bool hold);            /* wakes stay in the socket until it is set back */
+void fake_wakes_stick(bool stick);          /* the listeners' descriptors stay readable, whatever was read */
 pthread_t fake_wake_reader(void);           /* the thread that read the last one */
 void fake_wakes_flood(int n);               /* so many, for the listeners; 16 of them take 1 ms to read */
 void fake_wake_push(const struct dlock_wake *wake); /* to every listener, whatever it says */

@@ -241,6 +241,31 @@ static void one_that_never_lasts_is_not_opened_all_the_time(void **state) {
     assert_int_equal(result(s.actor), 0);
 }
 
+/* Nobody spins (the test would not settle), and messages still come. */
+static void a_descriptor_that_stays_readable_costs_no_processor(void **state) {
+    (void)state;
+    struct scene s;
+    for (int threads = 1; threads <= 2; threads++) { /* one that waits reads itself; else the keeper does */
+        fake_backend_reset();
+        scene_begin(&s, 0, 100000);
+        dlock_lock *more = lock_new(s.client, "m");
+        struct fake_grant other = taken("m");
+        struct actor *actor = actor_new();
+        if (threads == 2) begin_acquire(actor, more, 100000);
+        fake_wakes_stick(true);
+        fake_settle();
+        fake_advance_ms(1000);
+        fake_other_release(&s.other, "n");
+        fake_advance_ms(100);
+        assert_int_equal(result(s.actor), 0);
+        assert_int_equal(release_by(s.actor, s.lock), 0);
+        fake_other_release(&other, "m");
+        fake_advance_ms(100);
+        if (threads == 2) assert_int_equal(result(actor), 0);
+        client_end(s.client);
+    }
+}
+
 static char last_line[512];
 
 static void keep_line(int level, const char *line, void *arg) {
@@ -275,6 +300,7 @@ static void one_that_breaks_without_a_reason_is_logged_without(void **state) {
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
+        LOCK_TEST(a_descriptor_that_stays_readable_costs_no_processor),
         LOCK_TEST(a_listener_that_answers_is_kept),
         LOCK_TEST(while_nobody_waits_nothing_is_asked),
         LOCK_TEST(a_silent_one_is_replaced),

@@ -6,6 +6,8 @@
 #include <setjmp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -412,8 +414,25 @@ static void the_walk_shows_registered_backends_and_can_end(void **state) {
     assert_string_equal(found, "toy other "); /* "raced" comes after the end */
 }
 
+/* The loader would wait for ever until somebody writes into it. */
+static void a_pipe_is_no_module(void **state) {
+    (void)state;
+    char folder[] = "/tmp/dlock-registry-XXXXXX", path[64];
+    struct dlock__module_file file;
+    struct dlock_error err;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/dlock-x.so", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    int rc = dlock__module_identify(path, &file, &err);
+    unlink(path);
+    rmdir(folder);
+    assert_int_equal(rc, DLOCK_EABI);
+    assert_non_null(strstr(err.message, "regular file"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_pipe_is_no_module),
         cmocka_unit_test(a_complete_backend_is_copied),
         cmocka_unit_test(a_shorter_struct_is_filled_up_with_nothing),
         cmocka_unit_test(the_abi_must_fit),
