@@ -69,8 +69,8 @@ class Lock:
             error = self._wait(handle, ms)
             if error is None:
                 self.note(handle)
-                grant = Grant(handle)
-                return grant  # without a call: an exception after the last one comes in this `try`
+                grant = Grant(handle)  # a statement of its own, so that an exception after the call is caught here
+                return grant
         except BaseException:
             handle.abandon()
             raise
@@ -108,7 +108,7 @@ class Lock:
                 f"the with-block of lock {self._name!r} was entered by another thread; use acquire() and `with grant:`"
             ) from None
         del self._entered.grants[-1]
-        try:
+        try:  # an exception at the begin of the grant's own __exit__ is not caught there
             grant.__exit__(kind, body, trace)
         except BaseException:
             grant._abandon()
