@@ -174,7 +174,8 @@ static int days_left(const char *text, char date[32]) {
     int year;
     const char *at;
     if (sscanf(text, "%3s %d %d:%d:%d %d", month, &end.tm_mday, &end.tm_hour, &end.tm_min, &end.tm_sec, &year) != 6 ||
-        strlen(month) != 3 || !(at = strstr(months, month)) || year < 1970 || year > 9999)
+        strlen(month) != 3 || !(at = strstr(months, month)) || end.tm_mday < 1 || end.tm_mday > 31 || year < 1970 ||
+        year > 9999)
         return -1;
     end.tm_mon = (int)(at - months) / 3;
     end.tm_year = year - 1900;

@@ -11,7 +11,7 @@
  *
  * Letters before the script: '!': the input also answers the requests of a new connection, first with
  * V<y or m><number>, the version of MySQL or MariaDB, or with an error; '$': mode=session; '%': a server without
- * sequences. */
+ * sequences; '#': with a quarantine. */
 #include "operate.h"
 
 #include <ctype.h>
@@ -53,7 +53,8 @@ static struct {
     unsigned n_rows; /* number of results that were returned and not freed */
 } server;
 
-static const char honest[] = "K\nK\nRread_only,OFF|innodb_read_only,OFF\nR1795248000000000\n\n";
+static const char honest[] =
+    "K\nK\nRread_only,OFF|innodb_read_only,OFF\nR1795248000\nRUptime,100\nR1795248000000000\n\n";
 
 /* ---- the input --------------------------------------------------------------------------------------------------- */
 
@@ -404,16 +405,18 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
         .scheme = "mysql", .user = "u", .password = "Hunter2Zq7", .path = "/db", .hosts = &host, .n_hosts = 1};
     const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     const struct dlock_backend *backend = &dlock_backend_mysql;
-    struct maria maria = {.peer = &fuzz_peer};
+    struct dlock_peer peer = fuzz_peer;
+    struct maria maria = {.peer = &peer};
     struct dlock_error err = {0};
     char letters[32];
     const char *script = letters;
     if (size > 32 * 1024 || !fuzz_script(&data, &size, letters)) return 0;
     memset(&server, 0, sizeof server);
     server.version = 101100;
-    for (; *script && strchr("!$%", *script); script++) {
+    for (; *script && strchr("!$%#", *script); script++) {
         if (*script == '!') server.naked = true;
         if (*script == '%') server.is_mysql = true;
+        if (*script == '#') peer.quarantine_ms = 10000;
         if (*script == '$') uri.params = &by_session;
     }
     uri.n_params = uri.params ? 1 : 0;
@@ -421,7 +424,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     server.greeting = server.naked ? "" : honest;
     server.at = (const char *)data;
     server.end = server.at + size;
-    int rc = backend->connect(&maria, &uri, &fuzz_peer, server.naked ? FUZZ_TIMEOUT_MS : FUZZ_CONNECT_MS, &err);
+    int rc = backend->connect(&maria, &uri, &peer, server.naked ? FUZZ_TIMEOUT_MS : FUZZ_CONNECT_MS, &err);
     fuzz_require(server.naked || rc == 0, "the greeting of an honest server");
     if (rc == 0)
         fuzz_operate(backend, &maria, script);
