@@ -1,5 +1,5 @@
-/* The backends of this process, in a list that only grows. The list has no lock, so that a fork at any moment leaves the
- * child a whole one; the loader has (base/forking.h). */
+/* The backends of this process, in a list that only grows. The list has no lock, so that a fork at any moment leaves
+ * the child a whole one; the loader has (base/forking.h). */
 #include "base/text.h"
 #include "plugin/plugin.h"
 

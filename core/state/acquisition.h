@@ -235,8 +235,9 @@ void dlock__acq_downgraded(struct dlock__acquisition *acq);
 /* Makes the next renewal, which is due at once, ask for the extension's lease. Meanwhile the grant counts for no longer
  * than on a server that executes the request without answering. */
 void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *extension);
-/* Gives a grant that is held the stronger of its own terms and the handle's: it is renewed unless both leases are fixed,
- * for the longer of the two. False: it has a shorter fixed lease than the handle's, which only dlock_extend changes. */
+/* Gives a grant that is held the stronger of its own terms and the handle's: it is renewed unless both leases are
+ * fixed, for the longer of the two. False: it has a shorter fixed lease than the handle's, which only dlock_extend
+ * changes. */
 bool dlock__acq_strengthen(struct dlock__acquisition *acq, const struct dlock_lock *lock);
 /* True if the keeper renews it. */
 static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {

@@ -313,8 +313,8 @@ static bool wake_valid_until(struct dlock_client *client, int64_t server_us, int
 }
 
 /* True unless the fence lies further ahead of the server's clock than one that follows a clock can. Such a one may be
- * forged, and no honest fence would ever be greater. Numbers that follow no clock are far smaller. After a clock was set
- * back the check only costs a request, whose answer has the fence. */
+ * forged, and no honest fence would ever be greater. Numbers that follow no clock are far smaller. After a clock was
+ * set back the check only costs a request, whose answer has the fence. */
 static bool fence_credible(const struct dlock_client *client, uint64_t fence) {
     int64_t server_us = client->clock_sample.server_us;
     int64_t now_us = dlock__after(server_us, dlock__now_us() - client->clock_sample.sent_us);

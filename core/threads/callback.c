@@ -43,8 +43,8 @@ void dlock__callback_released(struct dlock__acquisition *acq) {
     count_told(acq);
 }
 
-/* What a call of the application starts inherits the signal mask. So the callback thread, which blocks every signal, has
- * the mask of the thread that opened the client during the call. */
+/* What a call of the application starts inherits the signal mask. So the callback thread, which blocks every signal,
+ * has the mask of the thread that opened the client during the call. */
 static void set_signals(const struct dlock_client *client, bool inside) {
     sigset_t all;
     sigfillset(&all);

@@ -98,16 +98,16 @@ static void learn_patience(struct dlock_client *client, int result, int64_t begu
     if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
 }
 
-/* The deadline of one renewal with n - 1 behind it: half of the time that is left, so that many that hang leave some for
- * the others. What n that take equally long need, each of them gets. */
+/* The deadline of one renewal with n - 1 behind it: half of the time that is left, so that many that hang leave some
+ * for the others. What n that take equally long need, each of them gets. */
 static int64_t deadline_before(size_t n, int64_t now, int64_t deadline_us) {
     const int64_t half = (deadline_us - now) / 2, most = half > TRY_MIN_US ? half : TRY_MIN_US;
     return n > 1 && now + most < deadline_us ? now + most : deadline_us;
 }
 
 /* Sends each renewal on the connection that carries the grant. One that is not answered in time is repeated; only a
- * broken connection ends its grant. The first one tells how long this server needs, unless it was late before, too: then
- * it is that session which hangs. */
+ * broken connection ends its grant. The first one tells how long this server needs, unless it was late before, too:
+ * then it is that session which hangs. */
 static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
                      struct dlock_error *err) {
     const bool was_late = is_late(client->keeper.batch[0]);
@@ -209,8 +209,8 @@ static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int
     return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
 }
 
-/* Logs that the call failed, or what it told of its claims: nobody else learns why a grant is about to end, or has. `rc`
- * is the call's result, *err its message, which may be about a claim. Leaves the mutex meanwhile. */
+/* Logs that the call failed, or what it told of its claims: nobody else learns why a grant is about to end, or has.
+ * `rc` is the call's result, *err its message, which may be about a claim. Leaves the mutex meanwhile. */
 static void log_failures(struct dlock_client *client, size_t n, int rc, const struct dlock_error *err) {
     size_t failed = rc != 0 ? n : 0, first = 0;
     for (size_t i = n; rc == 0 && i-- > 0;)

@@ -18,7 +18,7 @@
  *   - Return within timeout_ms (from 1 to 3,600,000), whatever the server does: poll() with that deadline, never a
  *     blocking call. Never resolve a name: hosts come with numeric addresses.
  *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
- *     in time), EPROTO (an invalid answer), EAUTH, EINVAL, ENOTSUP, ENOMEM (no memory, no descriptor). On anything
+ *     in time), EPROTO (an invalid answer), EAUTH, EINVAL, ENOTSUP, ENOMEM (no memory, descriptor or disk). On anything
  *     but 0 the core disconnects, and treats every claim of the call as "outcome unknown", whatever its result says.
  *     As a return value, EBUSY, ELOST, ENOTREADY, the codes of callers (such as EOWNER), or a number that is no code,
  *     count as EPROTO. What follows is said at dlock_batch.
@@ -189,8 +189,8 @@ struct dlock_claim {
     /* EBUSY, ENOTREADY: the core asks again after this time, after an hour at the latest, and not before unless a
      * wake-up comes, the wait is about to end, or, with WAKE, nobody listens; -1 (preset): it polls, every 1 to 50 ms,
      * or when the holder is likely to be done (`fence`); DLOCK_FOREVER: a wake-up will come. Without WAKE leave -1
-     * unless nothing can change earlier: nobody would notice a release. With a place in the server's queue: as
-     * dlock_queue_retry_ms() says, and the core adds at most 1 %, and at most 10 ms. Release, with WAKE and without
+     * unless nothing can change earlier: nobody would notice a release. With WAKE and without QUEUE: how long a
+     * LOOK may be missing. With a place in the server's queue: as dlock_queue_retry_ms() says, and the core adds at most 1 %, and at most 10 ms. Release, with WAKE and without
      * QUEUE: 0 when the server had nobody to wake. This client's own waiters then leave the lock to others, who can
      * only be polling, for about as long as this client had it, at most 50 ms; else for up to 5 ms, which is enough for
      * one that was woken. */
@@ -304,11 +304,13 @@ struct dlock_backend {
      * Where the client library hides them, leave it NULL if an inherited copy does no harm. A child may open a
      * connection of its own to the same server: nothing inherited may confuse that one. Another thread may have been in
      * the middle of `connect` or `disconnect`: these must forget a descriptor before they close it, since its number
-     * may belong to another file right after. */
+     * may belong to another file right after. A fork between open() and the line that stores its number leaves a copy
+     * in the child, which keeps a lock alive that belongs to the open file (flock, OFD locks). */
     void (*abandon)(void *conn);
 
     /* Makes this connection the listener, which gets this client's wake-ups, and stores a descriptor that polls
-     * readable when there may be one. Returns once the server has confirmed. From then on the core calls only `wake`,
+     * readable when there may be one. (One that stays so without any is read every 20 ms only.)
+     * Returns once the server has confirmed. From then on the core calls only `wake`,
      * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING, which exclude each other. Results:
      * as connect; ENOTSUP: this server never wakes anybody, all waiters poll.
      *

@@ -23,7 +23,9 @@
  *   - `_ms` is milliseconds. A timeout is relative: 0 tries once, DLOCK_FOREVER (or any negative number) waits for
  *     ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout`
  *     key.
- *   - After fork() every handle answers DLOCK_EFORKED in the child; exec() there is always safe.
+ *   - After fork() every handle answers DLOCK_EFORKED in the child; exec() there is always safe. A fork waits while
+ *     another thread loads a module, and up to 50 ms while one connects. A call whose callback forks ends in the child
+ *     with DLOCK_EFORKED, having sent nothing; the worker thread ends there when the callback returns.
  *   - The library never prints, installs no signal handler and keeps no last-error state.
  */
 #ifndef DLOCK_DLOCK_H
@@ -224,6 +226,8 @@ struct dlock_finding {
 /* Tells the application that something ended; `err` is NULL on success, and valid only inside the call. Runs in the
  * client's worker thread, or inside dlock_client_dispatch() (DLOCK_CLIENT_MANUAL); the `done` of an acquire or release
  * that dlock_free() or dlock_close() ends runs in the thread that calls these, even beside a callback of another lock.
+ * In the worker thread the signals are blocked that the thread had blocked that opened the client: a program that the
+ * callback starts inherits that.
  * It may call the library, but must not block for long, and must not close the client. */
 typedef void (*dlock_callback)(dlock_lock *lock, const struct dlock_error *err, void *arg);
 
@@ -265,9 +269,10 @@ struct dlock_options {
      * nobody dispatches (DLOCK_CLIENT_MANUAL); and at the next renewal if the server took the grant away (dlock_break)
      * or forgot it. The library releases the lost grant at the server when on_lost has returned, or has released or
      * freed the handle itself, but no later than one lease after the loss: a program that hangs does not keep the lock
-     * for ever, and its on_lost then comes when somebody else may have it. To acquire the lock again inside on_lost, first release the handle
-     * (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only the thread that acquired it can
-     * release it). Not called for a loss that a release is the first to notice: that release returns ELOST. */
+     * for ever, and its on_lost then comes when somebody else may have it. To acquire the lock again inside on_lost,
+     * first release the handle (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only the
+     * thread that acquired it can release it). Not called for a loss that a release is the first to notice: that
+     * release returns ELOST. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
 };
@@ -330,8 +335,9 @@ DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *
 /* Closes the client: waits in progress end with ECANCELED, held locks are released, callbacks stop, and every later
  * call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits any more). Blocks up to the URI's
  * `timeout`, plus the time that a running callback takes, plus up to 5 s if its guardian is a child of this process
- * (process 1, or PR_SET_CHILD_SUBREAPER). Lock handles stay valid: their owner frees them, before or after. Call it
- * once, not from a callback. NULL is allowed. In a forked child it returns at once and leaves the parent's memory
+ * (process 1, or PR_SET_CHILD_SUBREAPER). Lock handles stay valid: their owner frees them, before or after. The client
+ * ends with the last of them, here if there is none: no call may then name it any more. Call it once, not from a
+ * callback. NULL is allowed. In a forked child it returns at once and leaves the parent's memory
  * alone. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
@@ -411,13 +417,14 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
  * is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread, or
  * handle) may acquire again; each acquisition needs a release. Through a handle with other terms the grant gets the
  * stronger of both until its last release: it is renewed unless both leases are fixed, for the longer of the two; a
- * shorter fixed lease does not become a longer fixed one (EDEADLK: call dlock_extend() first). Blocks. Errors: EBUSY (a try only), ETIMEDOUT, ENOTREADY
- * (the server was started recently and grants nothing yet, and knows no holder. A wait goes on meanwhile, and returns
- * this only at its deadline. The message says how long it lasts), ECANCELED (dlock_cancel, dlock_free or dlock_close),
- * EDEADLK (upgrade from shared; a second acquisition without re-entry, or for a longer fixed lease), ELOST (this owner's earlier acquisition was
- * lost and is not yet released as often as it was acquired), EUNAVAILABLE (no answer until the deadline), EAUTH,
- * EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a quorum's member, where dlock_open did not connect), EFORKED.
- * Whatever the error, nothing is left held: if an answer was lost, the library goes on releasing in the background. */
+ * shorter fixed lease does not become a longer fixed one (EDEADLK: call dlock_extend() first). Blocks. Errors: EBUSY (a
+ * try only), ETIMEDOUT, ENOTREADY (the server was started recently and grants nothing yet, and knows no holder. A wait
+ * goes on meanwhile, and returns this only at its deadline. The message says how long it lasts), ECANCELED
+ * (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition without re-entry, or
+ * for a longer fixed lease), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it
+ * was acquired), EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a
+ * quorum's member, where dlock_open did not connect), EFORKED. Whatever the error, nothing is left held: if an answer
+ * was lost, the library goes on releasing in the background. */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
 /* Gives back one acquisition. The last one frees the lock for others. When it returns 0 the server has ended the grant,
@@ -548,12 +555,13 @@ DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each
 
 /* Takes the lock `name` away from its holders; the next waiter gets it, as soon as the server grants anything
  * (ENOTREADY). Its holders learn of it at their next renewal, and may be working until then: their fences are smaller.
- * Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds it), and as dlock_inspect; after EUNAVAILABLE it may have
- * been taken away: look who holds it before you repeat that, since the next holder could lose it. */
+ * Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds it), and as dlock_inspect; after EUNAVAILABLE it may
+ * have been taken away: look who holds it before you repeat that, since the next holder could lose it. */
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);
 
 /* Examines the server's version and settings and calls `each` for everything that strengthens or weakens locks there.
- * Changes nothing. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EBUSY (another thread is checking a
+ * Changes no lock; on a Redis it may write what the first client of a server writes, too, and a key of its own for a
+ * moment. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EBUSY (another thread is checking a
  * quorum with this client), EAUTH, EPROTO, ECANCELED, EFORKED, EINVAL. */
 DLOCK_EXPORT int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err);
 

@@ -40,7 +40,9 @@ void sim_check_server_is_back(void);
 /* Checks that no two holders exclude each other, that nobody believes in a grant that the server has ended, and that no
  * client forgets what the server keeps. */
 void sim_check(void);
-/* Before a release is sent: checks that every on_lost of its grant has returned. */
+/* In each step: notes when losses are seen first. */
+void sim_note_losses(void);
+/* Before a release is sent: checks that every on_lost of its grant has returned, or a lease has passed. */
 void sim_check_release(const char *token);
 /* After the server has worked: checks that no waiter was passed over by a later one, that nobody waits while there is
  * room, and that nobody is told "busy" then. */

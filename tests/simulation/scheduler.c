@@ -1,6 +1,8 @@
 /* Fibers, clocks and random numbers: see scheduler.h. */
 #include "scheduler.h"
 
+#include "checker.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -213,6 +215,7 @@ static void change(struct stack *from, struct stack *to) {
 #endif
 
 static void go_on(void) {
+    sim_note_losses();
     if (++steps > STEPS_MAX) sim_fail("the run does not come to an end");
     struct fiber *from = running, *to = choose();
     if (to == from) return;

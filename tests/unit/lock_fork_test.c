@@ -224,7 +224,7 @@ static void a_fork_while_a_thread_asks(void **state) {
     lives_on(actor, lock);
 }
 
-/* ---- in a callback ------------------------------------------------------------------------------------------------ */
+/* ---- in a callback ----------------------------------------------------------------------------------------------- */
 
 /* The call in which the child was forked returns there, too. */
 struct forks {
