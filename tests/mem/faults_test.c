@@ -212,6 +212,42 @@ static void asking_again_can_begin_to_linger(void **state) {
     assert_int_equal(held_run(backend->release, &faulty, &held, 0, TIMEOUT_MS, NULL), 0);
 }
 
+/* Its client may be gone: until it asks or renews, the lock is kept for a moment only. */
+static void a_hand_over_is_short_until_it_is_confirmed(void **state) {
+    struct held held, next;
+    struct dlock_wake wake;
+    (void)state;
+    open_link(&faulty, 'a', NULL, NULL);
+    claim_init(&held, "handed", 'b', 1);
+    claim_init(&next, "handed", 'a', 1);
+    link_listen(&faulty);
+    assert_int_equal(acquire(&plain, &held), 0);
+    assert_int_equal(queue_up(&faulty, &next), DLOCK_EBUSY);
+    assert_int_equal(release(&plain, &held), 0);
+    assert_true(wake_within(&faulty, &wake, 1000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_true(wake.fence > held.claim.fence);
+    assert_in_range(wake.kept_ms, 1, DLOCK_HAND_OVER_MS); /* of a lease of 10 s */
+    assert_int_equal(renew(&faulty, &next), 0);
+    assert_int_equal(release(&faulty, &next), 0);
+}
+
+/* As a member of a quorum: DLOCK_CAP_FLOOR. */
+static void a_floor_raises_the_next_fence(void **state) {
+    struct held held;
+    (void)state;
+    held_new(&held, &plain, "floor");
+    assert_int_equal(acquire(&plain, &held), 0);
+    const uint64_t floor = held.claim.fence + 1000000000;
+    held.claim.floor = floor;
+    assert_int_equal(renew(&plain, &held), 0);
+    assert_int_equal(release(&plain, &held), 0);
+    held_new(&held, &plain, "floor");
+    assert_int_equal(acquire(&plain, &held), 0);
+    assert_true(held.claim.fence > floor);
+    assert_int_equal(release(&plain, &held), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(requests_fail_in_either_way, setup, teardown),
@@ -220,6 +256,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(renewals_lose_locks, setup, teardown),
         cmocka_unit_test_setup_teardown(slow_requests, setup, teardown),
         cmocka_unit_test_setup_teardown(a_batch_is_one_request, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_hand_over_is_short_until_it_is_confirmed, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_floor_raises_the_next_fence, setup, teardown),
         cmocka_unit_test_setup_teardown(asking_again_can_begin_to_linger, setup, teardown),
     };
     return cmocka_run_group_tests_name("mem/faults", tests, backend_load, NULL);
