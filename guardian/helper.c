@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -217,6 +218,7 @@ int dlock__guardian_main(void) {
         fputs("dlock-guardian is started by libdlock, for clients with guardian=on\n", stderr);
         return USAGE;
     }
+    if (guardian.table->hides) prctl(PR_SET_DUMPABLE, 0);
     struct stat st;
     if (fstat(DLOCK__GUARD_TABLE_FD, &st) == 0) guardian.inode = st.st_ino;
     close(DLOCK__GUARD_TABLE_FD);

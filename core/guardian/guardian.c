@@ -12,6 +12,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -161,6 +163,7 @@ static int start(struct dlock_client *client, int table_fd, int64_t deadline_us,
     /* Last: other threads may close them, with the grants in them. */
     if (rc == 0 && guard->table->local) rc = local_descriptors(client, fds + OWN_FDS, &more, deadline_us, err);
     guard->table->n_kept = (uint32_t)more;
+    guard->table->hides = prctl(PR_GET_DUMPABLE) != 1;
     if (rc == 0) {
         pid_t helper = run_program(guard, path, fds, OWN_FDS + more);
         if (helper < 0)
@@ -222,10 +225,19 @@ static bool ends_with_process(const struct dlock_client *client) {
            dlock__dedicates(client);
 }
 
+/* The helper of a program that became another user for good would be an ordinary program: it would obey the variables
+ * of the user who started us, and that user could read the URI, with its password, in the helper's /proc. */
+static int no_guardian_with_rights(struct dlock_error *err) {
+    return dlock_fail(err, DLOCK_ENOTSUP,
+                      "guardian=on: there is no guardian for a program with more rights than its caller (set-user-ID, "
+                      "file capabilities, a security module: AT_SECURE); add guardian=off to the URI");
+}
+
 int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, int64_t deadline_us,
                       struct dlock_error *err) {
     int said = client->uri->guardian;
     if (dlock__guard_off || said == 0 || (said < 0 && !(flags & DLOCK_CLIENT_GUARDIAN))) return 0;
+    if (getauxval(AT_SECURE)) return no_guardian_with_rights(err);
     if (linked_into_the_application(client->module))
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "guardian=on: the backend %s is part of this program, and the guardian is another one: make "

@@ -16,8 +16,9 @@ extern bool dlock__guard_off;
 
 /* Makes client->guard if the URI, or DLOCK_CLIENT_GUARDIAN in `flags` unless the URI says off, asks for one, and starts
  * the helper, except where the kernel ends a dead process's grants anyway (LOCAL). For dlock_open, before anything is
- * sent. Without the mutex. The URI's text is copied for the helper. Errors: ENOTSUP (the kernel, or a backend that no
- * other process can load), ENOMEM, EUNAVAILABLE (the helper program cannot be started; the message says why). */
+ * sent. Without the mutex. The URI's text is copied for the helper. Errors: ENOTSUP (the kernel, a backend that no
+ * other process can load, or a program with more rights than its caller: AT_SECURE), ENOMEM, EUNAVAILABLE (the helper
+ * program cannot be started; the message says why). */
 int dlock__guard_open(struct dlock_client *client, const char *uri, uint32_t flags, int64_t deadline_us,
                       struct dlock_error *err);
 

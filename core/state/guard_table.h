@@ -41,6 +41,7 @@ struct dlock__guard_table {
     bool local;            /* the kernel ends a dead process's grants. The helper then releases nothing; it is started
                             * for a process group only, and … */
     uint32_t n_kept;       /* … keeps this many descriptors that grants live in until the group has ended */
+    bool hides;            /* the client is not dumpable, as after a change of its user: nor may the helper be */
     int64_t pid;           /* the client's process id */
     atomic_uint helper;    /* a robust futex: 0 until the helper runs, then its thread id; FUTEX_OWNER_DIED once it
                             * died */

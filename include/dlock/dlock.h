@@ -328,7 +328,8 @@ struct dlock_stats {
  * NULL. Connects once, unless DLOCK_CLIENT_LAZY is set, so that a wrong address or password shows here; during later
  * outages each call tries until its own deadline. Blocks up to the URI's `timeout`. Errors: EINVAL (the URI, one of its
  * keys or a flag is unknown or invalid; the message names it), ENOBACKEND, EABI, EAUTH, EUNAVAILABLE, EPROTO, ENOTSUP
- * (what the URI asks for, or the server as it is set up, is not supported), ENOMEM. */
+ * (what the URI asks for, or the server as it is set up, is not supported; a guardian for a set-user-ID program),
+ * ENOMEM. */
 DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **client,
                             struct dlock_error *err);
 
