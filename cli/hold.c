@@ -60,7 +60,7 @@ static void hear_signals(struct hold *hold) {
             job_tell(hold->plan->command->job, JOB_STOP); /* the job process stops; we go on holding the lock */
         else if (sig == SIGCHLD)
             child_reap_orphans(0); /* the command is reaped already */
-        else if (sig != SIGCONT && !hold->sig)
+        else if (signals_asks_to_end(sig) && !hold->sig)
             hold->sig = sig;
     }
 }

@@ -11,7 +11,7 @@ static int is_ignored(int sig) {
 }
 
 void signals_begin(struct signals *signals) {
-    static const int candidates[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+    static const int candidates[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigemptyset(&signals->passed_on);
     for (size_t i = 0; i < sizeof candidates / sizeof candidates[0]; i++)
         if (!is_ignored(candidates[i])) sigaddset(&signals->passed_on, candidates[i]);
@@ -45,6 +45,10 @@ void signals_hear_job_control(struct signals *signals) {
 int signals_next(const struct signals *signals) {
     struct signalfd_siginfo info;
     return read(signals->fd, &info, sizeof info) == (ssize_t)sizeof info ? (int)info.ssi_signo : 0;
+}
+
+bool signals_asks_to_end(int sig) {
+    return sig == SIGINT || sig == SIGTERM || sig == SIGHUP || sig == SIGQUIT;
 }
 
 const char *signals_name(int sig) {

@@ -3,9 +3,11 @@
 #define DLOCK_CLI_SIGNALS_H
 
 #include <signal.h>
+#include <stdbool.h>
 
 struct signals {
-    sigset_t passed_on;      /* SIGINT, SIGTERM, SIGHUP and SIGQUIT, except those inherited as ignored (nohup) */
+    sigset_t passed_on;      /* SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2, except those inherited as ignored
+                              * (nohup) */
     sigset_t heard;          /* the signals that `fd` reads */
     int fd;                  /* a signalfd; -1 until signals_open() */
     sigset_t inherited_mask; /* the signal mask that this process inherited */
@@ -27,7 +29,10 @@ void signals_hear_job_control(struct signals *signals);
 /* Returns the next pending signal of `heard`, or 0. Does not block. */
 int signals_next(const struct signals *signals);
 
-/* Returns the name of a signal that is passed on, such as "SIGTERM". Static. */
+/* True for SIGINT, SIGTERM, SIGHUP and SIGQUIT. To a command SIGUSR1 and SIGUSR2 mean what it likes. */
+bool signals_asks_to_end(int sig);
+
+/* Returns the name of a signal that asks to end, such as "SIGTERM". Static. */
 const char *signals_name(int sig);
 
 /* Restores the inherited mask and dispositions. Async-signal-safe, for the child before its exec. */

@@ -160,9 +160,9 @@ static void pass_on(struct supervision *supervision, int sig) {
     hear_stop(supervision); /* the command may have stopped, and its SIGCHLD come behind this signal */
     int why = sig == SIGCONT ? 0 : child_signal(supervision->plan->child, sig);
     if (why != 0) note("signal %d (%s) cannot be passed on to the command: %s", sig, strsignal(sig), strerror(why));
-    if (sig != SIGCONT && sig != SIGTSTP) supervision->passed_on = sig;
+    if (signals_asks_to_end(sig)) supervision->passed_on = sig;
     /* A stopped command could not act on a signal that asks it to end. */
-    if (sig == SIGCONT || (supervision->stop_signal && sig != SIGTSTP)) resume(supervision);
+    if (sig == SIGCONT || (supervision->stop_signal && signals_asks_to_end(sig))) resume(supervision);
 }
 
 /* Returns true once the command has ended. */

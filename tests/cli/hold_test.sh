@@ -116,10 +116,11 @@ pid=$!
 started+=("$pid")
 within 10 "held" grep -q "has ended" "$work/bg.err"
 kill -HUP "$pid"
+kill -USR1 "$pid"
 kill -TSTP "$pid"
 kill -CONT "$pid"
 sleep 0.3
-refused "ignored SIGHUP (nohup), SIGTSTP, SIGCONT" ignored
+refused "ignored SIGHUP (nohup), SIGUSR1, SIGTSTP, SIGCONT" ignored
 if is_stopped "$pid"; then fail "it is stopped"; fi
 kill -TERM "$pid"
 ended "$pid"

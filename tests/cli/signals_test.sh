@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 
 describe "signals are passed on"
-for sig in TERM INT HUP QUIT; do
+for sig in TERM INT HUP QUIT USR1 USR2; do
     begin "$DLOCK" run s -- bash -c 'trap "echo caught; exit 9" '$sig'; echo ready; while :; do sleep 0.03; done'
     within 10 "the command runs" written "$work/bg.out"
     kill -"$sig" "$pid"
@@ -72,7 +72,7 @@ equal "SIGHUP under nohup, while waiting" "$status" 7
 wait "$holder"
 
 describe "a signal while waiting leaves the queue"
-for sig in TERM INT HUP QUIT; do
+for sig in TERM INT HUP QUIT USR1; do
     begin "$DLOCK" run s -- sleep 1000
     holder=$pid
     within 10 "held" is_held s
@@ -94,7 +94,7 @@ for sig in TERM INT HUP QUIT; do
 done
 
 describe "a stopped command keeps the lock, and can be continued or ended"
-begin "$DLOCK" run s -- sh -c 'echo $$; exec sleep 1000'
+begin "$DLOCK" run s -- bash -c 'trap : USR1; echo $$; while :; do sleep 0.03; done'
 within 10 "the command runs" written "$work/bg.out"
 child=$(<"$work/bg.out")
 kill -TSTP "$pid"
@@ -106,6 +106,10 @@ kill -CONT "$pid"
 within 10 "SIGCONT continues it" runs_again "$child"
 kill -STOP "$child"
 within 10 "stopped again" is_stopped "$child"
+kill -USR1 "$pid"
+is_pending() { [ "$(sed -n 's/^ShdPnd:.*\(...\)$/\1/p' "/proc/$1/status")" = 200 ]; }
+within 10 "SIGUSR1 waits until something continues it" is_pending "$child"
+is_stopped "$child" || fail "SIGUSR1 continues it"
 kill -TERM "$pid"
 ended "$pid"
 equal "SIGTERM ends it although it is stopped" "$status" 143

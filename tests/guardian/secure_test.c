@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,11 +108,12 @@ static int start_after_a_change_of_user(void) {
     dlock_client *client;
     struct dlock_error err = {0, ""};
     char path[64];
-    if (dlock_open(uri_with("on"), NULL, &client, &err) != 0) return 1;
+    int ends[2];
+    if (dlock_open(uri_with("on"), NULL, &client, &err) != 0 || pipe2(ends, O_CLOEXEC) != 0) return 1;
     pid_t worker = fork();
-    if (worker == 0) {
-        pause();
-        _exit(0);
+    if (worker == 0) { /* ends with this process, which may soon not kill it any more */
+        close(ends[1]);
+        _exit((int)read(ends[0], path, 1));
     }
     if (setpgid(worker, worker) != 0 || !become(STRANGER, STRANGER) || prctl(PR_GET_DUMPABLE) != 0) return 2;
     int rc = dlock_client_guard(client, worker, &err);
@@ -123,7 +123,6 @@ static int start_after_a_change_of_user(void) {
     bool readable = open(path, O_RDONLY | O_CLOEXEC) >= 0;
     dlock_client_guard(client, 0, NULL);
     dlock_close(client);
-    kill(worker, SIGKILL);
     if (rc != 0) return strstr(err.message, strerror(EACCES)) ? NO_SUCH_RIGHT : 3;
     return guardian == 0 ? 4 : readable ? 5 : 0;
 }
