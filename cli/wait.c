@@ -2,6 +2,7 @@
 
 #include "cli.h"
 #include "holders.h"
+#include "loss.h"
 
 #include <dlock/backend.h>
 #include <errno.h>
@@ -16,9 +17,10 @@
 #include <unistd.h>
 
 enum {
-    FIRST_REPORT_MS = 50,  /* shorter waits are not reported */
-    NEXT_REPORT_MS = 2000, /* longest pause between two checks whether the holder has changed */
-    CANCEL_REPEAT_MS = 20  /* dlock_cancel() has no effect on a wait that has not begun yet, so it is repeated */
+    FIRST_REPORT_MS = 50,    /* shorter waits are not reported */
+    NEXT_REPORT_MS = 2000,   /* longest pause between two checks whether the holder has changed */
+    OUTAGE_REPORT_MS = 1000, /* shorter outages are not reported */
+    CANCEL_REPEAT_MS = 20    /* dlock_cancel() has no effect on a wait that has not begun yet, so it is repeated */
 };
 
 /* A call of dlock_acquire() on a thread of its own; the main thread stays free for signals. */
@@ -101,13 +103,29 @@ static void end_reports(void) {
     pthread_mutex_unlock(&question.mutex);
 }
 
-/* Reports a server that grants nothing yet, unless *said: the last report says so, too. That is reported without -v as
- * well: unlike in an ordinary wait, no holder is at work. */
-static void say_not_ready(const struct wait_plan *plan, bool *said) {
+/* What was reported of a server that grants nothing. */
+struct trouble {
+    int code;         /* of the last report; 0: it grants something, as far as is known */
+    int64_t since_ms; /* since when it is unavailable; 0: it is not */
+    char why[sizeof((struct dlock_error *)0)->message];
+};
+
+/* Reports a server that grants nothing yet, or that has been unavailable for a second, unless the last report says the
+ * same. That is reported without -v as well: unlike in an ordinary wait, no holder is at work. */
+static void say_trouble(const struct wait_plan *plan, struct trouble *said) {
     struct dlock_error err = {0, ""};
-    bool not_ready = dlock_ready(plan->lock, &err) == DLOCK_ENOTREADY;
-    if (not_ready && !*said) note("waiting for %s", err.message);
-    *said = not_ready;
+    int code = dlock_ready(plan->lock, &err);
+    if (code != DLOCK_EUNAVAILABLE)
+        said->since_ms = 0;
+    else if (said->since_ms == 0)
+        said->since_ms = now_ms();
+    if (code == DLOCK_EUNAVAILABLE && now_ms() - said->since_ms < OUTAGE_REPORT_MS) return;
+    if (code == DLOCK_ENOTREADY && said->code != code) note("waiting for %s", err.message);
+    if (code == DLOCK_EUNAVAILABLE && (said->code != code || strcmp(said->why, err.message) != 0)) {
+        note("waiting for \"%s\": %s", plan->name, err.message);
+        snprintf(said->why, sizeof said->why, "%s", err.message);
+    }
+    said->code = code;
 }
 
 /* ---- the wait ---------------------------------------------------------------------------------------------------- */
@@ -121,7 +139,7 @@ static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
 /* Reports, and cancels the attempt at the first signal, until the attempt ends. Returns that signal, or 0. */
 static int attend(const struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
-    bool said_not_ready = false;
+    struct trouble said = {0};
     int caught = 0, pause_ms = FIRST_REPORT_MS;
     while (!attempt_over(attempt, caught ? CANCEL_REPEAT_MS : pause_ms)) {
         int sig = signals_next(plan->signals);
@@ -131,7 +149,7 @@ static int attend(const struct attempt *attempt) {
             continue;
         }
         if (plan->timeout_ms != 0) { /* a try waits for the server only, not for a holder */
-            say_not_ready(plan, &said_not_ready);
+            say_trouble(plan, &said);
             if (plan->verbose) say_whom(plan);
         }
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;

@@ -371,7 +371,9 @@ int dlock_cancel(dlock_lock *lock) {
 
 int dlock_ready(dlock_lock *lock, struct dlock_error *err) {
     int rc = dlock__lock_begin(lock, err);
-    return rc != 0 ? rc : dlock__lock_end(lock, dlock__name_ready(lock->name, err));
+    if (rc != 0) return rc;
+    rc = dlock__name_ready(lock->name, err);
+    return dlock__lock_end(lock, rc != 0 ? rc : dlock__name_outage(lock->name, err));
 }
 
 const char *dlock_name(dlock_lock *lock) {

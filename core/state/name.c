@@ -87,6 +87,7 @@ void dlock__name_put(struct dlock__name *name) {
     *at = name->chain;
     client->n_names--;
     free(name->rhythm);
+    free(name->outage);
     free(name);
 }
 
@@ -141,6 +142,20 @@ bool dlock__held_remove(struct dlock__name *name, struct dlock__acquisition *acq
 
 int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err) {
     return name->ready_at_us <= dlock__now(name->client) ? 0 : dlock__name_not_ready(name, err);
+}
+
+void dlock__name_unanswered(struct dlock__name *name, const struct dlock_error *why) {
+    if (!why) {
+        free(name->outage);
+        name->outage = NULL;
+        return;
+    }
+    if (!name->outage) name->outage = malloc(sizeof *name->outage);
+    if (name->outage) *name->outage = *why;
+}
+
+int dlock__name_outage(const struct dlock__name *name, struct dlock_error *err) {
+    return name->outage ? dlock_fail(err, DLOCK_EUNAVAILABLE, "%s", name->outage->message) : 0;
 }
 
 int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *err) {

@@ -290,6 +290,7 @@ static void judge(struct dlock__waiter *waiter, int result) {
         waiter->heard = waiter->heard && acq_of(waiter)->op->late && !silent;
         if (waiter->heard) return; /* what it said before still counts */
     }
+    dlock__name_unanswered(name_of(waiter), why_code(waiter) == DLOCK_EUNAVAILABLE ? waiter->why : NULL);
     int64_t ready_ms = result == DLOCK_ENOTREADY ? acq_of(waiter)->op->arg.ready_ms : 0;
     name_of(waiter)->ready_at_us = ready_ms < 0   ? DLOCK__NEVER
                                    : ready_ms > 0 ? dlock__after(dlock__now(client), dlock__us(ready_ms))

@@ -481,8 +481,9 @@ DLOCK_EXPORT int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_e
 DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
 
 /* Tells whether the server granted anything when it was last asked for this lock's name, for programs that say why a
- * wait lasts: 0 (also if nobody of this client has asked yet), or ENOTREADY with the message that dlock_acquire would
- * give now. Never blocks. Errors: ENOTREADY, ECANCELED, EFORKED. */
+ * wait lasts: 0 (also if nobody of this client has asked yet), ENOTREADY with the message that dlock_acquire would
+ * give now, or EUNAVAILABLE with the reason why that question had no answer, or why the server refuses all. Never
+ * blocks. Errors: ENOTREADY, EUNAVAILABLE, ECANCELED, EFORKED. */
 DLOCK_EXPORT int dlock_ready(dlock_lock *lock, struct dlock_error *err);
 
 /* True while the caller (the calling thread, or the handle with DLOCK_OWNER_HANDLE) holds the lock and its lease, by

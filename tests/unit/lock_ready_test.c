@@ -165,8 +165,34 @@ static void an_outage_is_an_outage(void **state) {
     fake_server_down(true);
     wait_for(actor, 20000);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    assert_int_equal(dlock_ready(lock, NULL), 0); /* as far as anybody knows */
     fake_server_down(false);
+}
+
+static void a_wait_in_an_outage_knows_why(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct dlock_error err;
+    taken("n");
+    begin_acquire(actor, lock, -1);
+    fake_advance_ms(1000);
+    assert_int_equal(dlock_ready(lock, &err), 0);
+    fake_server_down(true);
+    fake_advance_ms(5000);
+    assert_int_equal(dlock_ready(lock, &err), DLOCK_EUNAVAILABLE);
+    assert_true(err.message[0]);
+    fake_server_down(false);
+    fake_advance_ms(2000);
+    assert_int_equal(dlock_ready(lock, &err), 0);
+    fake_server_forget();
+    fake_server_down(true);
+    fake_advance_ms(5000);
+    assert_int_equal(dlock_ready(lock, &err), DLOCK_EUNAVAILABLE);
+    fake_server_down(false);
+    wait_for(actor, 5000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(dlock_ready(lock, &err), 0);
+    assert_int_equal(release_by(actor, lock), 0);
 }
 
 /* A server that does not know for how long. */
@@ -267,6 +293,7 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_deadline_after_it_does_not),
         LOCK_TEST(a_grant_from_before_goes_on),
         LOCK_TEST(an_outage_is_an_outage),
+        LOCK_TEST(a_wait_in_an_outage_knows_why),
         LOCK_TEST(a_time_that_nobody_knows_is_polled),
         LOCK_TEST(several_at_once_wait_and_say_so),
         LOCK_TEST(without_a_thread_it_is_the_same),
