@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#define URI_LEASE_MAX_MS \
+    (INT64_C(365) * 24 * 3600 * 1000) /* of the URI's keys: a little less than DLOCK_LEASE_MAX_MS */
+
 int lease_read(const struct command *command, const char *text, int64_t *ms) {
     struct dlock_error err = {0, ""};
     char bound[32];
@@ -84,6 +87,11 @@ int lease_fits(const char *uri, const char *text, int64_t ms, dlock_client *clie
     char quarantine[32];
     struct text better = {.next = '?'};
     if (quarantine_ms == 0 || ms <= quarantine_ms) return STATUS_OK;
+    if (ms > URI_LEASE_MAX_MS) {
+        note("-l %s is too long: a lease is at most %s on a server that forgets locks when it restarts", text,
+             dlock_duration_text(quarantine, URI_LEASE_MAX_MS));
+        return STATUS_USAGE;
+    }
     rewrite(uri_or_default(uri), text, &better);
     note(
         "-l %s is longer than the quarantine of this server (%s), which protects leases when it restarts: use '%s', on "

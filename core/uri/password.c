@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,11 +52,32 @@ int dlock__password_read(const char *path, char out[DLOCK__PASSWORD_MAX + 1], st
         rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "is empty", path);
     else if (n > DLOCK__PASSWORD_MAX)
         rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "has more than %d bytes", path, DLOCK__PASSWORD_MAX);
+    else if (n > 0 && text[n - 1] == '\r')
+        rc =
+            dlock_fail(err, DLOCK_EAUTH, FILE_IS "ends in a carriage return: save it with the line ends of Unix", path);
     else if (n > 0 && memchr(text, '\0', (size_t)n))
         rc = dlock_fail(err, DLOCK_EAUTH, FILE_IS "has a NUL byte in it", path);
     if (rc == DLOCK_OK) *(char *)mempcpy(out, text, (size_t)n) = '\0';
     explicit_bzero(text, sizeof text);
     return rc;
+}
+
+/* True if another user than us and root may rename or replace what is in one of the folders that lead to the file. */
+static bool replaceable(const char *path) {
+    char folder[PATH_MAX];
+    struct stat st;
+    size_t length = strlen(path);
+    if (length >= sizeof folder) return false;
+    memcpy(folder, path, length + 1);
+    for (;;) {
+        char *slash = strrchr(folder, '/');
+        bool root = slash == folder;
+        if (slash) slash[root ? 1 : 0] = '\0';
+        if (stat(slash ? folder : ".", &st) != 0) return false;
+        if (st.st_uid != 0 && st.st_uid != geteuid()) return true;
+        if (st.st_mode & S_IWOTH && !(st.st_mode & S_ISVTX)) return true;
+        if (!slash || root) return false;
+    }
 }
 
 void dlock__password_check(const char *path, dlock_each_finding each, void *arg) {
@@ -71,5 +93,10 @@ void dlock__password_check(const char *path, dlock_each_finding each, void *arg)
         advice = "anybody on this host may replace the password: chmod o-rwx";
     else if (st.st_mode & S_IROTH)
         advice = "anybody on this host may read the password: chmod o-rwx";
+    else if (st.st_uid != 0 && st.st_uid != geteuid())
+        advice = "its owner, another user, may replace the password: chown";
+    else if (replaceable(path))
+        advice =
+            "another user may replace it: one of the folders above it is another user's, or anybody may write there";
     dlock_find(&report, advice, FILE_IS "has mode %04o", path, (unsigned)st.st_mode & 07777U);
 }

@@ -46,8 +46,14 @@ static int check_text(const char *text, struct dlock_error *err) {
     if (!text) return dlock_fail(err, DLOCK_EINVAL, "the URI is NULL");
     if (strlen(text) > DLOCK__URI_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "the URI is longer than %d bytes", DLOCK__URI_MAX);
+    if (*text == '"' || *text == '\'')
+        return dlock_fail(err, DLOCK_EINVAL,
+                          "URI: it begins with a quotation mark: write it without any (a file of "
+                          "variables keeps what a shell would take away)");
     for (const char *p = text; *p; p++)
-        if (is_control(*p) || *p == '#')
+        if ((*p == '\n' || *p == '\r') && !p[strspn(p, "\r\n")])
+            return dlock_fail(err, DLOCK_EINVAL, "URI: it ends in a line end: remove that");
+        else if (is_control(*p) || *p == '#')
             return dlock_fail(err, DLOCK_EINVAL, "URI: byte %d is %s: write %%%02X for it", (int)(p - text) + 1,
                               *p == '#' ? "a '#', and there are no fragments" : "a control character",
                               (unsigned char)*p);

@@ -28,6 +28,23 @@ printf '%s\n\n' "$secret" >"$file"
 run "$DLOCK" run -b "$uri" a -- true
 equal "only one newline is cut" "$status" 69
 contains "and the server says no" "$err" "refused the user or the password"
+printf '%s\r\n' "$secret" >"$file"
+run "$DLOCK" run -b "$uri" a -- true
+equal "the line end of Windows" "$status" 69
+contains "is named" "$err" "ends in a carriage return"
+set_password "$secret"
+chmod 777 "$work"
+run "$DLOCK" doctor "$uri"
+contains "a folder where anybody may write" "$out" "another user may replace it"
+chmod 700 "$work"
+run "$DLOCK" doctor "$uri"
+lacks "and one where nobody else may" "$out" "another user may replace it"
+if [ "$(id -u)" = 0 ]; then
+    chown 4321 "$work"
+    run "$DLOCK" doctor "$uri"
+    contains "another user's folder" "$out" "another user may replace it"
+    chown 0 "$work"
+fi
 set_password wrong-password
 run "$DLOCK" run -v -b "$uri" a -- true
 equal "a wrong one" "$status" 69

@@ -128,6 +128,9 @@ for lease in 0 10ms 0.099; do
 done
 run "$DLOCK" run -l 9000h s true
 equal "-l 9000h" "$status $(head -n 1 <<<"$err")" "64 dlock: -l 9000h is too long: a lease is at most 8784h"
+run "$DLOCK" run -b "$young" -l 8770h s true
+equal "-l 8770h, more than a quarantine may have" "$status $err" \
+    "64 dlock: -l 8770h is too long: a lease is at most 8760h on a server that forgets locks when it restarts"
 run "$DLOCK" run -l 100ms -b "file:$work/locks" s true
 equal "-l 100ms" "$status $err" "0 "
 
