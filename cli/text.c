@@ -26,11 +26,28 @@ static size_t next_rune(const char *text, int32_t *rune) {
     return length;
 }
 
+/* True for what must not reach a terminal: control characters, and the formats that change the order or the look of
+ * the text around them, or that nobody sees. */
 static bool is_control(int32_t rune) {
-    return rune < 0x20 || (rune >= 0x7f && rune < 0xa0);
+    static const struct {
+        int32_t first, last;
+    } formats[] = {{0x61c, 0x61c},   {0x200b, 0x200f}, {0x2028, 0x202e},  {0x2060, 0x206f},
+                   {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f}};
+    if (rune < 0x20 || (rune >= 0x7f && rune < 0xa0) || rune == 0xad) return true;
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++)
+        if (rune >= formats[i].first && rune <= formats[i].last) return true;
+    return false;
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
+
+/* Above 0xffff JSON has two halves of a surrogate pair. */
+static void json_escape(FILE *out, uint32_t rune) {
+    if (rune > 0xffff)
+        fprintf(out, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + ((rune - 0x10000) >> 10), 0xdc00 + (rune & 0x3ff));
+    else
+        fprintf(out, "\\u%04" PRIx32, rune);
+}
 
 static void json_quoted(FILE *out, const char *text) {
     fputc('"', out);
@@ -42,7 +59,7 @@ static void json_quoted(FILE *out, const char *text) {
         else if (rune == '"' || rune == '\\')
             fprintf(out, "\\%c", (char)rune);
         else if (is_control(rune))
-            fprintf(out, "\\u%04" PRIx32, (uint32_t)rune);
+            json_escape(out, (uint32_t)rune);
         else
             fwrite(text, 1, length, out);
         text += length;

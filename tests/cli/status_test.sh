@@ -164,11 +164,15 @@ equal "an answer that nobody got is none" "$?" 74
 equal "a closed standard output is noticed" "$?" 74
 
 describe "messages have no control sequences of terminals"
-name=$'\xc2\x9b31m\x9b\xff… é' # U+009B is what ESC [ is; the other two bytes are not UTF-8
+name=$'\xc2\x9b31m\x9b\xff… é\u202egpj.\u200b' # U+009B is what ESC [ is; the next two bytes are not UTF-8
 begin "$DLOCK" run "$name" -- sleep 1000
 within 10 "it is held" is_held "$name"
 run "$DLOCK" run -v -n "$name" true
-equal "they are masked" "$status $err" '1 dlock: lock "?31m??… é" is held by somebody else'
+equal "they are masked" "$status $err" '1 dlock: lock "?31m??… é?gpj.?" is held by somebody else'
+run "$DLOCK" list
+lacks "nor has a list" "$out" $'\u202e'
+run "$DLOCK" list --json
+contains "JSON escapes them" "$out" '\u202egpj.\u200b'
 kill "$pid"
 
 finish
