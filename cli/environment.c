@@ -17,9 +17,10 @@ static bool is_ours(const char *entry) {
     return false;
 }
 
-int environment_uri(struct environment *env, const char *passed) {
+int environment_uri(struct environment *env, const char *passed, const char *named) {
     const char *inherited = getenv("DLOCK_URI"), *whole = passed ? passed : inherited;
     struct dlock_error err = {0, ""};
+    if (!passed && (!inherited || !*inherited) && named) whole = named;
     if (!whole) return STATUS_OK;
     size_t size = strlen(whole) + 1;
     env->uri = malloc(strlen(URI) + size);

@@ -10,9 +10,10 @@ struct environment {
     char **entries; /* for execvpe(); the array is owned, its strings are the members above or environ's */
 };
 
-/* Chooses the DLOCK_URI of the command: `passed` unchanged; or, if that is NULL, the inherited one without its secrets.
- * Returns STATUS_OK, or prints the error and returns the exit status. */
-int environment_uri(struct environment *env, const char *passed);
+/* Chooses the DLOCK_URI of the command: `passed` unchanged; or, if that is NULL, the inherited one without its secrets;
+ * or, if there is none, `named`, which is -b's or NULL, without its secrets: else a dlock in the command would silently
+ * lock on "file:". Returns STATUS_OK, or prints the error and returns the exit status. */
+int environment_uri(struct environment *env, const char *passed, const char *named);
 
 /* Fills `entries` with the inherited environment and with the name, fence and token of `lock`, which is held. Returns 0
  * or DLOCK_ENOMEM. */

@@ -256,7 +256,8 @@ static int open_server(struct run *run) {
 /* Prepares what run_locked() needs besides the client, and calls it. Returns the exit status. */
 static int use_server(struct run *run) {
     const struct request *request = run->request;
-    int status = environment_uri(&run->env, request->pass_uri ? uri_or_default(request->wanted.uri) : NULL);
+    int status =
+        environment_uri(&run->env, request->pass_uri ? uri_or_default(request->wanted.uri) : NULL, request->wanted.uri);
     if (status != STATUS_OK) return status;
     if (run->signals.fd < 0 && signals_open(&run->signals) != 0) return no_descriptor(errno);
     if (loss_open(&run->loss) != 0) return no_descriptor(errno);
@@ -323,7 +324,8 @@ const struct command command_run = {
     "  -o, --close                    accepted for flock(1); always in effect\n"
     "  -h, --help                     show this\n\n"
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h. COMMAND finds DLOCK_NAME, DLOCK_FENCE and\n"
-    "DLOCK_TOKEN in its environment, and the DLOCK_URI that dlock found there, without a password.\n\n"
+    "DLOCK_TOKEN in its environment, and DLOCK_URI, as dlock found it there or else got it by -b, without a "
+    "password.\n\n"
     "Exit status: COMMAND's; 128 + n when it died by signal n; 1 (or -E's) the lock was not free; 64 wrong usage;\n"
     "69 the server cannot be used, or grants nothing yet; 74 FILE cannot be written; 75 the lock was lost; 126 COMMAND "
     "cannot be executed;\n"

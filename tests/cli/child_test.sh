@@ -10,6 +10,8 @@ equal "name and what was there" "$names" "a name/with \"all\"|yes|$DLOCK_URI"
 equal "each once" "$count" 3
 if ! [[ $fence =~ ^[1-9][0-9]*$ ]]; then fail "a fence is a number, not '$fence'"; fi
 if ! [[ $token =~ ^[A-Za-z0-9._:@-]+$ ]]; then fail "a token, not '$token'"; fi
+run env -u DLOCK_URI "$DLOCK" run -b "$DLOCK_URI" outer -- "$DLOCK" run inner -- sh -c 'echo "$DLOCK_URI"'
+equal "a run within it uses the server of -b" "$status $out" "0 $DLOCK_URI"
 run "$DLOCK" run 'a name/with "all"' -c 'echo $DLOCK_FENCE'
 if [ "$out" -le "$fence" ]; then fail "fences grow: $fence, then $out"; fi
 run "$DLOCK" run t -- sh -c 'echo "$DLOCK_TOKEN"; echo "$DLOCK_FENCE"; "$0" inspect --json t' "$DLOCK"
