@@ -4,8 +4,11 @@
 
 #include <dlock/backend.h>
 #include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 /* ---- doctor ------------------------------------------------------------------------------------------------------ */
 
@@ -84,10 +87,43 @@ static bool print_lines(const struct diagnosis *all) {
     return printed;
 }
 
-static int diagnose(dlock_client *client, bool as_json) {
+enum { TRY_LEASE_MS = 10000 }; /* no lease may be longer than the quarantine */
+
+/* Acquires and releases a lock of our own. Returns the error: what no program that waits for a lock would be told. */
+static int try_lock(dlock_client *client, const char *name, struct dlock_error *err) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    dlock_lock *lock = NULL;
+    int64_t quarantine_ms = dlock_client_quarantine_ms(client);
+    if (quarantine_ms > 0) options.lease_ms = quarantine_ms < TRY_LEASE_MS ? quarantine_ms : TRY_LEASE_MS;
+    int rc = dlock_new(client, name, &options, &lock, err);
+    if (rc == 0) rc = dlock_acquire(lock, 0, err);
+    if (rc == 0) rc = dlock_release(lock, err);
+    dlock_free(lock);
+    return rc;
+}
+
+/* Reports whether a lock can be had at all, whatever the settings say. A quarantine is reported already. */
+static void report_try(dlock_client *client, struct diagnosis *all) {
+    char name[64], what[sizeof((struct dlock_error *)0)->message + 64];
+    uint64_t number = 0;
+    struct dlock_error err = {0, ""};
+    (void)!getrandom(&number, sizeof number, 0);
+    snprintf(name, sizeof name, "dlock:doctor:%016" PRIx64, number);
+    int rc = try_lock(client, name, &err);
+    if (rc == DLOCK_ENOTREADY) return;
+    snprintf(what, sizeof what,
+             rc == 0 ? "granted and released the lock \"%s\"" : "does not grant and release locks: %s",
+             rc == 0 ? name : err.message);
+    const struct dlock_finding finding = {sizeof finding, rc == 0 ? DLOCK_FINE : DLOCK_WEAK, what,
+                                          rc == 0 ? NULL : "no program gets a lock as long as this is so"};
+    keep(&finding, all);
+}
+
+static int diagnose(dlock_client *client, bool as_json, bool no_try) {
     struct diagnosis all = {0};
     struct dlock_error err = {0, ""};
     int status = dlock_check(client, keep, &all, &err) == 0 ? STATUS_OK : report(&err);
+    if (status == STATUS_OK && !all.failed && !no_try) report_try(client, &all);
     if (status == STATUS_OK && !all.failed) {
         if (as_json)
             print_json(&all, dlock_client_backend(client));
@@ -104,16 +140,18 @@ static int doctor_main(int argc, char **argv) {
     static const struct option longs[] = {
         {"backend", required_argument, NULL, 'b'},
         {"json", no_argument, NULL, 'j'},
+        {"no-try", no_argument, NULL, 'T'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     const char *uri = NULL;
-    bool as_json = false;
+    bool as_json = false, no_try = false;
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":b:h", longs, NULL)) != -1;) {
         switch (c) {
         case 'b': uri = optarg; break;
         case 'j': as_json = true; break;
+        case 'T': no_try = true; break;
         case 'h': return print_help(&command_doctor);
         default: return option_error(&command_doctor, argv, longs, c);
         }
@@ -123,18 +161,20 @@ static int doctor_main(int argc, char **argv) {
     dlock_client *client;
     struct dlock_error err = {0, ""};
     if (dlock_open(uri_or_default(uri), NULL, &client, &err) != 0) return report(&err);
-    int status = diagnose(client, as_json);
+    int status = diagnose(client, as_json, no_try);
     dlock_close(client);
     return status;
 }
 
 const struct command command_doctor = {
     "doctor", "check the server's settings",
-    "Usage: dlock doctor [--json] [-b URI | URI]\n\n"
-    "Connects to the lock server, changes nothing, and says which of its settings are fine for locks, which weaken "
-    "them,\nand what to set instead.\n\n"
+    "Usage: dlock doctor [--json] [--no-try] [-b URI | URI]\n\n"
+    "Connects to the lock server, and says which of its settings are fine for locks, which weaken them, and what to "
+    "set\n"
+    "instead. At the end it acquires and releases a lock of its own, dlock:doctor:RANDOM.\n\n"
     "  -b, --backend URI  the lock server; default $DLOCK_URI, then file:\n"
     "      --json         print JSON\n"
+    "      --no-try       acquire nothing: change nothing on the server\n"
     "  -h, --help         show this\n\n"
     "Exit status: 0 all is fine, 1 something weakens the locks, 64 wrong usage, 69 the server cannot be used, or its\n"
     "backend has nothing to check.\n",

@@ -144,6 +144,35 @@ equal "status" "$status" 1
 kill -TERM "$holder" 2>/dev/null # it may have lost its lock meanwhile
 wait "$holder"
 
+describe "a server that is up and grants nothing: the wait says why, and again when the reason changes"
+redis_says() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@" >/dev/null; }
+begin "$DLOCK" run why -- sleep 1000
+holder=$pid
+within 10 "held" is_held why
+begin "$DLOCK" run why -- echo done
+redis_says config set min-replicas-to-write 3
+kill -TERM "$holder"
+wait "$holder"
+within 10 "the first reason" grep -q "^dlock: waiting for \"why\": .*NOREPLICAS" "$work/bg.err"
+redis_says config set maxmemory 1
+redis_says config set min-replicas-to-write 0
+within 10 "the next reason" grep -q "^dlock: waiting for \"why\": .*OOM" "$work/bg.err"
+redis_says config set maxmemory 0
+ended "$pid"
+equal "then it is granted" "$status $(<"$work/bg.out")" "0 done"
+equal "two lines" "$(wc -l <"$work/bg.err")" 2
+
+describe "doctor finds out that no lock is granted"
+run "$DLOCK" doctor
+contains "fine" "$out" 'fine  granted and released the lock "dlock:doctor:'
+redis_says config set min-replicas-to-write 3
+run "$DLOCK" doctor
+equal "weak" "$status" 1
+contains "why" "$out" "NOREPLICAS"
+run "$DLOCK" doctor --no-try
+lacks "not tried" "$out" NOREPLICAS
+redis_says config set min-replicas-to-write 0
+
 describe "a refused password is not repeated"
 for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s"; do
     for uri in "redis://:hunter2@$address" "redis://somebody:hunter2@$address"; do

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the tests of dlock doctor against real servers, which they start themselves, with good settings and bad ones.
 #
-#     settings URI [STATUS]   runs the doctor; it must exit with STATUS, default 0. Sets $out
+#     settings URI [STATUS]   runs the doctor, without its try; it must exit with STATUS, default 0. Sets $out
 #     fine TEXT               $out has a fine line that begins with TEXT
 #     weak TEXT [ADVICE]      … a weak one, and below it ADVICE somewhere
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +12,7 @@ folder=$work
 chmod a+x "$work" # for servers that run as another user
 
 settings() {
-    run "$DLOCK" doctor "$1"
+    run "$DLOCK" doctor --no-try "$1"
     equal "status" "$status" "${2:-0}"
 }
 
