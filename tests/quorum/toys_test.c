@@ -368,6 +368,51 @@ static void stops_in_many_answers_end_with_the_deadline(void **state) {
     dlock_close(client);
 }
 
+/* ---- majorities -------------------------------------------------------------------------------------------------- */
+
+static int grants_by_half(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
+    (void)timeout_ms, (void)err;
+    if (i % 2) claim->result = DLOCK_EBUSY;
+    return 0;
+}
+
+/* Half of the members may have granted the lock to somebody else. */
+static void half_of_the_members_is_no_majority(void **state) {
+    (void)state;
+    for (int members = 4; members <= 6; members += 2) {
+        toys_new(NULL);
+        dlock_client *client = client_of(members, "timeout=20s");
+        dlock_lock *lock = api_lock(client, "n", NULL);
+        script = grants_by_half;
+        for (int i = 0; i < 10; i++) assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EBUSY);
+        script = grants;
+        assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+        dlock_free(lock);
+        dlock_close(client);
+    }
+}
+
+static int two_keep_it_longer(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
+    (void)timeout_ms, (void)err;
+    claim->kept_ms = i < 2 ? 9000 : 3000;
+    return 0;
+}
+
+/* Any three of five members have one that keeps the grant for three seconds. */
+static void a_grant_lasts_as_long_as_at_a_majority(void **state) {
+    (void)state;
+    dlock_client *client = client_of(5, "timeout=20s&lease=10s");
+    dlock_lock *lock = api_lock(client, "n", NULL);
+    script = two_keep_it_longer;
+    for (int i = 0; i < 20; i++) {
+        assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
+        assert_in_range(dlock_remaining_ms(lock), 0, 3000);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, toys_new, toys_end)
 
 int main(void) {
@@ -378,6 +423,8 @@ int main(void) {
         TEST(a_renewal_without_memory_keeps_the_members),
         TEST(an_answer_to_a_worker_ends_the_callers_wait),
         TEST(stops_in_many_answers_end_with_the_deadline),
+        TEST(half_of_the_members_is_no_majority),
+        TEST(a_grant_lasts_as_long_as_at_a_majority),
     };
     return cmocka_run_group_tests(tests, toys_register, NULL);
 }
