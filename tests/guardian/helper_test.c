@@ -8,11 +8,13 @@
 
 #include <dirent.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { STARTS = 300, LOOKS = 4, PAUSE_MS = 5 };
@@ -101,9 +103,57 @@ static void a_dismissal_is_never_missed(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+static int64_t boot_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_BOOTTIME, &now);
+    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
+}
+
+/* A group of one process, under the one grant of a client that does not renew it. Returns how long before the end of
+ * the grant the process was dead; negative: after it. */
+static int64_t killed_before_the_end_us(void) {
+    int fd, status;
+    struct dlock__guard_table *table = dlock__guard_table_new("redis://h", environ, &fd);
+    assert_non_null(table);
+    pid_t worker = fork();
+    if (worker == 0)
+        for (;;) pause();
+    setpgid(worker, worker);
+    struct dlock__guard_entry *entry = dlock__guard_entry(table, dlock__guard_table_grow(table));
+    const int64_t until_us = boot_us() + 2000000;
+    entry->lease_ms = 60000;
+    atomic_store(&entry->valid_until_us, until_us);
+    atomic_store(&entry->used, 1);
+    atomic_store(&table->session, getsid(worker));
+    atomic_store(&table->group, worker);
+    pid_t helper = start_helper(fd);
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    const int64_t before_us = until_us - boot_us();
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    assert_int_equal(atomic_load(&table->killed_group), worker);
+    atomic_store(&table->closed, 1);
+    atomic_fetch_add(&table->calls, 1);
+    dlock__guard_wake(&table->calls);
+    assert_int_equal(waitpid(helper, &status, 0), helper);
+    dlock__guard_table_free(table);
+    close(fd);
+    return before_us;
+}
+
+/* Half a second before: on a busy machine not at each try. */
+static void the_group_is_dead_before_the_grant_ends(void **state) {
+    (void)state;
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    bool ever = false;
+    for (int tries = 0; tries < 10 && !ever; tries++) ever = killed_before_the_end_us() > 0;
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
+    assert_true(ever);
+}
+
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dismissal_is_never_missed),
+        cmocka_unit_test(the_group_is_dead_before_the_grant_ends),
     };
     return cmocka_run_group_tests_name("guardian/helper", tests, NULL, NULL);
 }
