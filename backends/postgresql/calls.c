@@ -3,7 +3,7 @@
 
 /* Most repetitions of a call in a row. Each means that another session made progress. */
 #define MOST_RETRIES 100
-#define SQL_MAX 600
+#define SQL_MAX 1200
 /* For this long after a commit failed because of its notifications, they are sent in a transaction of their own. */
 #define APART_US 1000000
 /* By how much a release must exceed a round trip, averaged over AVERAGED releases, before notifications are sent in a
@@ -11,23 +11,30 @@
 #define SLOW_COMMIT_US 2000
 #define AVERAGED 8
 
+/* Whoever may CREATE in a schema on the search_path can define a function or an operator that fits better than one of
+ * pg_catalog, and it would run with the rights of this client. So everything here names its schema. */
+#define OP(symbol) " OPERATOR(pg_catalog." symbol ") "
+
 /* An acquire whose client has given up must grant nothing, since the release of its token may have been there already.
  * The functions limit that to a time after the server has read the request, which may be long after it was sent: the
  * server may be stopped, or the network slow. So the time is shortened to what is left of it by the server's clock, in
  * whole ms, rounded up, as no time at all grants nothing. `until` is NULL if that clock is unknown; `wait` is never 0. */
-#define SINCE_EPOCH_US(time) "(date_part('epoch', " time ") * 1000000)::bigint"
-#define LEFT_MS(until) "(" until " - " SINCE_EPOCH_US("statement_timestamp()") " + 999) / 1000"
-#define WAIT_MS(wait, until) \
-    "(" wait "::integer / abs(" wait ") * greatest(0, least(abs(" wait "), " LEFT_MS(until) ")))::integer"
+#define SINCE_EPOCH_US(time) "(pg_catalog.date_part('epoch', " time ")" OP("*") "1000000)::bigint"
+#define LEFT_MS(until) \
+    "(" until OP("-") SINCE_EPOCH_US("pg_catalog.statement_timestamp()") OP("+") "999)" OP("/") "1000"
+#define WAIT_MS(wait, until)                                                                                 \
+    "(" wait "::integer" OP("/") "pg_catalog.abs(" wait ")" OP("*") "greatest(0, least(pg_catalog.abs(" wait \
+                                                                    "), " LEFT_MS(until) ")))::integer"
 
 /* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. $2 is true for
  * the first fence of a connection, which is drawn by a function of the schema: session.sql says why. */
-#define TAKE(got)                                                                                             \
-    "SELECT CASE WHEN " got " THEN CASE WHEN $2 THEN {}.first_fence_v2() ELSE nextval('{}.fences') END END, " \
-    "clock_timestamp()"
-#define TRY(shared) TAKE("pg_try_advisory_lock" shared "($1)")
-#define WAIT(shared) TAKE("pg_advisory_lock" shared "($1) IS NOT NULL")
-#define LEASE(name, value) ", set_config(" name ", " value ", false)"
+#define TAKE(got)                                                                                \
+    "SELECT CASE WHEN " got                                                                      \
+    " THEN CASE WHEN $2 THEN {}.first_fence_v2() ELSE pg_catalog.nextval('{}.fences') END END, " \
+    "pg_catalog.clock_timestamp()"
+#define TRY(shared) TAKE("pg_catalog.pg_try_advisory_lock" shared "($1)")
+#define WAIT(shared) TAKE("pg_catalog.pg_advisory_lock" shared "($1) IS NOT NULL")
+#define LEASE(name, value) ", pg_catalog.set_config(" name ", " value ", false)"
 
 enum {
     PATIENT = 1, /* the last argument is the time in ms that the call may wait for other sessions */
@@ -60,16 +67,15 @@ static const struct {
     [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$3", "$4"), 3, CREATES},
     [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$3", "$4"), 3, CREATES},
     [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$3", "$4"), 3, CREATES},
-    [PG_DRAW] = {NULL, "SELECT {}.first_fence_v2(), clock_timestamp()" LEASE("$1", "$2"), 3, 0},
-    [PG_PROVE] = {NULL, "SELECT clock_timestamp()" LEASE("$1", "$2"), 2, 0},
-    [PG_DOWNGRADE] =
-        {NULL,
-         "SELECT clock_timestamp()" LEASE(
-             "$1",
-             "$2") " FROM (SELECT pg_advisory_unlock($3) AS ended FROM (SELECT pg_advisory_lock_shared($3) IS NOT "
-                   "NULL AS got OFFSET 0) s WHERE got OFFSET 0) e WHERE ended IS NOT NULL",
-         2, 0},
-    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_advisory_unlock_all()", 1, 0},
+    [PG_DRAW] = {NULL, "SELECT {}.first_fence_v2(), pg_catalog.clock_timestamp()" LEASE("$1", "$2"), 3, 0},
+    [PG_PROVE] = {NULL, "SELECT pg_catalog.clock_timestamp()" LEASE("$1", "$2"), 2, 0},
+    [PG_DOWNGRADE] = {NULL,
+                      "SELECT pg_catalog.clock_timestamp()" LEASE(
+                          "$1", "$2") " FROM (SELECT pg_catalog.pg_advisory_unlock($3) AS ended FROM (SELECT "
+                                      "pg_catalog.pg_advisory_lock_shared($3) IS NOT "
+                                      "NULL AS got OFFSET 0) s WHERE got OFFSET 0) e WHERE ended IS NOT NULL",
+                      2, 0},
+    [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_catalog.pg_advisory_unlock_all()", 1, 0},
     [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT {}.end_sessions($1, $2)", 1, PATIENT},
     [PG_LISTEN] = {"dlock_listen", "SELECT {}.listen_v4($1, $2, $3)", 1, CREATES},
     [PG_TELL] = {"dlock_tell", "SELECT {}.tell_v4($1)", 1, 0},

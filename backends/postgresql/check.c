@@ -30,10 +30,15 @@ enum {
     MAY_USE,
     MAY_CALL,
     OBJECTS,
+    OWNER,
+    CREATORS,
+    UNLOGGED,
+    PUBLISHED,
+    SYNCED,
     N_FACTS
 };
 
-static const char question[] =
+static const char question[] = PG_SAFE_PATH
     "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync'), "
     "current_setting('full_page_writes'), "
     "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), " /* as before set_session() */
@@ -59,8 +64,24 @@ static const char question[] =
     "true) AND coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, "
     "'UPDATE')) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('take_v5', 'give_v5')), true), "
     "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_proc p WHERE p.pronamespace = n.oid AND "
-    "p.proname = '%s') "
-    "FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = '%.*s'";
+    "p.proname = '%s'), "
+    /* what others could do with it */
+    "(SELECT r.rolname FROM pg_roles r WHERE r.oid = s.owner AND NOT r.rolsuper AND r.oid <> s.user_of), "
+    "(SELECT string_agg(coalesce(quote_ident(r.rolname), 'PUBLIC'), ', ') FROM aclexplode(n.nspacl) a LEFT JOIN "
+    "pg_roles r ON r.oid = a.grantee WHERE a.privilege_type = 'CREATE' AND a.grantee NOT IN (n.nspowner, s.user_of) "
+    "AND "
+    "r.rolsuper IS NOT TRUE), "
+    "(SELECT string_agg(c.relname, ', ') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('locks', "
+    "'shares', 'fences') AND c.relpersistence <> 'p'), "
+    "(SELECT string_agg(DISTINCT p.pubname, ', ') FROM pg_publication_tables p WHERE p.schemaname = n.nspname AND "
+    "p.tablename IN ('locks', 'shares')), "
+    "(SELECT CASE WHEN bool_or(r.sync_state IS NULL) THEN -1 ELSE count(*) FILTER (WHERE r.sync_state IN ('sync', "
+    "'quorum')) END FROM pg_stat_replication r) "
+    "FROM (SELECT) one LEFT JOIN pg_namespace n ON n.nspname = '%.*s', LATERAL (SELECT CASE WHEN n.nspowner = "
+    "to_regrole('pg_database_owner') THEN (SELECT d.datdba FROM pg_database d WHERE d.datname = current_database()) "
+    "ELSE n.nspowner END, coalesce((SELECT p.proowner FROM pg_proc p WHERE p.pronamespace = n.oid AND p.proname IN "
+    "('schema_version', 'session_version') LIMIT 1), (SELECT r.oid FROM pg_roles r WHERE r.rolname = current_user))) "
+    "s(owner, user_of)";
 
 static const char *fact(const PGresult *facts, int which) {
     return PQgetvalue(facts, 0, which);
@@ -101,8 +122,43 @@ static void check_standbys(struct dlock_report *report, const PGresult *facts) {
         dlock_find(report,
                    "a failover may forget the latest grants: set synchronous_standby_names, and synchronous_commit on",
                    "%lld standby%s, replication asynchronous", standbys, standbys == 1 ? "" : "s");
+    else if (is(facts, COMMIT, "remote_write"))
+        dlock_find(report, "a standby whose host crashes may forget the latest grants: set synchronous_commit on",
+                   "%lld standby%s, synchronous_commit remote_write", standbys, standbys == 1 ? "" : "s");
+    else if (is(facts, SYNCED, "0"))
+        dlock_find(report,
+                   "every grant waits until one of them connects: see pg_stat_replication on the server, and "
+                   "synchronous_standby_names",
+                   "%lld standby%s, none of them synchronous, as synchronous_standby_names wants", standbys,
+                   standbys == 1 ? "" : "s");
     else
         dlock_find(report, NULL, "%lld standby%s, replication synchronous", standbys, standbys == 1 ? "" : "s");
+}
+
+/* What is replicated by a publication may be changed at the other end, and comes there late and in part. */
+static void check_tables(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
+    if (*fact(facts, UNLOGGED))
+        dlock_find(report, "a crash of the server forgets all locks: ALTER TABLE ... SET LOGGED",
+                   "unlogged in schema %s: %s", pg->schema, fact(facts, UNLOGGED));
+    if (*fact(facts, PUBLISHED))
+        dlock_find(
+            report,
+            "never lock at a subscriber too, which has its own clock and is behind: leave these tables out of it",
+            "the tables of schema %s are in the publication %s", pg->schema, fact(facts, PUBLISHED));
+}
+
+/* Our functions search their schema, with the rights of their owner. */
+static void check_strangers(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
+    if (*fact(facts, OWNER))
+        dlock_find(report,
+                   "that role can run any code with the rights of the functions' owner: make it the superuser's",
+                   "schema %s belongs to %s, neither the owner of its functions nor a superuser", pg->schema,
+                   fact(facts, OWNER));
+    if (*fact(facts, CREATORS))
+        dlock_find(
+            report,
+            "they can run any code with the rights of the functions' owner: REVOKE CREATE ON SCHEMA ... FROM ...",
+            "others may create objects in schema %s: %s", pg->schema, fact(facts, CREATORS));
 }
 
 /* With listen=off the settings of the session are the pooler's; otherwise pg_connect_link() has set them. */
@@ -208,7 +264,9 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
     } else {
         dlock_find(&report, NULL, "PostgreSQL %.100s", fact(facts, VERSION));
         check_rights(&report, pg, facts);
+        check_strangers(&report, pg, facts);
         check_disk(&report, facts);
+        check_tables(&report, pg, facts);
         check_standbys(&report, facts);
         check_session(&report, pg, facts, timeout_ms);
         check_room(&report, pg, facts);

@@ -86,19 +86,22 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
 /* Sets what every session of dlock's needs, in one query that also reads the server's clock, and detects a connection
- * pooler: a pooler invents the process number that it reports to its clients. Behind one nothing may be set. */
+ * pooler: a pooler invents the process number that it reports to its clients. Behind one nothing may be set. The query's
+ * first statement, whose effect ends with the query, makes the second one find nothing outside of pg_catalog. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     /* A wait for a session's lock has no timeout of its own, but ends when its client is gone. */
     static const char waits[] = "('lock_timeout', '0'), ('client_connection_check_interval', '1000')";
     /* The short way needs these: see short.sql. Where only a sequential scan is possible, its cost is then so high that
      * PostgreSQL would compile the plan, for longer than it takes to run it. */
     static const char rows[] = "('lock_timeout', '500'), ('enable_seqscan', 'off'), ('jit', 'off')";
-    char sql[1024];
+    char sql[1200];
     PGresult *result;
     snprintf(sql, sizeof sql,
+             PG_SAFE_PATH
              "SELECT direct, (date_part('epoch', clock_timestamp()) * 1000000)::bigint, (SELECT count(set_config(name, "
              "value, false)) "
-             "FROM (VALUES ('default_transaction_isolation', 'read committed'), ('statement_timeout', '0'), "
+             "FROM (VALUES ('search_path', 'pg_catalog, pg_temp'), ('default_transaction_isolation', 'read "
+             "committed'), ('statement_timeout', '0'), "
              "('transaction_timeout', '0'), ('idle_session_timeout', '0'), ('client_min_messages', 'error'), "
              /* a grant, and a fence, must survive a crash */
              "('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "

@@ -68,6 +68,7 @@ static const struct {
     {"DL003", DLOCK_EPROTO, "; its DBA has to DROP that SCHEMA when nobody locks, and run `dlock schema postgresql`"},
     {"DL005", DLOCK_EAUTH,
      "; let that role run the script if you trust it, or else drop that, or use another `schema`"},
+    {"DL007", DLOCK_EAUTH, ", or use another `schema`"},
     {"DL004", DLOCK_EPROTO, "; the clients of one schema all say the same `mode`, or use another `schema`"},
     {"DL002", DLOCK_EPROTO, "; set default_transaction_isolation to 'read committed' for this role"},
 };

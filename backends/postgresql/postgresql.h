@@ -34,8 +34,8 @@
 #define PG_SECRET 32
 
 #define PG_SCHEMA_OLDEST 3   /* oldest version that the script upgrades */
-#define PG_SCHEMA_VERSION 5  /* the version that schema/acquire.sql defines */
-#define PG_SESSION_VERSION 2 /* the version that schema/session.sql defines; it upgrades version 1 */
+#define PG_SCHEMA_VERSION 6  /* the version that schema/acquire.sql defines */
+#define PG_SESSION_VERSION 3 /* the version that schema/session.sql defines; it upgrades the older ones */
 
 /* The prepared statements; calls.c has their SQL. */
 enum pg_call {
@@ -180,6 +180,10 @@ int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline
 void pg_hang_up(struct pg *pg);
 
 /* ---- wire.c ------------------------------------------------------------------------------------------------------ */
+
+/* A statement before others of the same pg_query(): these find no function, operator, type or table of a schema that the
+ * session's search_path names, where others may have the right to create some. */
+#define PG_SAFE_PATH "SET LOCAL search_path = pg_catalog, pg_temp; "
 
 /* Runs SQL text of one or more statements. Stores the last result, or the first that is an error, to be freed with
  * PQclear(). Errors are those of pg_read_answer(). */

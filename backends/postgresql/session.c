@@ -44,13 +44,14 @@ static int64_t kept_ms(const struct dlock_claim *claim) {
  * lease is over. */
 static int be_patient(struct pg *pg, const struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int64_t idle_s = (kept_ms(claim) + 999) / 1000;
-    char sql[300];
+    char sql[400];
     PGresult *result;
     if (idle_s <= pg->session.idle_s) return 0;
     snprintf(sql, sizeof sql,
-             "SELECT count(set_config(name, value, false)) FROM (VALUES ('tcp_keepalives_idle', '%lld'), "
+             "SELECT pg_catalog.count(pg_catalog.set_config(s.name, s.value, false)) FROM (VALUES "
+             "('tcp_keepalives_idle', '%lld'), "
              "('tcp_keepalives_interval', '1'), ('tcp_keepalives_count', '%d'), ('tcp_user_timeout', '%lld')) "
-             "s(name, value) WHERE current_setting(name, true) IS NOT NULL",
+             "s(name, value) WHERE pg_catalog.current_setting(s.name, true) IS NOT NULL",
              (long long)idle_s, GIVING_UP_S, (long long)(idle_s + GIVING_UP_S) * 1000);
     int rc = pg_query(pg, sql, deadline_us, &result, err);
     if (rc != 0) return rc;

@@ -110,7 +110,7 @@ END $$;
 -- once this is committed; NULL: none, or all have been sent. Sessions keep their plans for long. enable_seqscan is off,
 -- so that a plan made while a table was small does not read the whole of it when it has grown.
 
-CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 5 $$;
+CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 6 $$;
 
 -- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client is to be told who else asks; 4, it probably
 -- has to wait, and is not in the queue yet. One row per claim:

@@ -1,8 +1,8 @@
--- dlock's objects in PostgreSQL, version 5.
+-- dlock's objects in PostgreSQL, version 6.
 --
 -- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
 -- database of the locks (`dlock schema postgresql | psql DATABASE`) and runs the GRANTs at its end for each role of an
--- application. Running it again is harmless. Run on the objects of version 3 or 4, it upgrades them, even while clients
+-- application. Running it again is harmless. Run on the objects of version 3, 4 or 5, it upgrades them, even while clients
 -- of all versions hold locks: the functions that clients of older versions call stay. All existing objects must belong to
 -- the role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace "dlock", with
 -- its quotes, everywhere below, and write `schema=` in the URI.

@@ -26,7 +26,8 @@ END $$;
 
 -- Sends the notifications that other calls have returned as `notices`. Runs with the rights of the caller, and in a
 -- transaction that waits for no disk, since it holds a lock of the whole cluster until it ends.
-CREATE OR REPLACE FUNCTION "dlock".tell_v4(notices text) RETURNS boolean LANGUAGE sql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION "dlock".tell_v4(notices text) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     SELECT set_config('synchronous_commit', 'off', true) IS NOT NULL AND "dlock".send(notices)
 $$;
 

@@ -105,7 +105,8 @@ CREATE OR REPLACE FUNCTION "dlock".noted() RETURNS text LANGUAGE sql VOLATILE AS
 $$;
 
 -- Sends messages as noted() returns them, with the rights of the caller. In plpgsql, which caches its plans.
-CREATE OR REPLACE FUNCTION "dlock".send(notices text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION "dlock".send(notices text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     line text;
     done boolean;

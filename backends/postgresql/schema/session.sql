@@ -1,5 +1,5 @@
 
--- Version 1 is upgraded in place, while locks are held and waited for: its clients call nothing that changes.
+-- Versions 1 and 2 are upgraded in place, while locks are held and waited for: its clients call nothing that changes.
 DO $$
 DECLARE
     present integer;
@@ -9,8 +9,8 @@ BEGIN
     END IF;
     SELECT substring(p.prosrc FROM '[0-9]+')::integer INTO present FROM pg_proc p
         WHERE p.oid = to_regprocedure('"dlock".session_version()');
-    IF present > 2 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 2', present
+    IF present > 3 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 3', present
             USING ERRCODE = 'DL001';
     END IF;
     IF to_regclass('"dlock".fences') IS NULL THEN
@@ -61,7 +61,7 @@ END $$;
 -- Ends the sessions that hold the lock with this key, with the rights of the caller. Returns how many there were; NULL:
 -- one of them has not ended within wait_ms.
 CREATE OR REPLACE FUNCTION "dlock".end_sessions(key bigint, wait_ms integer) RETURNS bigint
-LANGUAGE plpgsql VOLATILE AS $$
+LANGUAGE plpgsql VOLATILE SET search_path FROM CURRENT AS $$
 DECLARE
     until timestamptz := clock_timestamp() + wait_ms * interval '1 ms';
     holders integer[] := ARRAY(SELECT l.pid FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted
@@ -79,7 +79,7 @@ BEGIN
 END $$;
 
 -- Marks the schema as one whose locks are sessions, and tells the version.
-CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 2 $$;
+CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 3 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
 

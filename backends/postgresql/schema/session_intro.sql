@@ -1,4 +1,4 @@
--- dlock's objects in PostgreSQL for mode=session, version 2.
+-- dlock's objects in PostgreSQL for mode=session, version 3.
 --
 -- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
 -- database of the locks and runs the GRANTs at its end for each role of an application. Running it again is harmless.

@@ -54,4 +54,9 @@ BEGIN
             ADD COLUMN secret text COLLATE "C",         -- NULL: a client of version 3, which expects no codes
             ADD COLUMN asked bigint NOT NULL DEFAULT 0; -- it has asked since the hand-over with this fence
     END IF;
+    -- Since version 6: without a policy nobody but the owner sees a row. A role that may read every table, such as a member
+    -- of pg_read_all_data, would learn the secrets.
+    IF NOT (SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = '"dlock".listeners'::regclass) THEN
+        ALTER TABLE "dlock".listeners ENABLE ROW LEVEL SECURITY;
+    END IF;
 END $$;

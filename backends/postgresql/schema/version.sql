@@ -11,13 +11,13 @@ BEGIN
     END IF;
     SELECT substring(p.prosrc FROM '[0-9]+')::integer INTO present FROM pg_proc p
         WHERE p.oid = to_regprocedure('"dlock".schema_version()');
-    IF present > 5 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 5', present
+    IF present > 6 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 6', present
             USING ERRCODE = 'DL001';
     ELSIF present < 3 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, and this is version 5', present
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, and this is version 6', present
             USING ERRCODE = 'DL003';
-    ELSIF present < 5 THEN
+    ELSIF present < 6 THEN
         -- Calls that are under way end before their parts are replaced.
         LOCK TABLE "dlock".locks IN ACCESS EXCLUSIVE MODE;
     END IF;
