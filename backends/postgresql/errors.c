@@ -55,9 +55,10 @@ static const struct {
     {"28", DLOCK_EAUTH, ""},
     {"3D000", DLOCK_EINVAL, ""}, /* no such database */
     {"25006", DLOCK_EUNAVAILABLE, "; this server is read-only: look for the primary"},
-    {"55P03", DLOCK_EUNAVAILABLE, "; another session has locked the row"}, /* lock_timeout */
-    {"57014", DLOCK_EUNAVAILABLE, ""},                                     /* statement_timeout, or cancelled */
-    {"57P", DLOCK_EUNAVAILABLE, ""},                                       /* shutting down, starting up */
+    {"55P03", DLOCK_EUNAVAILABLE,
+     "; another session has locked the row, or waits with it for a synchronous standby"}, /* lock_timeout */
+    {"57014", DLOCK_EUNAVAILABLE, ""}, /* statement_timeout, or cancelled */
+    {"57P", DLOCK_EUNAVAILABLE, ""},   /* shutting down, starting up */
     {"40", DLOCK_EUNAVAILABLE, ""},
     {"08", DLOCK_EUNAVAILABLE, ""},
     {"53", DLOCK_EUNAVAILABLE, ""}, /* out of connections, memory, disk */
