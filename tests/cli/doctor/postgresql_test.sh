@@ -79,17 +79,21 @@ weak "schema \"other\" has the objects of an older dlock" "run what \`dlock sche
 describe "transactions that are left open"
 settings "$uri"
 fine "the longest transaction has been open for 0 s"
-# A clock that is 20 minutes ahead of what transactions begin with, where functions are looked for first.
-ask "CREATE SCHEMA early"
-ask "CREATE FUNCTION early.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
-    'SELECT pg_catalog.clock_timestamp() + interval ''20 minutes'' '"
-psql -X -q -h "$host" -p "$port" -U dlock postgres >/dev/null 2>&1 \
+# A clock that is 20 minutes ahead of what transactions begin with, in a database of its own.
+ask "CREATE DATABASE early"
+psql -X -q -v ON_ERROR_STOP=1 -h "$host" -p "$port" -U dlock early >/dev/null 2>&1 <<'SQL'
+SET allow_system_table_mods = on;
+ALTER FUNCTION pg_catalog.clock_timestamp() RENAME TO real_clock_timestamp;
+CREATE FUNCTION pg_catalog.clock_timestamp() RETURNS timestamptz LANGUAGE sql AS
+    'SELECT pg_catalog.real_clock_timestamp() + interval ''20 minutes'' ';
+SQL
+psql -X -q -h "$host" -p "$port" -U dlock early >/dev/null 2>&1 \
     <<<'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1; SELECT pg_sleep(60)' &
 sleeper=$!
 open="FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND query LIKE '%pg_sleep(60)%' AND pid <> pg_backend_pid()"
 is_open() { [ "$(ask "SELECT count(*) $open")" = 1 ]; }
 within 10 "a transaction is open" is_open
-settings "$uri?options=-c%20search_path%3Dearly%2Cpg_catalog" 1
+settings "postgresql://dlock@$host:$port/early" 1
 weak "the longest transaction has been open for 12" "end it"
 ask "SELECT pg_terminate_backend(pid) $open" >/dev/null
 wait "$sleeper" || true
