@@ -103,6 +103,15 @@ if dot == 25 and held ~= token then
     return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard }
 end
 
+-- The next: the caller was handed the lock exclusively, and asks since a message told it to.
+if held == token and kind == '' and (not ARGV[5] or ARGV[5] == '1') and string.find(both[2] or '', '^%d+$')
+    and tonumber(both[2]) < 2^53 then
+    local time = call('TIME')
+    call('PEXPIRE', key, ARGV[2])
+    call('PEXPIRE', fence_key, ARGV[2] + 3 * tonumber(ARGV[6] or '600000'))
+    return { time[1] * 1000000 + time[2], tonumber(both[2]), 0, tonumber(ARGV[2]), 1 }
+end
+
 local now, clock, is_ours, head, _, say, joint, allowed, late = dofile('library.lua')
 local lease, now_ms = tonumber(ARGV[2]), string.sub(clock, 1, 13)
 held = held or call('GET', key)

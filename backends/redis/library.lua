@@ -113,11 +113,11 @@ local function head(caller)
     end
 end
 
--- Sends "granted <token> <fence> <server us> <kept ms> <K>" to a waiter; all parts are strings. Comes after all writes,
+-- Sends "granted <token> <K>" to a waiter, which then asks for what it was granted: nothing in a message can be believed,
+-- since PUBLISH is no write command, and a user who may only read knows all that is in the data. Comes after all writes,
 -- so that a message that cannot be sent prevents none of them.
-local function tell(token, fence, lease)
-    local text = 'granted ' .. token .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. key
-    redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), text)
+local function tell(token)
+    redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), 'granted ' .. token .. ' ' .. key)
 end
 
 -- Tells a lingering holder that there is a waiter, "wanted <K>", or a waiter to ask again, "look <K>".
@@ -140,13 +140,13 @@ local function hand_over(token, lease, kind, more, caller, releases)
     call('ZREM', queue, token)
     call('SET', key, token, 'PX', lease)
     if not next_turn then call('SET', turn, now_ms + TURN_MS, 'NX', 'PX', '600000') end
-    local fence, text = next_fence(fence_key, last, now, clock, lease, kind, life)
+    local fence = next_fence(fence_key, last, now, clock, lease, kind, life)
     if more then
         call('HDEL', waiters, token)
     else
         call('DEL', waiters)
     end
-    if token ~= caller then tell(token, text, lease) end
+    if token ~= caller then tell(token) end
     if more and kind == ' ' then say('wanted', token) end
     return fence
 end
@@ -311,7 +311,7 @@ local function joint(held)
             if token == caller then
                 mine = fence
             else
-                table.insert(told_later, { token, string.format('%.0f', fence), lease })
+                table.insert(told_later, token)
             end
             token, lease, kind = head(caller)
         end
@@ -319,7 +319,7 @@ local function joint(held)
         if not mine and #told_later == 0 then return nil, tired end
         lock.settle()
         if not token and not tired then call('DEL', waiters) end
-        for _, grantee in ipairs(told_later) do tell(unpack(grantee)) end
+        for _, grantee in ipairs(told_later) do tell(grantee) end
         return mine, tired
     end
 

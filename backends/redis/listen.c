@@ -54,35 +54,15 @@ static bool take_word(const char **text, char *out, size_t size) {
     return true;
 }
 
-/* Takes a positive number off *text. */
-static bool take_number(const char **text, int64_t *out) {
-    char word[20];
-    if (!take_word(text, word, sizeof word) || strspn(word, "0123456789") != strlen(word)) return false;
-    *out = strtoll(word, NULL, 10);
-    return *out > 0;
-}
-
-/* Reads "granted <token> <fence> <server µs> <kept ms> <key>", which library.lua writes; `text` begins at the token. */
+/* Reads "granted <token> <key>", which library.lua writes; `text` begins at the token. PUBLISH is no write command, so
+ * anybody who may read can send such a message: it has neither fence nor age, and the core asks for both. */
 static bool read_grant(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     const char *const end = text + length;
-    int64_t fence, server_us, kept_ms;
-    if (!take_word(&text, redis->token, sizeof redis->token) || !take_number(&text, &fence) ||
-        !take_number(&text, &server_us) || !take_number(&text, &kept_ms) || fence >= REDIS_FENCE_END)
-        return false;
+    if (!take_word(&text, redis->token, sizeof redis->token)) return false;
     if (!redis_decode_key(text, (size_t)(end - text), redis->name)) return false;
     if (strncmp(redis->token, redis->peer->client, 24) != 0) return false;
-    *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, redis->name, redis->token, (uint64_t)fence, server_us, kept_ms};
+    *out = (struct dlock_wake){.kind = DLOCK_WAKE_GRANTED, .name = redis->name, .token = redis->token};
     return true;
-}
-
-/* Turns a grant into a LOOK unless the server is confirmed as the master: the waiter then asks, and that waits for the
- * confirmation. */
-static int confirm_grant(struct redis *redis, struct dlock_wake *out, struct dlock_error *err) {
-    const int sure = redis_is_sure(redis, err);
-    if (sure < 0) return sure;
-    if (redis->master.strict) out->kept_ms -= REDIS_SURE_MS;
-    if (!sure || out->kept_ms <= 0) *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = redis->name};
-    return 1;
 }
 
 /* Reads "wanted <key>"; `text` is the key. */
@@ -109,8 +89,7 @@ static int read_message(struct redis *redis, const redisReply *payload, struct d
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
         const size_t length = strlen(kinds[i].word);
         if (strncmp(payload->str, kinds[i].word, length) != 0) continue;
-        if (kinds[i].read(redis, payload->str + length, payload->len - length, out))
-            return out->kind == DLOCK_WAKE_GRANTED ? confirm_grant(redis, out, err) : 1;
+        if (kinds[i].read(redis, payload->str + length, payload->len - length, out)) return 1;
         return redis_nonsense(redis, "a wake-up", err);
     }
     return 0;
@@ -118,7 +97,6 @@ static int read_message(struct redis *redis, const redisReply *payload, struct d
 
 int redis_probe(void *conn, struct dlock_error *err) {
     struct redis *redis = conn;
-    redis_doubt_master(redis);
     redis_command(redis, "PING", (char *)NULL);
     return redis_push(redis, err);
 }

@@ -240,13 +240,3 @@ int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *
     }
     return 0;
 }
-
-int redis_is_sure(struct redis *redis, struct dlock_error *err) {
-    struct redis_sentinels *sentinels = redis->sentinels;
-    if (!redis->master.strict) return 1;
-    const int64_t since_us = dlock_now_us() - SURE_US;
-    if (sentinels->sure_us < since_us) redis_sentinels_hear(redis, sentinels, 0);
-    int rc = judge(sentinels, err);
-    redis_doubt_master(redis);
-    return rc ? rc : sentinels->sure_us >= since_us;
-}

@@ -31,8 +31,8 @@ static const char *const others[] = {"fence", "queue", "waiters", "holders", "gr
  * since it would refuse the script's own calls after the first key that the script deletes; the key that never exists
  * causes that. */
 static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
-    char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8], now_us[24] = "";
-    const char *words[3 + 1 + OTHERS + 3 + REDIS_MAX_ARGS] = {"EVALSHA",
+    char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8];
+    const char *words[3 + 1 + OTHERS + 2 + REDIS_MAX_ARGS] = {"EVALSHA",
                                                               redis_sha1(REDIS_IN_CLUSTER + (int)call->script), count};
     size_t lengths[sizeof words / sizeof words[0]], n = 3;
     snprintf(count, sizeof count, "%zu", 1 + OTHERS);
@@ -42,9 +42,7 @@ static void write_in_cluster(struct redis *redis, const struct redis_call *call)
         snprintf(keys[i], sizeof keys[i], "{%s}:dlock:%s", key, others[i]);
         words[n++] = keys[i];
     }
-    if (call->script == REDIS_ACQUIRE) snprintf(now_us, sizeof now_us, "%lld", (long long)dlock_now_us());
     words[n++] = redis->member->place;
-    words[n++] = now_us;
     words[n++] = redis->member->tag;
     for (size_t i = 0; i < call->n; i++) words[n++] = call->args[i];
     for (size_t i = 0; i < n; i++) lengths[i] = strlen(words[i]);

@@ -314,9 +314,6 @@ void redis_doubt_master(struct redis *redis);
  * far to count. Returns 0 or EUNAVAILABLE (another server is the master, or there is no majority in time). */
 int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
-/* The same without waiting. Returns 1 (confirmed), 0 (not known at the moment) or EUNAVAILABLE. */
-int redis_is_sure(struct redis *redis, struct dlock_error *err);
-
 /* ---- sentinel.c: talking to Sentinels (sentinel.h) ---------------------------------------------------------------- */
 
 /* Closes their descriptors in a forked child. */

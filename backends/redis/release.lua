@@ -32,14 +32,13 @@ if held == token then
             call('ZREM', queue, first)
             call('SET', key, first, 'PX', lease)
             local next_fence = loadfile('fence.lua')
-            local _, fence = next_fence(fence_key, both[1], now, clock, lease, kind, 600000)
+            next_fence(fence_key, both[1], now, clock, lease, kind, 600000)
             if front[2] then
                 call('HDEL', waiters, first)
             else
                 call('DEL', waiters)
             end
-            local text = 'granted ' .. first .. ' ' .. fence .. ' ' .. clock .. ' ' .. lease .. ' ' .. key
-            redis.pcall('PUBLISH', 'dlock:' .. string.sub(first, 1, 24), text)
+            redis.pcall('PUBLISH', 'dlock:' .. string.sub(first, 1, 24), 'granted ' .. first .. ' ' .. key)
             return 1
         end
     end

@@ -56,7 +56,11 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
 static void granted(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {
     struct dlock__name *name = dlock__name_find(client, wake->name);
     struct dlock__acquisition *acq = name ? name->asking : NULL;
-    if (!has_token(acq, wake->token)) {
+    if (!wake->fence) { /* nothing but a reason to ask: it may come from anybody, so nothing is given back, either */
+        if (!has_token(acq, wake->token)) return;
+        acq->told = true;
+        look(name);
+    } else if (!has_token(acq, wake->token)) {
         give_back(client, wake);
     } else {
         dlock__wake_granted(acq, wake, received_us);

@@ -221,7 +221,8 @@ enum dlock_wake_kind {
 };
 
 /* One message from a listening connection. Its strings are valid until the next wake or disconnect of that connection.
- * All of it is preset to 0: a GRANTED whose fence or kept_ms is left at that is ignored. */
+ * All of it is preset to 0: a GRANTED whose fence is left at that only says that the token has probably been granted the
+ * name, and the core asks; one with a fence and without a kept_ms is ignored. */
 struct dlock_wake {
     enum dlock_wake_kind kind; /* tells which of the following members are set */
     const char *name;          /* as in the claim */

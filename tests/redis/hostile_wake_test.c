@@ -1,4 +1,4 @@
-/* A server that lies to a listener: only honest wake-ups are believed. */
+/* A server that lies to a listener. */
 #include "harness.h"
 #include "support/fake.h"
 
@@ -33,26 +33,17 @@ static void wake_ups_that_make_no_sense(void **state) {
     static const char *const payloads[] = {
         "granted ",
         "granted " TOKEN,
-        "granted " TOKEN " 1 1 1",
-        "granted " TOKEN " 0 1 1 name",
-        "granted " TOKEN " 1 0 1 name",
-        "granted " TOKEN " 1 1 0 name",
-        "granted " TOKEN " -1 1 1 name",
-        "granted " TOKEN " 1x 1 1 name",
-        "granted " TOKEN " 36028797018963968 1 1 name",
-        "granted " TOKEN " 99999999999999999999999 1 1 name",
-        "granted  1 1 1 name",
-        "granted bbbbbbbbbbbbbbbbbbbbbbbb.1@h:1 1 1 1 name",
-        "granted " TOKEN " 1 1 1 ",
-        "granted " TOKEN " 1 1 1 na{me",
-        "granted " TOKEN " 1 1 1 na%6De",
-        "granted " TOKEN " 1 1 1 na%0Ame",
-        "granted " TOKEN " 1 1 1 na%7",
+        "granted  name",
+        "granted bbbbbbbbbbbbbbbbbbbbbbbb.1@h:1 name",
+        "granted " TOKEN " ",
+        "granted " TOKEN " na{me",
+        "granted " TOKEN " na%6De",
+        "granted " TOKEN " na%0Ame",
+        "granted " TOKEN " na%7",
         "wanted ",
         "wanted na{me",
         "wanted na%7",
-        "granted " TOKEN
-        " 1 1 1 xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+        "granted " TOKEN " xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
     };
@@ -81,19 +72,20 @@ static void wake_ups_that_make_no_sense(void **state) {
     }
 }
 
-static void an_honest_wake_up_is_believed(void **state) {
+/* Anybody who may read can send a message, so it tells that the token has been granted something, and not what. */
+static void a_wake_up_has_no_grant_in_it(void **state) {
     struct fake fake = {.port = 0};
     struct dlock_wake wake;
     struct link link;
     char text[1024];
     (void)state;
-    assert_int_equal(first_wake(&fake, &link, message(text, "granted " TOKEN " 7 8 9 a b%7Bc%25"), &wake), 1);
+    assert_int_equal(first_wake(&fake, &link, message(text, "granted " TOKEN " a b%7Bc%25"), &wake), 1);
     assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
     assert_string_equal(wake.token, TOKEN);
     assert_string_equal(wake.name, "a b{c%");
-    assert_int_equal(wake.fence, 7);
-    assert_int_equal(wake.server_us, 8);
-    assert_int_equal(wake.kept_ms, 9);
+    assert_int_equal(wake.fence, 0);
+    assert_int_equal(wake.server_us, 0);
+    assert_int_equal(wake.kept_ms, 0);
     fake_unlink(&fake, &link);
 }
 
@@ -122,7 +114,7 @@ static void endless_messages_end(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wake_ups_that_make_no_sense),
-        cmocka_unit_test(an_honest_wake_up_is_believed),
+        cmocka_unit_test(a_wake_up_has_no_grant_in_it),
         cmocka_unit_test(a_listener_learns_that_the_server_is_gone),
         cmocka_unit_test(endless_messages_end),
     };

@@ -112,6 +112,9 @@ class Model:
         self.fence = fence
         self.holds[token] = self.kind[token]
 
+    def fence_of(self, token):
+        return int(self.server.hget(KEYS[5], token) or self.server.get(KEYS[1]))
+
     def hear(self, answered=(), asked=False):
         """Takes over what clients were told, and answered, in the order of the fences."""
         grants = list(answered)
@@ -120,7 +123,7 @@ class Model:
             while message := subscription.get_message(timeout=0):
                 words = message["data"].split(" ")
                 if words[0] == "granted":
-                    grants.append((int(words[2]), words[1]))
+                    grants.append((self.fence_of(words[1]), words[1]))
         for fence, token in sorted(grants):
             self.granted(token, fence, asked)
 
