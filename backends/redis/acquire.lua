@@ -1,10 +1,11 @@
 -- Asks for the lock.
 --   KEYS   K
 --   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out:
---          ''   letters: `w`: wait in the queue when busy. `h`, at the end: report if no connection of the caller's
+--          ''   letters: `w`: wait in the queue when busy. `h`, after it: report if no connection of the caller's
 --               client is subscribed, which is also reported when a token asks again. `c`: take the fence from the
---               clock. `m` and a number: the same; but if there is no fence, which FLUSHALL deletes, too, the server
---               must have been the same master for that long (library.lua), in ms, and nothing is granted otherwise.
+--               clock. `m`, a number, a space and the key of the record of incarnation.lua: the same; but if there is
+--               no fence, which FLUSHALL deletes, too, the server must have been the same master for that long
+--               (library.lua), in ms, and nothing is granted otherwise.
 --               Neither `c` nor `m`: the caller was granted this lock over this very connection, with a fence from the
 --               clock, less than a second ago. A server does not lose a fence without ending its connections (except by
 --               SWAPDB, and by REPLICAOF there and back). So the fence is only incremented, which is less work for the
@@ -34,9 +35,9 @@ local waiting = call('ZCARD', queue)
 if (not ARGV[4] or kind == '' and ARGV[5] == '1') and waiting == 0 then
     local counts = (how == '' or how == 'w') and #ARGV[2] < 6
     local last, time = not counts and call('GET', fence_key), nil
-    if not last and not counts and not string.find(how, 'c', 1, true) then
-        local age_ms = string.match(how, 'm(%d+)')
-        local since = age_ms and string.match(call('GET', '{dlock}:incarnation') or '', '^%w+ %w+ (%d+)')
+    if not last and not counts and not string.find(how, '^w?h?c') then
+        local age_ms, record = string.match(how, 'm(%d+) (.*)')
+        local since = age_ms and string.match(call('GET', record) or '', '^%w+ %w+ (%d+)')
         time = call('TIME')
         if not since or time[1] * 1000 + time[2] / 1000 - since < tonumber(age_ms) then return 0 end
     end
@@ -78,7 +79,7 @@ local function line_up(clock, length)
         call('PEXPIRE', queue, '86400000')
         call('PEXPIRE', waiters, '86400000')
     end
-    local asks = not new or string.byte(how, -1) == 104
+    local asks = not new or string.byte(how, 2) == 104
     local unheard = asks and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(token, 1, 24))[2] == 0
     return new and length or call('ZRANK', queue, token), unheard and 2 or 0
 end
@@ -137,9 +138,9 @@ end
 
 -- True if the data may have been deleted.
 local function is_forgotten()
-    if lock.last_fence() > 0 or string.find(how, 'c', 1, true) then return false end
-    local age_ms = string.match(how, 'm(%d+)')
-    return not age_ms or not allowed(age_ms)
+    if lock.last_fence() > 0 or string.find(how, '^w?h?c') then return false end
+    local word = string.match(how, 'm(%d.*)')
+    return not word or not allowed(word)
 end
 
 -- How the name is in use. Locks of other programs' clients are waited for, in whatever way the caller wants the lock.

@@ -116,15 +116,14 @@ static void check_clients(struct dlock_report *report, const redisReply *info) {
 /* Reports if the user may not ask since when the server has been the master: connecting does not fail for that. */
 static int check_incarnation(struct redis *redis, struct dlock_report *report, int64_t deadline_us,
                              struct dlock_error *err) {
+    char key[REDIS_KEY_MAX + 40], advice[REDIS_KEY_MAX + 140];
     struct dlock_error why;
     redis_ask_incarnation(redis);
     int rc = redis->asked ? redis_read_incarnation(redis, deadline_us, &why) : 0;
+    snprintf(advice, sizeof advice, "no lock is granted until it may: give it +eval and ~%s (ACL SETUSER)",
+             redis_record_key(redis, key));
     if (rc == DLOCK_EAUTH)
-        dlock_find(report,
-                   redis->member
-                       ? "no lock is granted until it may: give it +eval and ~dlock:{*}:incarnation (ACL SETUSER)"
-                       : "no lock is granted until it may: give it +eval and ~" REDIS_INCARNATION " (ACL SETUSER)",
-                   "this user may not see whether the server was restarted or promoted");
+        dlock_find(report, advice, "this user may not see whether the server was restarted or promoted");
     else if (rc && err)
         *err = why;
     return rc == DLOCK_EAUTH ? 0 : rc;

@@ -119,11 +119,10 @@ static void note_clock(struct redis *redis, const char *name, int64_t asked_us) 
 }
 
 /* Returns the script's argument that says how the lock is asked for (acquire.lua). */
-static const char *how_of(const struct redis *redis, char out[40], bool waits, bool asks, bool counts) {
+static const char *how_of(const struct redis *redis, bool waits, bool asks, bool counts) {
     if (counts) return waits ? "w" : "";
-    if (redis->peer->quarantine_ms <= 0) return asks ? "wch" : waits ? "wc" : "c";
-    snprintf(out, 40, "%sm%s%s", waits ? "w" : "", redis->quarantine, asks ? "h" : "");
-    return out;
+    if (redis->peer->quarantine_ms <= 0) return asks ? "whc" : waits ? "wc" : "c";
+    return asks ? redis->asks : waits ? redis->waits : redis->waits + 1; /* without "w" */
 }
 
 /* For how long a connection relies on the server's word that this client listens there. The limit is for a connection
@@ -141,7 +140,7 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->name = claim->name;
     call->args[0] = claim->token;
     call->args[1] = decimal(call->lease, lease_of(claim));
-    call->args[2] = how_of(redis, call->how, may_wait, asks, counts);
+    call->args[2] = how_of(redis, may_wait, asks, counts);
     call->args[3] = kind_of(call->kind, claim);
     call->args[4] = redis_may_grant(redis);
     /* Trailing arguments with default values are left out: each argument costs the server time. */
@@ -367,7 +366,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
 
 static const struct redis_pipeline pipelines[] = {
     [REDIS_ACQUIRE] = {.grants = true, .write = write_acquire, .read = read_acquire},
-    [REDIS_RENEW] = {.write = write_renew, .read = read_renew},
+    [REDIS_RENEW] = {.grants = true, .write = write_renew, .read = read_renew},
     [REDIS_RELEASE] = {.grants = true, .write = write_release, .read = read_release},
 };
 
@@ -375,11 +374,10 @@ int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int t
     return run_batch(conn, REDIS_ACQUIRE, pipelines[REDIS_ACQUIRE], claims, n, timeout_ms, err);
 }
 
+/* A downgrade grants the lock to waiting readers. Any other renewal at a server that is no master any more, or whose data
+ * were exchanged, would prolong what others may have been granted meanwhile. */
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    struct redis_pipeline pipeline = pipelines[REDIS_RENEW];
-    /* a downgrade grants the lock to waiting readers */
-    for (size_t i = 0; i < n; i++) pipeline.grants |= claims[i]->mode == DLOCK_SHARED;
-    return run_batch(conn, REDIS_RENEW, pipeline, claims, n, timeout_ms, err);
+    return run_batch(conn, REDIS_RENEW, pipelines[REDIS_RENEW], claims, n, timeout_ms, err);
 }
 
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {

@@ -1,15 +1,13 @@
--- Precedes each script in a cluster, which has two more arguments, in front of its own:
+-- Precedes each script in a cluster, which has one more argument, in front of its own:
 --   ARGV   the prefix of this node's channels: `dlock:{<number>}:`, for sharded channels, which are in a slot of this
 --          node (Redis 7 and newer); or `dlock:<node id>:`
---          the number of a hash tag whose slot this node has: `dlock:{<number>}:incarnation` records since when it has
---          been the same master. Most calls do not read it; it is in another slot than the lock, which is allowed as
---          long as the node has both slots
+-- The record of incarnation.lua is `dlock:{<number>}:incarnation:<prefix>`, in a slot that the node has. Most calls do not
+-- read it; it is in another slot than the lock, which is allowed as long as the node has both slots.
 -- The build makes the scripts use the functions below (assemble.cmake).
 --
 -- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another
 -- channel than the caller's.
-local place, tag = table.remove(ARGV, 1), table.remove(ARGV, 1)
-local incarnation = 'dlock:{' .. tag .. '}:incarnation'
+local place = table.remove(ARGV, 1)
 local sharded = string.find(place, '{', 1, true)
 local found_of, found
 
@@ -39,4 +37,4 @@ local function publish(token, text)
     if channel then redis.pcall(sharded and 'SPUBLISH' or 'PUBLISH', channel, text) end
 end
 
-return listeners, publish, incarnation
+return listeners, publish

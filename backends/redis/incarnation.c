@@ -9,15 +9,25 @@
  * break connections: Sentinel does so, REPLICAOF does not. The answer may have lain in the socket for long. */
 #define CHECK_US 1000000
 
+const char *redis_record_key(const struct redis *redis, char out[REDIS_KEY_MAX + 40]) {
+    char prefix[REDIS_KEY_MAX + 1];
+    dlock_encode_name(prefix, sizeof prefix, redis->peer->prefix ? redis->peer->prefix : "", REDIS_SPECIAL, false);
+    if (redis->member)
+        snprintf(out, REDIS_KEY_MAX + 40, "dlock:{%s}:incarnation:%s", redis->member->tag, prefix);
+    else
+        snprintf(out, REDIS_KEY_MAX + 40, "{%s}:dlock:incarnation", prefix);
+    return out;
+}
+
 /* Uses EVAL, since a server that lacks the script would cost another round trip. */
 void redis_ask_incarnation(struct redis *redis) {
     const int64_t now_us = dlock_now_us();
     if (redis->peer->quarantine_ms <= 0 || now_us < redis->check_us) return;
-    char own[sizeof redis->member->tag + 32];
-    if (redis->member) snprintf(own, sizeof own, "dlock:{%s}:incarnation", redis->member->tag);
-    redis_command(redis, "EVAL", incarnation_lua_text, "1", redis->member ? own : REDIS_INCARNATION,
-                  redis->master.epoch, (char *)NULL);
-    snprintf(redis->quarantine, sizeof redis->quarantine, "%" PRId64, redis->peer->quarantine_ms);
+    char key[REDIS_KEY_MAX + 40];
+    redis_record_key(redis, key);
+    redis_command(redis, "EVAL", incarnation_lua_text, "1", key, redis->master.epoch, (char *)NULL);
+    snprintf(redis->asks, sizeof redis->asks, "whm%" PRId64 " %s", redis->peer->quarantine_ms, key);
+    snprintf(redis->waits, sizeof redis->waits, "wm%" PRId64 " %s", redis->peer->quarantine_ms, key);
     redis->asked = true;
     redis->asked_us = now_us;
 }
@@ -26,12 +36,13 @@ void redis_ask_incarnation(struct redis *redis) {
  * the same reason it refuses acquires, and the next call asks again. A replica that takes writes has its master's record,
  * which the scripts would trust. */
 static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
+    char key[REDIS_KEY_MAX + 40];
     int rc = redis_refused(redis, reply, NULL);
     if (rc == DLOCK_EAUTH)
         return dlock_fail(err, rc,
                           "Redis at %s does not let this user see whether the server was restarted or promoted: give "
-                          "it +eval and the key ~%s, or set quarantine=0 (%.120s)",
-                          redis->where, redis->member ? "dlock:{*}:incarnation" : REDIS_INCARNATION, reply->str);
+                          "it +eval and the key ~%.100s, or set quarantine=0 (%.120s)",
+                          redis->where, redis_record_key(redis, key), reply->str);
     return rc == DLOCK_EUNAVAILABLE && !redis_error_is(reply, "READONLY") ? 0 : redis_refused(redis, reply, err);
 }
 
@@ -64,6 +75,6 @@ int64_t redis_quarantine_left_ms(const struct redis *redis) {
 }
 
 const char *redis_may_grant(const struct redis *redis) {
-    if (redis->asked) return redis->quarantine;
+    if (redis->asked) return redis->waits + 2; /* without "wm" */
     return redis_quarantine_left_ms(redis) ? "0" : "1";
 }

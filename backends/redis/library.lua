@@ -327,11 +327,13 @@ local function joint(held)
 end
 
 -- Evaluates a caller's word about granting: '1' (or nothing): it may; '0': it may not; otherwise for how long the
--- server must have been the same master (incarnation.lua), in ms, a question that the caller has asked just before.
+-- server must have been the same master, in ms, and the key of the record that says so (incarnation.lua), a question
+-- that the caller has asked just before.
 local function may_grant(word)
     if not word or #word < 2 then return word ~= '0' end
-    local since = string.match(call('GET', '{dlock}:incarnation') or '', '^%w+ %w+ (%d+)')
-    return since and now_ms - since >= tonumber(word)
+    local age_ms, record = string.match(word, '^(%d+) (.*)$')
+    local since = string.match(record and call('GET', record) or '', '^%w+ %w+ (%d+)')
+    return since and now_ms - since >= tonumber(age_ms)
 end
 
 return now, clock, is_ours, head, hand_over, say, joint, may_grant, late

@@ -216,6 +216,11 @@ static void forget_nodes(struct cluster *cluster, const struct cluster_node *tel
     cluster->n_nodes = kept;
 }
 
+/* A node that has got a slot may have got it without its keys: it is asked before the next grant. */
+static void gains(struct cluster_node *node) {
+    node->redis.check_us = 0;
+}
+
 /* Reads the ranges. The map is unchanged unless all of them make sense. */
 static int read_ranges(struct cluster *cluster, struct cluster_node *teller, const redisReply *reply,
                        struct dlock_error *err) {
@@ -228,6 +233,8 @@ static int read_ranges(struct cluster *cluster, struct cluster_node *teller, con
         int rc = read_range(cluster, teller, reply->element[i], &fresh, err);
         if (rc) return rc;
     }
+    for (size_t i = 0; i < REDIS_SLOTS; i++)
+        if (fresh.owner[i] && fresh.owner[i] != cluster->owner[i]) gains(cluster->nodes[fresh.owner[i] - 1]);
     memcpy(cluster->owner, fresh.owner, sizeof cluster->owner);
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         struct cluster_node *node = cluster->nodes[i];
@@ -271,6 +278,7 @@ void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tri
             cluster->stale = true;
             cluster->mapped_us = 0;
             if (to) cluster->owner[move->slot] = (uint8_t)(number_of(cluster, to) + 1);
+            if (to) gains(to);
         } else if (is_own_slot(node, move->slot) && atoi(node->member.tag) < REDIS_TAGS) {
             node->leaving[atoi(node->member.tag)] = true;
             cluster_settle_node(cluster, node);

@@ -32,7 +32,7 @@ static const char *const others[] = {"fence", "queue", "waiters", "holders", "gr
  * causes that. */
 static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
     char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8];
-    const char *words[3 + 1 + OTHERS + 2 + REDIS_MAX_ARGS] = {"EVALSHA",
+    const char *words[3 + 1 + OTHERS + 1 + REDIS_MAX_ARGS] = {"EVALSHA",
                                                               redis_sha1(REDIS_IN_CLUSTER + (int)call->script), count};
     size_t lengths[sizeof words / sizeof words[0]], n = 3;
     snprintf(count, sizeof count, "%zu", 1 + OTHERS);
@@ -43,7 +43,6 @@ static void write_in_cluster(struct redis *redis, const struct redis_call *call)
         words[n++] = keys[i];
     }
     words[n++] = redis->member->place;
-    words[n++] = redis->member->tag;
     for (size_t i = 0; i < call->n; i++) words[n++] = call->args[i];
     for (size_t i = 0; i < n; i++) lengths[i] = strlen(words[i]);
     if (redis->member->asking) redis_command(redis, "ASKING", (char *)NULL);

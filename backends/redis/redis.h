@@ -125,7 +125,7 @@ struct redis {
     int64_t check_us;            /* when to ask again whether the server is still the same master; local clock */
     bool asked;                  /* that question precedes the calls being written */
     int64_t asked_us;            /* when it was written last */
-    char quarantine[24];         /* its length in ms, an argument of scripts then */
+    char waits[REDIS_KEY_MAX + 64], asks[REDIS_KEY_MAX + 64]; /* arguments of acquire.lua with a quarantine */
 
     struct redis_master master;
     struct redis_sentinels *sentinels; /* NULL: no Sentinels */
@@ -231,13 +231,13 @@ bool redis_note_move(struct redis_member *member, const redisReply *reply);
 
 /* ---- pipeline.c: calling them ------------------------------------------------------------------------------------ */
 
-/* One call of a script for one lock. `lease`, `how`, `kind` and `floor` are buffers for arguments. */
+/* One call of a script for one lock. `lease`, `kind` and `floor` are buffers for arguments. */
 struct redis_call {
     enum redis_script script;
     const char *name;
     size_t n; /* number of args */
     const char *args[REDIS_MAX_ARGS];
-    char lease[24], how[40], kind[40], floor[24];
+    char lease[24], kind[40], floor[24];
 };
 
 /* Calls scripts for `count` locks in one round trip, or in two if the server lacks scripts. `write` fills in the i-th
@@ -246,7 +246,7 @@ struct redis_call {
 #define REDIS_ELSEWHERE 1 /* in a cluster: nothing was sent, since the slot of the node's own keys has moved */
 struct redis_pipeline {
     size_t count;
-    bool grants; /* the calls may grant: asks first whether the server is still the same master, if that is due */
+    bool grants; /* the calls may grant, or prolong: asks first whether the server is still the same master, if due */
     /* The server is to send the calls' messages before their replies. It sends what it has for its clients in the order
      * in which they got the first piece of it, the last one first: so a TIME goes before the calls. */
     bool behind;
@@ -279,8 +279,9 @@ int redis_meet(struct redis *redis, const struct redis_address *address, int64_t
 
 /* ---- incarnation.c: the quarantine ------------------------------------------------------------------------------- */
 
-/* The key that records since when the server has been the same master (incarnation.lua). */
-#define REDIS_INCARNATION "{dlock}:incarnation"
+/* Returns the key that records since when the server has been the same master (incarnation.lua): one for each prefix, so
+ * that users who may write the keys of theirs only cannot change that of another. */
+const char *redis_record_key(const struct redis *redis, char out[REDIS_KEY_MAX + 40]);
 
 /* The first appends the question since when the server has been the same master, if there is a quarantine and it is
  * time to ask, and sets `asked`. The second reads the answer, with which the quarantine begins or goes on. Returns 0,
@@ -292,7 +293,7 @@ int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dloc
 int64_t redis_quarantine_left_ms(const struct redis *redis);
 
 /* Returns a script's argument about granting (library.lua): `1`: it may; `0`: not in the quarantine; the length of the
- * quarantine while the question above is unanswered. */
+ * quarantine and the record's key while the question above is unanswered. */
 const char *redis_may_grant(const struct redis *redis);
 
 /* ---- master.c: redis+sentinel ------------------------------------------------------------------------------------ */

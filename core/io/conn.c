@@ -23,6 +23,7 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     conn->peer.abi = DLOCK_ABI;
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;
+    conn->peer.prefix = client->uri->prefix;
     conn->peer.log = peer_log;
     conn->peer.open_member = dlock__member_open;
     conn->all = client->pool.conns;

@@ -8,7 +8,7 @@
 struct member {
     struct dlock__server server;
     struct dlock_peer peer;
-    char client[25];
+    char client[25], prefix[DLOCK_FULL_NAME_MAX + 1];
     char where[200];
 };
 
@@ -104,10 +104,12 @@ int dlock__member_open(const struct dlock_peer *peer, const char *uri, struct dl
         return rc;
     }
     snprintf(member->client, sizeof member->client, "%s", peer->client);
+    snprintf(member->prefix, sizeof member->prefix, "%s", peer->prefix);
     int64_t own_ms = member->server.uri->quarantine_ms;
     member->peer = (struct dlock_peer){.abi = DLOCK_ABI,
                                        .client = member->client,
                                        .quarantine_ms = own_ms < 0 ? peer->quarantine_ms : own_ms,
+                                       .prefix = member->prefix,
                                        .log = no_log,
                                        .open_member = dlock__member_open};
     name_it(member);

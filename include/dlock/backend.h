@@ -129,6 +129,7 @@ struct dlock_peer {
      * file, and keys that concern the client as a whole are not allowed), ENOBACKEND, EABI, ENOTSUP, ENOMEM. */
     int (*open_member)(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
                        struct dlock_error *err);
+    const char *prefix; /* with which all names of this client begin; "": none */
 };
 
 /* dlock_claim.flags */

@@ -12,7 +12,7 @@ not_ready() { printf 'lock "%s": the server grants nothing for another TIME: %s'
 # How long the quarantine has been going on, and a URI with which the server grants something in about that many seconds.
 quarantined_s() {
     local since
-    since=$(redis-cli -h "${address%:*}" -p "${address#*:}" get '{dlock}:incarnation' | cut -d' ' -f3)
+    since=$(redis-cli -h "${address%:*}" -p "${address#*:}" get '{}:dlock:incarnation' | cut -d' ' -f3)
     echo $((($(date +%s%3N) - since) / 1000))
 }
 ready_in() { echo "redis://$address?lease=1s&quarantine=$(($(quarantined_s) + $1))s"; }

@@ -122,7 +122,7 @@ class Scratch:
         self._redis_cli("ACL", "SETUSER", "documents", "reset", "on", ">" + PASSWORD, "~*", "&*", "+@all")
         run_id = re.search(r"run_id:(\w+)", self._redis_cli("INFO", "server"))[1]
         replication = re.search(r"master_replid:(\w+)", self._redis_cli("INFO", "replication"))[1]
-        self._redis_cli("SET", "{dlock}:incarnation", f"{run_id} {replication} 1")  # backends/redis/incarnation.lua
+        self._redis_cli("SET", "{}:dlock:incarnation", f"{run_id} {replication} 1 0 -")  # backends/redis/incarnation.lua
         self.environment["DLOCK_URI"] = self.uri("redis://locks.example")
 
     def _redis_cli(self, *words):

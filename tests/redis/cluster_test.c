@@ -125,7 +125,7 @@ static void no_half_of_a_script(void **state) {
 
 /* Moves the slot of what the first master has written down about itself. */
 static void move_marker(struct server *to) {
-    redisReply *keys = redisCommand(master[0].plain, "KEYS dlock:*:incarnation");
+    redisReply *keys = redisCommand(master[0].plain, "KEYS dlock:*:incarnation:*");
     assert_int_equal(keys->elements, 1);
     const int slot = slot_of(keys->element[0]->str);
     freeReplyObject(keys);
@@ -166,6 +166,35 @@ static void flushed_node(void **state) {
         assert_int_equal(try_lock(uri, first, &err), DLOCK_ENOTREADY);
     }
     for (int i = 0; i < MASTERS; i++) dlock_free(locks[i]);
+    dlock_close(client);
+}
+
+/* What `redis-cli --cluster fix` does when a node and its data are gone: another one, which has long been a master, gets
+ * its slots, and knows nothing of the locks there. */
+static void slots_without_their_keys(void **state) {
+    char uri[200];
+    const int slot = slot_of(second);
+    struct dlock_error err;
+    (void)state;
+    uri_of(uri, "lease=2s");
+    await_quarantines(uri);
+    dlock_client *holds = api_client("%s", uri), *client = api_client("%s", uri);
+    dlock_lock *held = api_lock(holds, second, NULL), *lock = api_lock(client, second, NULL);
+    dlock_lock *near = api_lock(client, first, NULL);
+    assert_int_equal(dlock_acquire(near, 0, NULL), 0); /* asks the node that gets the slot */
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    for (int i = 0; i < MASTERS; i++) ask_text(&master[i], "CLUSTER DELSLOTS %d", slot);
+    ask_text(&master[0], "CLUSTER ADDSLOTS %d", slot);
+    ask_text(&master[0], "CLUSTER BUMPEPOCH");
+    int rc = dlock_acquire(lock, 1500, &err);
+    for (int64_t until = now_ms() + CHANGE_MS; rc == DLOCK_EUNAVAILABLE && now_ms() < until;)
+        rc = dlock_acquire(lock, 0, &err);
+    if (rc != DLOCK_ENOTREADY && rc != DLOCK_ETIMEDOUT) fail_msg("%d: %s", rc, rc ? err.message : "granted");
+    if (dlock_acquire(lock, CHANGE_MS, &err) != 0) fail_msg("%s", err.message);
+    assert_false(dlock_held(held));
+    dlock_lock *locks[] = {held, lock, near};
+    for (int i = 0; i < 3; i++) dlock_free(locks[i]);
+    dlock_close(holds);
     dlock_close(client);
 }
 
@@ -242,7 +271,8 @@ static void uris(void **state) {
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
-        TEST(flushed_node), TEST(silent_node), TEST(moving_slot), TEST(no_half_of_a_script), TEST(uris),
+        TEST(flushed_node),        TEST(silent_node), TEST(moving_slot),
+        TEST(no_half_of_a_script), TEST(uris),        TEST(slots_without_their_keys),
     };
     const struct CMUnitTest others[] = {cmocka_unit_test_teardown(channels, end)};
     const int failed = cmocka_run_group_tests_name("cluster", tests, begin, end);

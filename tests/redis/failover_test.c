@@ -2,6 +2,9 @@
 #include "harness.h"
 #include "support/relay.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 enum { QUARANTINE_MS = 2000 };
 
 /* A master and a replica that follows it through a relay; nothing was locked. */
@@ -24,6 +27,17 @@ static int teardown(void **state) {
     server_stop(&replica);
     server_stop(&master);
     return 0;
+}
+
+static int link_with_prefix(struct link *link, const struct dlock_uri *uri, const char *prefix, int64_t quarantine_ms,
+                            struct dlock_error *err) {
+    int rc = link_try(link, uri, 'a', 0, TIMEOUT_MS, err);
+    if (rc) return rc;
+    backend->disconnect(link->conn);
+    memset(link->conn, 0, backend->conn_size);
+    link->peer.quarantine_ms = quarantine_ms;
+    link->peer.prefix = prefix;
+    return backend->connect(link->conn, uri, &link->peer, TIMEOUT_MS, err);
 }
 
 static void careful_link(struct link *link, const struct server *to, char letter) {
@@ -196,12 +210,12 @@ static void the_first_replica_costs_nothing(void **state) {
     careful_link(&link, &master, 'a');
     claim_init(&held, "held", 'a', 1);
     await_grant(&link, &held);
-    snprintf(before, sizeof before, "%s", ask_text(&master, "GET {dlock}:incarnation"));
+    snprintf(before, sizeof before, "%s", ask_text(&master, "GET {}:dlock:incarnation"));
     follow(&replica, master.port);
     careful_link(&other, &master, 'b');
     claim_init(&theirs, "theirs", 'b', 1);
     assert_int_equal(acquire(&other, &theirs), 0);
-    assert_string_not_equal(ask_text(&master, "GET {dlock}:incarnation"), before);
+    assert_string_not_equal(ask_text(&master, "GET {}:dlock:incarnation"), before);
     sleep_ms(1200);
     assert_int_equal(release(&link, &held), 0);
     assert_int_equal(acquire(&link, &held), 0);
@@ -227,6 +241,74 @@ static void a_restart_with_all_data_is_another_incarnation(void **state) {
         server_again(&kept, always);
     }
     server_stop(&kept);
+}
+
+static int64_t up_ms(struct server *server) {
+    return strtoll(strstr(ask_text(server, "INFO server"), "uptime_in_seconds:") + 18, NULL, 10) * 1000;
+}
+
+static void await_uptime(struct server *server, int64_t ms) {
+    while (up_ms(server) < ms) sleep_ms(50);
+}
+
+/* A process that has been a master for longer than the quarantine, and has lost nothing, needs none, whether dlock has
+ * used it before or not. What may have lost something is no such process. */
+static void a_server_that_forgot_nothing_grants_at_once(void **state) {
+    static const char *const always[] = {"--appendonly", "yes", NULL};
+    static const char *const losses[] = {"FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "CONFIG RESETSTAT"};
+    struct server kept;
+    struct link link;
+    struct held held;
+    (void)state;
+    server_start(&kept, always);
+    for (int i = 0; i < 2; i++) { /* a first use, and one after a restart */
+        await_uptime(&kept, QUARANTINE_MS + 1000);
+        careful_link(&link, &kept, 'a');
+        claim_init(&held, i ? "second" : "first", 'a', i);
+        assert_int_equal(acquire(&link, &held), 0);
+        link_end(&link);
+        if (i == 0) {
+            server_kill(&kept);
+            server_again(&kept, always);
+        }
+    }
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        ask_number(&kept, "DEL {}:dlock:incarnation");
+        ask_text(&kept, losses[i]);
+        careful_link(&link, &kept, 'a');
+        claim_init(&held, "lost", 'a', 10 + (int)i);
+        refused_for(&link, &held);
+        link_end(&link);
+    }
+    server_stop(&kept);
+}
+
+/* Other data with a record of this very process: another database, and those of the last snapshot. */
+static void exchanged_data_are_noticed(void **state) {
+    static const char *const options[] = {"--enable-debug-command", "yes", NULL};
+    static const char *const exchanges[] = {"SWAPDB 0 1", "DEBUG RELOAD NOSAVE"};
+    struct server changed;
+    struct link link;
+    struct held held;
+    (void)state;
+    server_start(&changed, options);
+    careful_link(&link, &changed, 'a');
+    for (int i = 0; i < 2; i++) {
+        claim_init(&held, "held", 'a', 10 * i);
+        await_grant(&link, &held);
+        assert_int_equal(release(&link, &held), 0);
+        ask_number(&changed, "COPY {}:dlock:incarnation {}:dlock:incarnation DB 1 REPLACE");
+        ask_text(&changed, "SAVE");
+        claim_init(&held, "held", 'a', 10 * i + 1);
+        assert_int_equal(acquire(&link, &held), 0); /* unknown to the other data */
+        ask_text(&changed, exchanges[i]);
+        sleep_ms(1200);
+        assert_int_equal(renew(&link, &held), DLOCK_ELOST);
+        claim_init(&held, "held", 'a', 10 * i + 2);
+        refused_for(&link, &held);
+    }
+    link_end(&link);
+    server_stop(&changed);
 }
 
 static void a_flush_is_noticed(void **state) {
@@ -302,7 +384,7 @@ static void a_flush_is_noticed_by_who_leaves(void **state) {
     }
 }
 
-/* A replica that takes writes, and has the record of the time before. */
+/* A replica that takes writes, and has the record of the time before. It does not prolong either what it has granted. */
 static void a_writable_replica_grants_nothing(void **state) {
     struct link link;
     struct held held;
@@ -310,10 +392,21 @@ static void a_writable_replica_grants_nothing(void **state) {
     link_out_of_quarantine(&link, &held);
     ask_text(&master, "CONFIG SET replica-read-only no");
     follow(&master, replica.port);
-    ask_text(&master, "SET {dlock}:incarnation %s", "another another 1");
+    ask_text(&master, "SET {}:dlock:incarnation %s", "another another 1");
     sleep_ms(1200);
     struct dlock_error err = {0};
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "this is a replica"));
+    link_end(&link);
+    promote(&master);
+    ask_text(&master, "FLUSHALL");
+    link_out_of_quarantine(&link, &held);
+    claim_init(&held, "held", 'a', 2);
+    assert_int_equal(acquire(&link, &held), 0);
+    follow(&master, replica.port);
+    ask_text(&master, "SET held %s PX 60000", held.token);
+    sleep_ms(1200);
+    assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "this is a replica"));
     promote(&master);
     ask_text(&master, "CONFIG SET replica-read-only yes");
@@ -348,15 +441,16 @@ static void a_quarantine_costs_one_command_for_a_new_name(void **state) {
 static void a_clock_that_was_set_back(void **state) {
     struct link link;
     struct held held;
-    char written[4096], *began;
+    char written[4096], run[64], id[64];
+    long long began;
     (void)state;
     careful_link(&link, &master, 'a');
     claim_init(&held, "held", 'a', 1);
     await_grant(&link, &held);
-    snprintf(written, sizeof written, "%s", ask_text(&master, "GET {dlock}:incarnation"));
-    began = strrchr(written, ' ') + 1;
-    began[0]++; /* in milliseconds: some thirty years */
-    ask_text(&master, "SET {dlock}:incarnation %s", written);
+    snprintf(written, sizeof written, "%s", ask_text(&master, "GET {}:dlock:incarnation"));
+    assert_int_equal(sscanf(written, "%63s %63s %lld", run, id, &began), 3);
+    snprintf(written, sizeof written, "%s %s %lld 0 -", run, id, began + 1000000000000); /* ms: some thirty years */
+    ask_text(&master, "SET {}:dlock:incarnation %s", written);
     link_end(&link);
     careful_link(&link, &master, 'a');
     claim_init(&held, "other", 'a', 2);
@@ -373,6 +467,7 @@ static void without_memory_nothing_is_granted(void **state) {
     link_to(&careless, master.port, 'b');
     claim_init(&known, "known", 'b', 1);
     assert_int_equal(acquire(&careless, &known), 0);
+    ask_text(&master, "SWAPDB 2 3"); /* else it would have forgotten nothing since it was started */
     ask_text(&master, "CONFIG SET maxmemory 1");
     careful_link(&link, &master, 'a');
     assert_int_equal(renew(&link, &known), 0);
@@ -401,12 +496,28 @@ static void a_user_without_the_right_is_told(void **state) {
         err.message[0] = '\0';
         assert_int_equal(link_try(&link, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, &err), 0);
         assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
-        assert_non_null(strstr(err.message, "~{dlock}:incarnation"));
+        assert_non_null(strstr(err.message, "~{}:dlock:incarnation"));
         assert_non_null(strstr(err.message, "+eval"));
         assert_int_equal(ask_number(&master, "EXISTS lock/held"), 0);
         link_end(&link);
         assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), 0);
         link_end(&link);
+    }
+}
+
+/* Each prefix has a record of its own, so a user with the rights of one cannot end the quarantine of another. */
+static void a_prefix_has_its_own_record(void **state) {
+    static const char *const prefixes[] = {"mine/", "their{s}"}, *const keys[] = {"{mine/}", "{their%7Bs%7D}"};
+    struct link link;
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct dlock_error err = {0};
+        struct uri uri;
+        uri_init(&uri, master.port);
+        assert_int_equal(link_with_prefix(&link, &uri.parts, prefixes[i], QUARANTINE_MS, &err), 0);
+        link_end(&link);
+        assert_int_equal(ask_number(&master, "EXISTS %s:dlock:incarnation", keys[i]), 1);
+        assert_int_equal(ask_number(&master, "DBSIZE"), 1 + i);
     }
 }
 
@@ -421,7 +532,7 @@ static void a_connection_in_use_asks_once_a_second(void **state) {
     claim_init(&held, "held", 'b', 1);
     assert_int_equal(acquire(&careless, &held), 0);
     assert_int_equal(release(&careless, &held), 0);
-    assert_int_equal(ask_number(&master, "EXISTS {dlock}:incarnation"), 0);
+    assert_int_equal(ask_number(&master, "EXISTS {}:dlock:incarnation"), 0);
     link_out_of_quarantine(&link, &held);
     monitor_begin(&monitor, &master);
     int64_t began = now_ms();
@@ -462,7 +573,8 @@ static void renewals_of_all_modes_get_their_own_answers(void **state) {
     link_end(&link);
 }
 
-int main(void) {
+/* The name of one test: only that. */
+int main(int argc, char **argv) {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(a_promoted_replica_grants_nothing_at_first),
@@ -471,6 +583,8 @@ int main(void) {
         TEST(there_and_back_is_noticed_by_idle_connections),
         TEST(the_first_replica_costs_nothing),
         cmocka_unit_test(a_restart_with_all_data_is_another_incarnation),
+        cmocka_unit_test(a_server_that_forgot_nothing_grants_at_once),
+        cmocka_unit_test(exchanged_data_are_noticed),
         TEST(a_flush_is_noticed),
         TEST(a_flush_is_noticed_by_the_next_grant),
         TEST(a_flush_is_noticed_by_who_leaves),
@@ -479,8 +593,10 @@ int main(void) {
         TEST(a_clock_that_was_set_back),
         TEST(without_memory_nothing_is_granted),
         TEST(a_user_without_the_right_is_told),
+        TEST(a_prefix_has_its_own_record),
         TEST(renewals_of_all_modes_get_their_own_answers),
         TEST(a_connection_in_use_asks_once_a_second),
     };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests_name("failover", tests, backend_load, NULL);
 }

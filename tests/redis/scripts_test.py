@@ -50,17 +50,17 @@ def in_cluster(server, texts):
     listener.subscribe(place + "b" * 24)
     while not listener.get_message(timeout=1):
         pass
-    assert server.eval(texts["cluster_acquire"], 1, "a", place, "0", TOKEN, 60000, "c") > 0
-    assert server.eval(texts["cluster_acquire"], 1, "a", place, "0", waiter, 60000, "wc")[1:3] == [0, 0]
-    assert server.eval(texts["cluster_inspect"], 1, "a", place, "0", 0)[1:3] == [1, TOKEN]
-    assert server.eval(texts["cluster_renew"], 1, "a", place, "0", TOKEN, 60000) > 0
-    assert server.eval(texts["cluster_release"], 1, "a", place, "0", TOKEN) == 1
+    assert server.eval(texts["cluster_acquire"], 1, "a", place, TOKEN, 60000, "c") > 0
+    assert server.eval(texts["cluster_acquire"], 1, "a", place, waiter, 60000, "wc")[1:3] == [0, 0]
+    assert server.eval(texts["cluster_inspect"], 1, "a", place, 0)[1:3] == [1, TOKEN]
+    assert server.eval(texts["cluster_renew"], 1, "a", place, TOKEN, 60000) > 0
+    assert server.eval(texts["cluster_release"], 1, "a", place, TOKEN) == 1
     message = None
     while not message:
         message = listener.get_message(timeout=1)
     assert message["data"] == "granted %s a" % waiter, message
     assert 0 < server.pttl("a") <= 3000, "a hand-over that nobody has confirmed lasts 3 s"
-    assert server.eval(texts["cluster_break"], 1, "a", place, "0", "1") == 1
+    assert server.eval(texts["cluster_break"], 1, "a", place, "1") == 1
     listener.close()
     server.flushall()
 
@@ -74,7 +74,7 @@ def main(sources, scripts):
         assert len(texts) == 14, sorted(texts)
         for name, text in texts.items():
             assert "--" not in text and "file(" not in text, "%s is not as it is sent" % name
-        for how in ("", "w", "m1000"):
+        for how in ("", "w", "m1000 {}:dlock:incarnation"):
             assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, how) == 0
         for how in ("c", "w", ""):
             assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, how) != 0
@@ -85,7 +85,7 @@ def main(sources, scripts):
         assert min(server.eval(texts["many_renew"], 2, "a", "b", 2, TOKEN, 60000, TOKEN, 60000)) > 0
         assert server.eval(texts["many_release"], 2, "a", "b", 1, TOKEN, "somebody else") == [1, 0]
         assert server.eval(texts["break"], 1, "b", "1") == 1
-        assert server.eval(texts["incarnation"], 1, "{dlock}:incarnation") == 0
+        assert server.eval(texts["incarnation"], 1, "{}:dlock:incarnation") == 0
         end_beside_another(server, texts)
         in_cluster(server, texts)
 

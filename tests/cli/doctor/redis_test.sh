@@ -23,7 +23,7 @@ ask() { redis-cli -h 127.0.0.1 -p "$port" "$@" >/dev/null; }
 # Until it grants locks to clients with a quarantine of two seconds.
 grow_up() { within 20 "the quarantine ends" is_old; }
 is_old() { "$DLOCK" inspect -b "redis://127.0.0.1:$port?lease=1s" nothing >/dev/null 2>&1; [ "$(age_ms)" -gt 2000 ]; }
-age_ms() { echo $(($(date +%s%3N) - $(redis-cli -h 127.0.0.1 -p "$port" get '{dlock}:incarnation' | cut -d' ' -f3))); }
+age_ms() { echo $(($(date +%s%3N) - $(redis-cli -h 127.0.0.1 -p "$port" get '{}:dlock:incarnation' | cut -d' ' -f3))); }
 
 describe "a server that was just started"
 server plain
@@ -111,26 +111,26 @@ fi
 documented=$(sed -n '/ACL SETUSER locks/,/^```/{/^```/!p}' "$here/../../../docs/backends.md" | sed 's/ACL SETUSER locks//; s/>PASSWORD/>pw/')
 # shellcheck disable=SC2086
 ask acl setuser locks ${documented/"$without"/}
-settings "redis://locks:pw@127.0.0.1:$port?lease=1s"
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s&prefix=lock/"
 fine "this user may run all commands that dlock needs"
 rights=$(printf '%s\n' $documented | grep '^+' | grep -vE 'auth|select|info|publish|incr|subscribe|eval$|\|')
 # shellcheck disable=SC2086
 ask acl setuser locks ${rights//+/-}
-settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 1
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s&prefix=lock/" 1
 weak "rights that are missing: " "ACL SETUSER"
 for right in $rights; do contains "$right is missed" "$out" " $right"; done
 # shellcheck disable=SC2086
 ask acl setuser locks $rights -incr -subscribe
-settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 1
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s&prefix=lock/" 1
 weak "rights that are missing: +incr +subscribe" "ACL SETUSER"
 ask acl setuser locks +incr +subscribe -eval
-settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 1
-weak "this user may not see whether the server was restarted or promoted" "+eval and ~{dlock}:incarnation"
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s&prefix=lock/" 1
+weak "this user may not see whether the server was restarted or promoted" "+eval and ~{lock/}:dlock:incarnation"
 settings "redis://locks:pw@127.0.0.1:$port?quarantine=0" 1
 lacks "which is not needed without a quarantine" "$out" "restarted or promoted"
 ask acl setuser locks +eval
 ask acl setuser locks -publish
-settings "redis://locks:pw@127.0.0.1:$port?lease=1s" 69
+settings "redis://locks:pw@127.0.0.1:$port?lease=1s&prefix=lock/" 69
 contains "the right is named" "$err" "+publish"
 
 describe "clients"

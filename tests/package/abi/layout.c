@@ -60,7 +60,8 @@ AT(dlock_peer, client, 8);
 AT(dlock_peer, quarantine_ms, 16);
 AT(dlock_peer, log, 24);
 AT(dlock_peer, open_member, 32); /* since ABI 4 */
-SIZE(dlock_peer, 40);
+AT(dlock_peer, prefix, 40);      /* since ABI 5 */
+SIZE(dlock_peer, 48);
 
 AT(dlock_member, backend, 0); /* since ABI 4 */
 AT(dlock_member, opened, 8);
