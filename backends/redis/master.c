@@ -199,7 +199,11 @@ size_t redis_count_sentinels(struct redis *redis, int64_t deadline_us, size_t *a
 
 void redis_doubt_master(struct redis *redis) {
     struct redis_sentinels *sentinels = redis->sentinels;
-    if (redis->master.strict && dlock_now_us() - sentinels->asked_us >= ASK_US) redis_sentinels_ask(sentinels);
+    const int64_t now_us = dlock_now_us();
+    if (!redis->master.strict || now_us - sentinels->asked_us < ASK_US) return;
+    sentinels->asked_us = now_us;
+    redis_sentinels_hear(redis, sentinels, 0); /* one whose answer lies there unread can be asked */
+    redis_sentinels_ask(sentinels, now_us);
 }
 
 /* Evaluates the answers: updates sure_us. Returns EUNAVAILABLE if a majority names another master, or too few Sentinels
@@ -227,16 +231,18 @@ int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *
     if (!redis->master.strict) return 0;
     const int64_t since_us = dlock_now_us() - SURE_US;
     while (sentinels->sure_us < since_us) {
-        const bool heard = redis_sentinels_hear(redis, sentinels, deadline_us);
+        /* Each one that has answered is asked again, without waiting for another, which may be silent: at once if that was
+         * too long ago, and after a moment if they do not agree, since a failover is spreading among them. */
+        const int64_t now_us = dlock_now_us(), soon_us = now_us + PAUSE_MS * 1000;
+        redis_sentinels_ask(sentinels, now_us - PAUSE_MS * 1000);
+        if (!redis_sentinels_hear(redis, sentinels, soon_us < deadline_us ? soon_us : deadline_us) &&
+            dlock_now_us() < soon_us)
+            poll(NULL, 0, PAUSE_MS);
         int rc = judge(sentinels, err);
         if (rc) return rc;
-        if (sentinels->sure_us >= since_us) break;
-        if (dlock_now_us() >= deadline_us)
+        if (sentinels->sure_us < since_us && dlock_now_us() >= deadline_us)
             return dlock_fail(err, DLOCK_EUNAVAILABLE,
                               "no majority of the Sentinels of \"%s\" names the master in time", sentinels->name);
-        /* All have answered, but do not agree yet: a failover is spreading among them. */
-        if (!heard && dlock_now_us() - sentinels->asked_us < PAUSE_MS * 1000) poll(NULL, 0, PAUSE_MS);
-        if (!heard || sentinels->asked_us < since_us) redis_sentinels_ask(sentinels);
     }
     return 0;
 }

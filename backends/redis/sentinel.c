@@ -241,12 +241,12 @@ bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels
     return ready > 0 && dlock_now_us() < until_us; /* poll() never waits if a Sentinel sends without end */
 }
 
-void redis_sentinels_ask(struct redis_sentinels *sentinels) {
-    sentinels->asked_us = dlock_now_us();
+void redis_sentinels_ask(struct redis_sentinels *sentinels, int64_t before_us) {
+    const int64_t now_us = dlock_now_us();
     for (size_t i = 0; i < sentinels->n; i++) {
         struct redis_sentinel *sentinel = &sentinels->each[i];
-        if (!sentinel->open || sentinel->asked_us) continue;
-        sentinel->asked_us = sentinels->asked_us;
+        if (!sentinel->open || sentinel->asked_us || sentinel->said_us >= before_us) continue;
+        sentinel->asked_us = now_us;
         sentinel->sent = sentinels->login;
         sentinel->received = 0;
         sentinel->saying.port = 0;

@@ -44,7 +44,7 @@ struct redis_sentinels {
     int code;             /* the most telling error of Sentinels that were given up; 0: none */
     struct dlock_error why;
     struct redis_named master; /* the master of this connection */
-    int64_t asked_us;          /* when they were last asked */
+    int64_t asked_us;          /* when they were last asked because that was due, whoever of them has answered */
     int64_t sure_us; /* a majority has confirmed the master in answers to questions sent then or later; 0: none */
 };
 
@@ -55,8 +55,8 @@ struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct re
                                             const struct dlock_host *hosts, size_t n);
 void redis_sentinels_free(struct redis_sentinels *sentinels);
 
-/* Asks the Sentinels that have no unanswered question. */
-void redis_sentinels_ask(struct redis_sentinels *sentinels);
+/* Asks the Sentinels that have no unanswered question, and whose last answer is to one that was sent before this. */
+void redis_sentinels_ask(struct redis_sentinels *sentinels, int64_t before_us);
 
 /* Waits until something arrives, and handles it. False: no connected Sentinel owes an answer, or the time is over. */
 bool redis_sentinels_hear(struct redis *redis, struct redis_sentinels *sentinels, int64_t until_us);

@@ -58,6 +58,43 @@ static void uri_of(char uri[400], const char *user, const char *path) {
              sentinels[1].port, sentinels[2].port, path);
 }
 
+/* ---- one of them is silent --------------------------------------------------------------------------------------- */
+
+/* How many cycles of a free lock there are in a second; none may fail. */
+static int cycles_in_a_second(dlock_lock *lock) {
+    int cycles = 0;
+    for (int64_t until = now_ms() + 1000; now_ms() < until; cycles++) {
+        struct dlock_error err;
+        if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
+        assert_int_equal(dlock_release(lock, NULL), 0);
+    }
+    return cycles;
+}
+
+/* Two of three are a majority, and nobody waits for the third, which was stopped or lost its network. */
+static void a_silent_sentinel_costs_nothing(void **state) {
+    char uri[400];
+    int before = 0, after = 0;
+    (void)state;
+    sentinels_await_agreement();
+    uri_of(uri, "", "mymaster?lease=2s");
+    dlock_client *client = api_client("%s", uri);
+    dlock_lock *lock = api_lock(client, "free", NULL);
+    assert_int_equal(dlock_acquire(lock, CHANGE_MS, NULL), 0);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    for (int tries = 0; tries < 5 && after * 3 <= before; tries++) { /* the machine may be busy with something else */
+        kill(sentinels[0].pid, SIGCONT);
+        before = cycles_in_a_second(lock);
+        kill(sentinels[0].pid, SIGSTOP);
+        after = cycles_in_a_second(lock);
+        print_message("%d cycles in a second, %d beside a silent Sentinel\n", before, after);
+    }
+    kill(sentinels[0].pid, SIGCONT);
+    assert_true(after * 3 > before);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 /* ---- failovers --------------------------------------------------------------------------------------------------- */
 
 static void player_uri(char uri[400], const char *lease) {
@@ -380,6 +417,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test_teardown(one_name_for_all_of_them, teardown),
         cmocka_unit_test_setup_teardown(a_borrowed_id, setup_for_no_failover, teardown),
         cmocka_unit_test_setup_teardown(some_of_them_are_enough, setup_for_no_failover, teardown),
+        cmocka_unit_test_setup_teardown(a_silent_sentinel_costs_nothing, setup_for_no_failover, teardown),
         cmocka_unit_test_setup_teardown(an_unknown_name, setup_for_no_failover, teardown),
         cmocka_unit_test_teardown(users_and_passwords, teardown),
     };

@@ -48,7 +48,7 @@ memcached_tls)
 esac
 
 # What start_on_free_port calls.
-folder=$work served=()
+folder=$work served=() port=0
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 launch() {
     if [ "${served[0]}" = plain ]; then serve_plain "$1"; else serve "$1" "${served[@]}"; fi >"$work/server.log" 2>&1 </dev/null &

@@ -240,9 +240,18 @@ static int failed(struct tls *tls, int error) {
     return EPROTO;
 }
 
+/* Returns the errno if there is no descriptor left; else 0. OpenSSL 3.5 does not say so of the authorities' files. */
+static int without_descriptors(const struct tls *tls) {
+    const int copy = fcntl(tls->fd, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) return errno == EMFILE || errno == ENFILE ? errno : 0;
+    close(copy);
+    return 0;
+}
+
 static int not_accepted(const struct tls *tls, const char *server, struct dlock_error *err) {
     char reason[128];
     int error = starved();
+    if (!error) error = without_descriptors(tls);
     if (error)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the certificate of %s cannot be checked: %s%s", server,
                           strerror_r(error, reason, sizeof reason), dlock_advice(error));
