@@ -20,6 +20,7 @@ enum {
     FIRST_REPORT_MS = 50,    /* shorter waits are not reported */
     NEXT_REPORT_MS = 2000,   /* longest pause between two checks whether the holder has changed */
     OUTAGE_REPORT_MS = 1000, /* shorter outages are not reported */
+    READY_MS = 100,          /* a try asks a server in its quarantine so often whether that is over */
     CANCEL_REPEAT_MS = 20    /* dlock_cancel() has no effect on a wait that has not begun yet, so it is repeated */
 };
 
@@ -27,14 +28,20 @@ enum {
 struct attempt {
     const struct wait_plan *plan;
     int done_fd; /* an eventfd, readable once the call has returned */
+    atomic_bool cancelled;
     int result;
     struct dlock_error err;
 };
 
+/* A try is about other holders. In a quarantine there is none, so it is repeated until the server grants something:
+ * otherwise a job that every host tries would run on none. */
 static void *attempt_run(void *arg) {
     struct attempt *attempt = arg;
+    const struct wait_plan *plan = attempt->plan;
     const uint64_t one = 1;
-    attempt->result = dlock_acquire(attempt->plan->lock, attempt->plan->timeout_ms, &attempt->err);
+    do attempt->result = dlock_acquire(plan->lock, plan->timeout_ms, &attempt->err);
+    while (plan->timeout_ms == 0 && attempt->result == DLOCK_ENOTREADY && !attempt->cancelled &&
+           poll(NULL, 0, READY_MS) == 0 && !attempt->cancelled);
     (void)!write(attempt->done_fd, &one, sizeof one);
     return NULL;
 }
@@ -137,7 +144,7 @@ static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
 }
 
 /* Reports, and cancels the attempt at the first signal, until the attempt ends. Returns that signal, or 0. */
-static int attend(const struct attempt *attempt) {
+static int attend(struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
     struct trouble said = {0};
     int caught = 0, pause_ms = FIRST_REPORT_MS;
@@ -145,13 +152,12 @@ static int attend(const struct attempt *attempt) {
         int sig = signals_next(plan->signals);
         if (sig && sig != SIGCHLD && !caught) caught = sig;
         if (caught) {
+            attempt->cancelled = true;
             dlock_cancel(plan->lock);
             continue;
         }
-        if (plan->timeout_ms != 0) { /* a try waits for the server only, not for a holder */
-            say_trouble(plan, &said);
-            if (plan->verbose) say_whom(plan);
-        }
+        say_trouble(plan, &said);
+        if (plan->timeout_ms != 0 && plan->verbose) say_whom(plan); /* a try waits for the server, not for a holder */
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;
     }
     return caught;

@@ -17,15 +17,19 @@ quarantined_s() {
 }
 ready_in() { echo "redis://$address?lease=1s&quarantine=$(($(quarantined_s) + $1))s"; }
 
-describe "a cron job is not skipped without a word"
-run "$DLOCK" run -b "$young" -n -E 0 backup -- touch "$work/never"
-equal "status and message" "$status $(said <<<"$err")" "69 dlock: $(not_ready backup)"
-equal "for how long" "$(grep -cE 'for another (10m|9m([1-5]?[0-9]s)?): ' <<<"$err")" 1
-for options in "-n -v" "-n" "-n -E 1" "-n -s" "-n -p 3" "-w 0"; do
+describe "a cron job is not skipped: a try waits for the server, and says so"
+run "$DLOCK" inspect -b "$young" backup # the first client writes down since when the server has been up
+for options in "-n -E 0" "-n -v" "-n -s" "-w 0"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" run -b "$young" $options backup -- touch "$work/never"
-    equal "$options" "$status $(said <<<"$err")" "69 dlock: $(not_ready backup)"
+    run "$DLOCK" run -b "$(ready_in 3)" $options backup -- echo ran
+    equal "$options" "$status $out $(said <<<"$err" | head -n 1)" "0 ran dlock: waiting for $(not_ready backup)"
 done
+begin "$DLOCK" run -b "$young" -n backup -- touch "$work/never"
+within 10 "it waits" grep -q "waiting for" "$work/bg.err"
+kill -TERM "$pid"
+ended "$pid"
+equal "a signal ends it" "$status" 143
+equal "for how long" "$(grep -cE 'for another (10m|9m([1-5]?[0-9]s)?): ' "$work/bg.err")" 1
 
 describe "nor does a wait end without a word, or with -E's status"
 for options in "-w .5" "-w .5 -E 0" "-w .5 -s -E 0" "-v -w .5"; do
@@ -37,8 +41,10 @@ done
 if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
 
 describe "tickets"
-run "$DLOCK" acquire -b "$young" -n -E 0 backup
-equal "a try" "$status $out $(said <<<"$err")" "69  dlock: $(not_ready backup)"
+run "$DLOCK" acquire -b "$(ready_in 3)" -n -E 0 tried
+equal "a try" "$status $(said <<<"$err")" "0 dlock: waiting for $(not_ready tried)"
+run "$DLOCK" release -b "$young" "$out"
+equal "its release" "$status" 0
 run "$DLOCK" acquire -b "$young" -w .5 -E 0 backup
 equal "a wait" "$status $out $(said <<<"$err")" "69  dlock: waiting for $(not_ready backup)
 dlock: $(not_ready backup)"
@@ -148,8 +154,8 @@ if "$DLOCK" backends | grep -q '^memcached '; then
         while read -r -t 5 line <&3 && [ "${line%% uptime*}" != STAT ]; do :; done
         tr -dc 0-9 <<<"$line"
     }
-    run "$DLOCK" run -b "$young" -n -E 0 backup -- touch "$work/never"
-    equal "a try" "$status $(said <<<"$err")" "69 dlock: $(not_ready backup)"
+    run "$DLOCK" run -b "memcached://$address?lease=1s&quarantine=$(($(memcached_uptime_s) + 3))s" -n -E 0 backup -- echo ran
+    equal "a try" "$status $out $(said <<<"$err")" "0 ran dlock: waiting for $(not_ready backup)"
     run "$DLOCK" run -b "$young" -w .5 -E 0 backup -- touch "$work/never"
     equal "a wait" "$status $(said <<<"$err")" "69 dlock: waiting for $(not_ready backup)
 dlock: $(not_ready backup)"
