@@ -1,9 +1,9 @@
 -- Precedes each script in a cluster, which has one more argument, in front of its own:
 --   ARGV   the prefix of this node's channels: `dlock:{<number>}:`, for sharded channels, which are in a slot of this
 --          node (Redis 7 and newer); or `dlock:<node id>:`
--- The record of incarnation.lua is `dlock:{<number>}:incarnation:<prefix>`, in a slot that the node has. Most calls do not
--- read it; it is in another slot than the lock, which is allowed as long as the node has both slots.
--- The build makes the scripts use the functions below (assemble.cmake).
+-- The record of incarnation.lua is `dlock:{<number>}:incarnation:<prefix>`, in a slot that the node has. Most calls
+-- do not read it; it is in another slot than the lock, which is allowed as long as the node has both slots. The build
+-- makes the scripts use the functions below (assemble.cmake).
 --
 -- A client that listens has chosen the channel by its own map of the slots. When slots have moved, it may be another
 -- channel than the caller's.

@@ -1,8 +1,8 @@
 -- Returns for how long this server has been the same master, by a record in its data. A server that is restarted or
 -- promoted, or whose data are restored, exchanged or flushed, counts as another one from then on, since it may not know
 -- the last grants of the one before.
---   KEYS   the record: the run id, the replication id, since when, by the server's clock in ms, how many commands it has
---          run that may exchange data (below), and the epoch or `-`. No lock has a key with braces. It never expires
+--   KEYS   the record: the run id, the replication id, since when, by the server's clock in ms, how many commands it
+--          has run that may exchange data (below), and the epoch or `-`. No lock has a key with braces. It never expires
 --   ARGV   the epoch of the failover that made it the master, as the Sentinels say, which may also name a server anew
 --          that has considered itself the master all the time; '': the caller does not ask Sentinels
 --   reply  for how long, in ms
@@ -12,7 +12,8 @@
 -- along.
 --
 -- Without a record of this process, its own life is the evidence, if INFO tells all of it: a process that has been a
--- master since it was started, and has run no such command, emptied no database and evicted nothing, has forgotten nothing since then.
+-- master since it was started, and has run no such command, emptied no database and evicted nothing, has forgotten
+-- nothing since then.
 local call, key = redis.call, KEYS[1]
 local server, replication, time = call('INFO', 'server'), call('INFO', 'replication'), call('TIME')
 -- A writable replica would store a record that its master does not have.
@@ -24,9 +25,9 @@ if not run or not id then return redis.error_reply('ERR INFO names no run_id or 
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local always_master = second and string.find(second, '^0+$')
 
--- What INFO has counted since the statistics were last reset: commands that empty a database, and with it its record; and
--- commands that may exchange the data and the record with it, or give this node slots of the cluster without their keys
--- (Redis 7 and newer tell subcommands apart).
+-- What INFO has counted since the statistics were last reset: commands that empty a database, and with it its record;
+-- and commands that may exchange the data and the record with it, or give this node slots of the cluster without
+-- their keys (Redis 7 and newer tell subcommands apart).
 local emptying, exchanging = ' flushall flushdb ',
     ' swapdb debug replicaof slaveof failover cluster|addslots cluster|addslotsrange cluster|reset cluster|replicate '
 local emptied, exchanged, told, reset = 0, 0, false, false
@@ -59,7 +60,8 @@ if begins or since > now or tonumber(old_exchanged) ~= exchanged or old_epoch ~=
 elseif old_id == id then
     return now - since
 end
-local stored = redis.pcall('SET', key, run .. ' ' .. id .. ' ' .. string.format('%.0f %.0f ', since, exchanged) .. epoch)
+local record = run .. ' ' .. id .. ' ' .. string.format('%.0f %.0f ', since, exchanged) .. epoch
+local stored = redis.pcall('SET', key, record)
 if stored.ok then return now - since end
 -- At maxmemory nothing can be stored, but a release is carried through: it must not find a record in force that tells
 -- of another master, and hand over.

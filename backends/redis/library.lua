@@ -113,9 +113,9 @@ local function head(caller)
     end
 end
 
--- Sends "granted <token> <K>" to a waiter, which then asks for what it was granted: nothing in a message can be believed,
--- since PUBLISH is no write command, and a user who may only read knows all that is in the data. Comes after all writes,
--- so that a message that cannot be sent prevents none of them.
+-- Sends "granted <token> <K>" to a waiter, which then asks for what it was granted: nothing in a message can be
+-- believed, since PUBLISH is no write command, and a user who may only read knows all that is in the data. Comes
+-- after all writes, so that a message that cannot be sent prevents none of them.
 local function tell(token)
     redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), 'granted ' .. token .. ' ' .. key)
 end

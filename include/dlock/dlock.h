@@ -168,7 +168,7 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(SESSION, 9, "session", "a grant ends with the connection that made it")                    \
     X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                        \
     X(PENDING, 11, "pending", "a waiting acquire is one blocking request on its own connection") \
-    X(VOLATILE, 12, "volatile", "a restart or failover may forget grants; quarantine applies") \
+    X(VOLATILE, 12, "volatile", "a restart or failover may forget grants; quarantine applies")   \
     X(LOCAL, 13, "local", "there is no server: grants exclude processes of this machine only")   \
     X(WANTED, 14, "wanted", "a lingering grant is told at once that another client asks")        \
     X(PRIVATE, 15, "private", "there is no server: grants exclude threads of one process only")  \
