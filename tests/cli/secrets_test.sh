@@ -54,8 +54,8 @@ export SHELL=/bin/sh
 here=$DLOCK_URI
 shows "$here"
 unset DLOCK_URI
-shows none -b "$here"
-DLOCK_URI="" shows "" -b "$here"
+shows "$here" -b "$here"
+DLOCK_URI="" shows "$here" -b "$here"
 DLOCK_URI="redis://user:$secret@h/2?lease=5s" shows "redis://user@h/2?lease=5s" -b "$here"
 DLOCK_URI="postgresql://h/db?password=$secret&schema=a" shows "postgresql://h/db?schema=a" -b "$here"
 DLOCK_URI="zookeeper://h/x?session=5s&auth=digest:user:$secret" shows "zookeeper://h/x?session=5s" -b "$here"

@@ -277,7 +277,7 @@ static void restarted_with_a_journal(void **state) {
     struct api_worker holder = {.rounds = 1, .hold_ms = 4000, .timeout_ms = 20000};
     (void)state;
     server_start(&safe, journal);
-    client = api_open(&safe, "lease=3s&quarantine=3s");
+    client = api_open(&safe, "lease=6s&quarantine=6s");
     holder.lock = api_lock(client, "journalled", NULL);
     api_begin(&holder);
     api_await_grant(&holder);

@@ -63,8 +63,19 @@ start_on_free_port() {
     does_not_start "$1"
 }
 
+# until_free PORT: waits until nobody listens there. The main thread of a server that was killed can have ended while others,
+# with all descriptors, are still ending.
+until_free() {
+    local tried
+    for tried in $(seq 200); do
+        if ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return 0; fi
+        sleep 0.05
+    done
+}
+
 # launch_again NAME: starts a server that has ended, on its old port; does not wait until it answers.
 launch_again() {
+    until_free "$(cat "$folder/$1.port")"
     launch "$(cat "$folder/$1.port")"
     note_pid "$1" "$!"
 }

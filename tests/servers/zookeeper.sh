@@ -55,6 +55,7 @@ start)
     echo "DLOCK_TEST_URI_zookeeper_mortal=zookeeper://127.0.0.1:$port/dlock/tests?session=2s&lease=10s"
     ;;
 again)
+    until_free "$(client_port)"
     run
     note_pid zookeeper "$!"
     ;;
