@@ -127,7 +127,7 @@ equal "a third is all right, and the lock was free" "$status" 0
 
 # told REASON CONSEQUENCE: with what went wrong
 told() {
-    grep -qE "^dlock: lost the lock \"outage\": $1 \(renewal of 1 lock\(s\) failed, such as "outage": Redis at .*: no answer.*\); $2\$" "$work/bg.err" ||
+    grep -qE "^dlock: lost the lock \"outage\": $1 \(renewal of 1 lock\(s\) failed, such as \"outage\": Redis at .*: no answer.*\); $2\$" "$work/bg.err" ||
         fail "what is said" "$(<"$work/bg.err")"
 }
 
