@@ -6,7 +6,7 @@ match($0, /[0-9]+\/[0-9]+ Test +#[0-9]+: /) {
     all = part[2]
     test = $0
     sub(/^.*Test +#[0-9]+: /, "", test)
-    sub(/ +\.*( |\*).*$/, "", test)
+    sub(/ .*$/, "", test)
     if (index($0, "***") && !index($0, "***Skipped")) {
         failed++
         if (terminal) printf "\r\033[K"

@@ -199,7 +199,7 @@ export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 # that only wait (dlock_waits), and the short cases of the conformance suite, have places of their own from the
 # beginning to the end; the other tests work more, and have the rest. So the processors are as busy at the beginning,
 # when the long tests run, as later.
-at_once=30 waits=12 cases=6
+at_once=26 waits=11 cases=5
 case "$preset" in
 asan-ubsan | tsan) if [ -n "$chosen" ]; then at_once=24 waits=12 cases=8; else at_once=16 waits=9 cases=3; fi ;; # most are cases
 coverage) at_once=4 waits=2 cases=1 ;;            # every process writes a hundred files at its end

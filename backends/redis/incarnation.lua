@@ -2,7 +2,8 @@
 -- promoted, or whose data are restored, exchanged or flushed, counts as another one from then on, since it may not know
 -- the last grants of the one before.
 --   KEYS   the record: the run id, the replication id, since when, by the server's clock in ms, how many commands it
---          has run that may exchange data (below), and the epoch or `-`. No lock has a key with braces. It never expires
+--          has run that may exchange data (below), and the epoch or `-`. No lock has a key with braces. It never
+--          expires
 --   ARGV   the epoch of the failover that made it the master, as the Sentinels say, which may also name a server anew
 --          that has considered itself the master all the time; '': the caller does not ask Sentinels
 --   reply  for how long, in ms
