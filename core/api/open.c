@@ -84,7 +84,6 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         client->log = options->log;
         client->log_arg = options->log_arg;
     }
-    pthread_sigmask(SIG_SETMASK, NULL, &client->callback.signals);
     dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
     dlock__cond_init(&client->engine.cond);

@@ -5,8 +5,6 @@
 
 #include "state/name.h"
 
-#include <signal.h>
-
 struct dlock__conn {
     struct dlock__conn *all;  /* next in pool.conns; stays there until the client ends */
     struct dlock__conn *idle; /* next in pool.idle */
@@ -122,11 +120,10 @@ struct dlock__line {
 struct dlock__callbacks {
     bool started, stop;
     pthread_t thread;
-    sigset_t signals; /* blocked in the thread that opened the client */
-    int timer;        /* a timerfd, on which the thread sleeps; -1: it was never started */
-    bool asleep;      /* it does, or is about to */
-    bool manual;      /* dlock_client_dispatch runs the callbacks; the thread only watches the ends of grants */
-    int fd;           /* an eventfd, readable while something is queued; -1: not MANUAL */
+    int timer;   /* a timerfd, on which the thread sleeps; -1: it was never started */
+    bool asleep; /* it does, or is about to */
+    bool manual; /* dlock_client_dispatch runs the callbacks; the thread only watches the ends of grants */
+    int fd;      /* an eventfd, readable while something is queued; -1: not MANUAL */
     struct dlock__event *first, *last;
     struct dlock__line *lines, *last_line;
     size_t n_lines;

@@ -4,7 +4,6 @@
 #include "threads/threads.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -43,25 +42,14 @@ void dlock__callback_released(struct dlock__acquisition *acq) {
     count_told(acq);
 }
 
-/* What a call of the application starts inherits the signal mask. So the callback thread, which blocks every signal,
- * has the mask of the thread that opened the client during the call. */
-static void set_signals(const struct dlock_client *client, bool inside) {
-    sigset_t all;
-    sigfillset(&all);
-    if (client->callback.started && pthread_equal(client->callback.thread, pthread_self()))
-        pthread_sigmask(SIG_SETMASK, inside ? &client->callback.signals : &all, NULL);
-}
-
 /* The first leaves the mutex for a call of the application, the second enters it afterwards. */
 static void leave_for_call(struct dlock_client *client) {
     if (client->callback.calls++ == 0) client->callback.begun_us = dlock__now(client);
-    set_signals(client, true);
     dlock__leave(client);
 }
 
 static void enter_after_call(struct dlock_client *client) {
     dlock__enter(client);
-    set_signals(client, false);
     if (--client->callback.calls == 0) client->callback.spent_us += dlock__now(client) - client->callback.begun_us;
 }
 

@@ -226,8 +226,8 @@ struct dlock_finding {
 /* Tells the application that something ended; `err` is NULL on success, and valid only inside the call. Runs in the
  * client's worker thread, or inside dlock_client_dispatch() (DLOCK_CLIENT_MANUAL); the `done` of an acquire or release
  * that dlock_free() or dlock_close() ends runs in the thread that calls these, even beside a callback of another lock.
- * In the worker thread the signals are blocked that the thread had blocked that opened the client: a program that the
- * callback starts inherits that.
+ * The worker thread blocks every signal, so that none is taken from the application; a program that a callback starts
+ * inherits that, and should unblock what it needs.
  * It may call the library, but must not block for long, and must not close the client. */
 typedef void (*dlock_callback)(dlock_lock *lock, const struct dlock_error *err, void *arg);
 

@@ -324,28 +324,6 @@ static void a_fork_while_a_client_is_closed(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void note_signals(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock, (void)err;
-    pthread_sigmask(SIG_SETMASK, NULL, arg);
-}
-
-/* A program that a callback starts has the mask of the callback's thread. */
-static void a_callback_has_the_signals_of_the_thread_that_opened(void **state) {
-    (void)state;
-    sigset_t mask, seen;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGUSR2);
-    sigfillset(&seen);
-    pthread_sigmask(SIG_BLOCK, &mask, NULL);
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
-    pthread_sigmask(SIG_UNBLOCK, &mask, NULL);
-    assert_int_equal(dlock_acquire_async(lock, 0, note_signals, &seen), 0);
-    fake_settle();
-    assert_false(sigismember(&seen, SIGTERM));
-    assert_true(sigismember(&seen, SIGUSR2));
-    assert_int_equal(dlock_release(lock, NULL), 0);
-}
-
 int main(int argc, char **argv) {
     only(argc, argv);
     const struct CMUnitTest tests[] = {
@@ -360,7 +338,6 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_fork_while_callbacks_are_dispatched),
         LOCK_TEST(a_fork_while_a_handle_is_freed),
         LOCK_TEST(a_fork_while_a_client_is_closed),
-        LOCK_TEST(a_callback_has_the_signals_of_the_thread_that_opened),
     };
     return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
 }
