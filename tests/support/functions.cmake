@@ -43,10 +43,6 @@ function(dlock_quick backend)
   endif()
 endfunction()
 
-# dlock_full(<test> …): these tests run only with --full, since others are nearly the same.
-function(dlock_full)
-  set_property(TEST ${ARGN} APPEND PROPERTY LABELS full)
-endfunction()
 
 # dlock_starved_test(<backend> [option…]): makes the program <backend>-starved of support/starved_test.c, which scripts run
 # as $STARVED_TEST; the options are the linker's.
