@@ -58,23 +58,11 @@ static void assert_nothing_ran(void) {
     PQfinish(plain);
 }
 
-static int ignore(const struct dlock_info *info, void *arg) {
-    (void)info;
-    (void)arg;
-    return 0;
-}
-
-static int ignore_finding(const struct dlock_finding *finding, void *arg) {
-    (void)finding;
-    (void)arg;
-    return 0;
-}
-
 static void look_around(struct link *link) {
     char cursor[256] = "";
     if (backend->inspect) {
-        assert_int_equal(backend->inspect(link->conn, "foreign", ignore, NULL, TIMEOUT_MS, &err), 0);
-        assert_int_equal(backend->list(link->conn, "f", cursor, ignore, NULL, TIMEOUT_MS, &err), 0);
+        assert_int_equal(backend->inspect(link->conn, "foreign", ignore_holder, NULL, TIMEOUT_MS, &err), 0);
+        assert_int_equal(backend->list(link->conn, "f", cursor, ignore_holder, NULL, TIMEOUT_MS, &err), 0);
     }
     if (backend->check(link->conn, ignore_finding, NULL, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }

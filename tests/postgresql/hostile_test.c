@@ -3,12 +3,6 @@
 
 static struct dlock_error err;
 
-static int ignore(const struct dlock_info *info, void *arg) {
-    (void)info;
-    (void)arg;
-    return 0;
-}
-
 /* Replaces a function by one that answers with these rows. */
 static void answer(const char *function, const char *arguments, const char *columns, const char *rows) {
     sql("DROP FUNCTION IF EXISTS {}.%s", function);
@@ -147,10 +141,10 @@ static void holders(void **state) {
         char cursor[256] = "";
         answer("holders", "bytea, bytea, integer", columns, rows[i]);
         link_new(&link, 'a');
-        assert_int_equal(backend->inspect(link.conn, "x", ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_int_equal(backend->inspect(link.conn, "x", ignore_holder, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
         link_end(&link);
         link_new(&link, 'a');
-        assert_int_equal(backend->list(link.conn, "x", cursor, ignore, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
+        assert_int_equal(backend->list(link.conn, "x", cursor, ignore_holder, NULL, TIMEOUT_MS, &err), DLOCK_EPROTO);
         link_end(&link);
     }
 }

@@ -143,18 +143,6 @@ static void no_right_to_use(void **state) {
     link_end(&link);
 }
 
-static int ignore(const struct dlock_info *info, void *arg) {
-    (void)info;
-    (void)arg;
-    return 0;
-}
-
-static int ignore_finding(const struct dlock_finding *finding, void *arg) {
-    (void)finding;
-    (void)arg;
-    return 0;
-}
-
 /* Where there is no schema there is no lock, and only who takes one makes it. */
 static void looking_creates_nothing(void **state) {
     struct link link;
@@ -165,8 +153,8 @@ static void looking_creates_nothing(void **state) {
     link_new(&link, 'a');
     held_new(&held, &link, "nothing");
     assert_int_equal(backend->check(link.conn, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
-    assert_int_equal(backend->inspect(link.conn, "nothing", ignore, NULL, TIMEOUT_MS, &err), 0);
-    assert_int_equal(backend->list(link.conn, "", cursor, ignore, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->inspect(link.conn, "nothing", ignore_holder, NULL, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->list(link.conn, "", cursor, ignore_holder, NULL, TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->break_lock(link.conn, "nothing", TIMEOUT_MS, &err), DLOCK_ELOST);
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
     assert_int_equal(release(&link, &held), DLOCK_ELOST);
