@@ -104,6 +104,18 @@ class Locks(Case):
         async with await other.lock(self.name).try_acquire() as grant:
             self.assertTrue(grant.held)
 
+    async def test_as_in_threading(self):
+        lock, other = self.client.lock(self.name), (await self.open()).lock(self.name)
+        self.assertFalse(await lock.locked())
+        async with await lock.acquire(timeout=-1):
+            self.assertTrue(await other.locked())
+            self.assertIsNone(await other.acquire(blocking=False))
+        self.assertFalse(await lock.locked())
+        async with await other.acquire(blocking=False):
+            pass
+        with self.assertRaises(ValueError):
+            await lock.acquire(1, blocking=False)
+
     async def test_modes(self):
         lock = self.client.lock(self.name, permits=2)
         async with lock as first, lock as second:

@@ -138,6 +138,39 @@ class Grants(support.Case):
             self.assertEqual((first, no_time, second), ("dlock_acquire", 0, "dlock_acquire_async"))
             self.assertTrue(0 < rest <= 2000)
 
+    def test_as_in_threading(self):
+        lock, other = self.client.lock(self.name), self.open().lock(self.name)
+        self.assertFalse(lock.owned() or lock.locked())
+        with lock.acquire(timeout=-1):
+            self.assertTrue(lock.owned() and lock.locked() and other.locked())
+            self.assertFalse(other.owned())
+            self.assertIsNone(other.acquire(blocking=False))
+            with self.assertRaises(dlock.Busy):
+                other.acquire(0)
+        self.assertFalse(lock.owned() or lock.locked())
+        with other.acquire(blocking=False):
+            self.assertTrue(other.owned())
+        with self.assertRaises(ValueError):
+            lock.acquire(1, blocking=False)
+        with self.assertRaisesRegex(TypeError, "blocking=False"):
+            lock.acquire(False)
+
+    def test_a_lost_lock_is_not_owned(self):
+        lock = self.client.lock(self.name)
+        grant = lock.acquire()
+        self.client.break_lock(self.name)
+        with self.assertRaises(dlock.Lost):
+            grant.extend()
+        self.assertFalse(lock.owned())
+        with self.assertRaises(dlock.Lost):
+            grant.release()
+
+    def test_permits_belong_to_no_thread(self):
+        with self.client.lock(self.name, permits=2) as grant:
+            self.assertTrue(grant.held)
+            with self.assertRaises(dlock.NotSupported):
+                self.client.lock(self.name, permits=2).owned()
+
     def test_cancel(self):
         lock = self.client.lock(self.name)
         caught = []
@@ -445,7 +478,7 @@ class Errors(support.Case):
         for wrong in (b"bytes", None, 3):
             with self.assertRaises(TypeError):
                 self.client.lock(wrong)
-        for timeout in (-1, float("nan")):
+        for timeout in (-2, float("nan")):
             with self.assertRaises(ValueError):
                 self.client.lock(self.name, timeout=timeout)
         with self.assertRaises(TypeError):
@@ -490,7 +523,7 @@ class Errors(support.Case):
             (lambda: client.lock(self.name, lease=0), dlock.Invalid, "lease is 0: .* None is the default"),
             (lambda: grant.extend(0.01), dlock.Invalid, "lease is 0.01: "),
             (lambda: grant.extend(5), dlock.Invalid, "a fixed lease"),
-            (lambda: client.lock(self.name, timeout=-1), ValueError, "timeout is -1"),
+            (lambda: client.lock(self.name, timeout=-2), ValueError, "timeout is -2"),
             (lambda: client.lock(self.name, permits=0), dlock.Invalid, "permits is 0"),
             (lambda: client.guard("5"), TypeError, "group must be an int, not str"),
             (released.release, dlock.NotOwner, "released already"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 import dlock
+from dlock.prometheus import Collector
 
 client = dlock.Client("mem:")
 
@@ -39,6 +40,9 @@ def work() -> Optional[float]:
         print(error.code)
     taken: Optional[dlock.Grant] = lock.try_acquire()
     taken.release()  # type: ignore[union-attr]
+    tried: Optional[dlock.Grant] = lock.acquire(blocking=False)
+    waited: dlock.Grant = lock.acquire(timeout=-1)
+    print(tried, waited, lock.owned(), Collector(client))
     return None
 
 

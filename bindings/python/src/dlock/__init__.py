@@ -11,11 +11,12 @@
 
 from __future__ import annotations
 
-from ctypes import byref, c_int64, create_string_buffer
+from ctypes import byref, c_int64
 from typing import List
 
 from . import _callbacks, _values
 from ._abi import lib as _lib
+from ._native import uri_without_secrets
 from ._values import Backend, Finding, Holder, Stats
 from ._version import __version__
 from .aio import AsyncClient, AsyncGrant, AsyncLock
@@ -70,11 +71,3 @@ def parse_duration(text: str) -> float:
     ms = c_int64()
     _call(_lib.dlock_parse_duration, _values.text(text, "the duration"), byref(ms))
     return _values.seconds(ms.value)
-
-
-def uri_without_secrets(uri: str) -> str:
-    """Returns `uri` without its password and other secrets, for logs. Raises Invalid."""
-    text = _values.text(uri, "the URI")
-    out = create_string_buffer(len(text) + 1)
-    _call(_lib.dlock_uri_without_secrets, text, out, len(out))
-    return _values.plain(out.value)

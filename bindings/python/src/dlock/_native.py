@@ -90,6 +90,7 @@ class NativeClient:
             _end(self._closing, self._log)
             raise
         self.timeout_ms = _timeout_ms(uri)
+        self.uri = uri_without_secrets(uri)
         self.closed = False
         _clients.add(self)
 
@@ -213,6 +214,14 @@ class NativeClient:
         with self._mutex:
             self._handles.add(handle)
         return handle
+
+
+def uri_without_secrets(uri: str) -> str:
+    """Returns `uri` without its password and other secrets, for logs. Raises Invalid."""
+    text = _values.text(uri, "the URI")
+    out = create_string_buffer(len(text) + 1)
+    errors.call(lib.dlock_uri_without_secrets, text, out, len(out))
+    return _values.plain(out.value)
 
 
 def _timeout_ms(uri: str) -> int:

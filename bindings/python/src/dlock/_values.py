@@ -157,6 +157,13 @@ def milliseconds(value: Optional[Seconds], what: str) -> int:
     return _abi.FOREVER if seconds > 9e15 else math.ceil(round(seconds * 1000, 3))
 
 
+def timeout_milliseconds(value: Optional[Seconds]) -> int:
+    """Returns a timeout as the library's milliseconds. -1 waits for ever, as in `threading` and filelock."""
+    if isinstance(value, bool):
+        raise TypeError(f"timeout is {value}: for one try write timeout=0, or blocking=False")
+    return _abi.FOREVER if value == -1 else milliseconds(value, "timeout")
+
+
 def lease_milliseconds(value: Optional[Seconds]) -> int:
     """Returns a lease as the library's milliseconds; None is 0, the default."""
     ms = 0 if value is None else milliseconds(value, "lease")

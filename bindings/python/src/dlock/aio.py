@@ -17,10 +17,10 @@ from typing import overload
 from . import _abi, _callbacks, errors
 from ._abi import lib
 from ._native import Handle, NativeClient, OnLost, Terms, logger
-from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, milliseconds
+from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, timeout_milliseconds
 from .client import BaseClient, Name
 from .grant import BaseGrant, leaving
-from .lock import UNSET, Unset
+from .lock import UNSET, Unset, check_try
 
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
 Result = TypeVar("Result")
@@ -222,7 +222,7 @@ class AsyncLock:
         self._terms = terms
         self._on_lost = client._loop.lost(on_lost)
         self._waiting: weakref.WeakSet[Handle] = weakref.WeakSet()
-        milliseconds(timeout, "timeout")
+        timeout_milliseconds(timeout)
         client._native.new(name, terms, None)  # raises if the name or the mode is invalid
 
     @property
@@ -230,14 +230,25 @@ class AsyncLock:
         """The name of the lock."""
         return self._name
 
-    async def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET) -> AsyncGrant:
+    @overload
+    async def acquire(
+        self, timeout: Union[Seconds, None, Unset] = ..., *, blocking: Literal[True] = ...
+    ) -> AsyncGrant: ...  # fmt: skip
+    @overload
+    async def acquire(self, timeout: Union[Seconds, None, Unset] = ..., *, blocking: bool) -> Optional[AsyncGrant]: ...
+    async def acquire(
+        self, timeout: Union[Seconds, None, Unset] = UNSET, *, blocking: bool = True
+    ) -> Optional[AsyncGrant]:
         """Waits for the lock and returns the grant: release it, or use it as `async with grant:`. Arguments and errors
         are those of `Lock.acquire`.
 
         If the task is cancelled, the wait ends at once; a lock that is granted nevertheless is released in the
         background.
         """
-        ms = milliseconds(self._timeout if isinstance(timeout, Unset) else timeout, "timeout")
+        if not blocking:
+            check_try(timeout)
+            return await self.try_acquire()
+        ms = timeout_milliseconds(self._timeout if isinstance(timeout, Unset) else timeout)
         loop = self._client._loop.bind()
         handle = self._client._native.new(self._name, self._terms, self._on_lost)
         self._waiting.add(handle)
@@ -261,6 +272,10 @@ class AsyncLock:
             return await self.acquire(0)
         except errors.Busy:
             return None
+
+    async def locked(self) -> bool:
+        """As `Lock.locked`."""
+        return bool(await self._client.inspect(self._name))
 
     def cancel(self) -> None:
         """Ends the waits of all tasks in `acquire` of this object with Canceled. Later waits are not affected."""

@@ -10,7 +10,7 @@ from typing import Any, AsyncIterator, List, Optional, Tuple
 from . import _callbacks, errors
 from ._abi import lib
 from ._native import Handle
-from ._values import Seconds, milliseconds
+from ._values import Seconds, timeout_milliseconds
 from .aio import AsyncGrant, AsyncLock
 from .grant import leaving
 
@@ -100,7 +100,7 @@ async def _release(grants: List[AsyncGrant]) -> Optional[errors.Error]:
 @asynccontextmanager
 async def acquire_all(locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds]) -> AsyncIterator[Tuple[AsyncGrant, ...]]:
     """As `dlock.acquire_all`, with `async with`."""
-    grants = await _acquire(locks, milliseconds(timeout, "timeout"))
+    grants = await _acquire(locks, timeout_milliseconds(timeout))
     inside = list(zip(locks, grants))
     for lock, grant in inside:
         lock._client._entered_here().append((lock, grant))

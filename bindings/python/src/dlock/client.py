@@ -29,6 +29,11 @@ class BaseClient:
         return self._native.backend()
 
     @property
+    def uri(self) -> str:
+        """The URI of this client, without its secrets."""
+        return self._native.uri
+
+    @property
     def quarantine(self) -> float:
         """For how many seconds after its start the server grants nothing (NotReady); 0.0: no quarantine."""
         return self._native.quarantine()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from typing import Any, List, Optional, Set, Type, Union
+from typing import Any, List, Literal, Optional, Set, Type, Union, overload
 
 from . import _abi, _wait, errors
 from ._native import Handle, NativeClient, OnLost, Terms
-from ._values import Seconds, milliseconds, on_lost_of_threads
+from ._values import Seconds, on_lost_of_threads, timeout_milliseconds
 from .grant import Grant
 
 
@@ -21,6 +21,12 @@ class Unset:
 
 
 UNSET = Unset()
+
+
+def check_try(timeout: object) -> None:
+    """Refuses a timeout for a try, as `threading` does: one of both is a mistake."""
+    if not isinstance(timeout, Unset):
+        raise ValueError("a call with blocking=False is one try: leave out its timeout")
 
 
 class Lock:
@@ -43,7 +49,7 @@ class Lock:
         self._on_lost = on_lost
         self._entered = threading.local()
         self._waiting: Set[Handle] = set()  # only with calls that are atomic, so without a mutex
-        milliseconds(timeout, "timeout")
+        timeout_milliseconds(timeout)
         on_lost_of_threads(on_lost)
         client.new(name, terms, None)  # raises if the name or the mode is invalid
 
@@ -52,15 +58,24 @@ class Lock:
         """The name of the lock."""
         return self._name
 
-    def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET) -> Grant:
+    @overload
+    def acquire(
+        self, timeout: Union[Seconds, None, Unset] = ..., *, blocking: Literal[True] = ...
+    ) -> Grant: ...  # fmt: skip
+    @overload
+    def acquire(self, timeout: Union[Seconds, None, Unset] = ..., *, blocking: bool) -> Optional[Grant]: ...
+    def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET, *, blocking: bool = True) -> Optional[Grant]:
         """Waits for the lock and returns the grant: release it, or use it as `with grant:`.
 
-        timeout: seconds; 0 tries once; None waits for ever; without it the lock's own timeout counts. Ctrl-C ends the
-        wait.
+        timeout: seconds; 0 tries once; None and -1 wait for ever; without it the lock's own timeout counts. Ctrl-C ends
+        the wait. blocking=False is `try_acquire`.
         Raises Busy (a try), Timeout, NotReady (the server was started recently), Deadlock (this thread holds the lock
         already), Lost (this thread's grant was lost and has to be released first), Canceled, Unavailable and others.
         """
-        ms = milliseconds(self._timeout if isinstance(timeout, Unset) else timeout, "timeout")
+        if not blocking:
+            check_try(timeout)
+            return self.try_acquire()
+        ms = timeout_milliseconds(self._timeout if isinstance(timeout, Unset) else timeout)
         again = self._enter_again()
         if again is not None:
             return again
@@ -82,6 +97,18 @@ class Lock:
             return self.acquire(0)
         except errors.Busy:
             return None
+
+    def locked(self) -> bool:
+        """True if somebody holds the name, in whatever mode. For people only: the answer may be outdated already."""
+        return bool(self._client.inspect(self._name))
+
+    def owned(self) -> bool:
+        """True if this thread holds the lock. Sends no request. Permits belong to no thread, so there it raises
+        NotSupported: ask the grant (`Grant.held`)."""
+        if self._terms.mode == _abi.PERMIT:
+            raise errors.NotSupported(f'the permits of lock "{self._name}" belong to no thread: ask Grant.held')
+        handle = self.held_by_me()
+        return handle is not None and handle.is_held()
 
     def cancel(self) -> None:
         """Ends the waits of all threads in `acquire` of this object with Canceled. Later waits are not affected."""

@@ -8,7 +8,7 @@ from typing import Any, AsyncContextManager, ContextManager, Iterator, List, Opt
 from . import _callbacks, _wait, aio_multi, errors
 from ._abi import lib
 from ._native import Handle
-from ._values import Seconds, milliseconds
+from ._values import Seconds, timeout_milliseconds
 from .aio import AsyncGrant, AsyncLock
 from .grant import Grant, leaving
 from .lock import Lock
@@ -37,7 +37,7 @@ def acquire_all(*locks: Union[Lock, AsyncLock], timeout: Optional[Seconds] = Non
 
 @contextmanager
 def _acquired(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Tuple[Grant, ...]]:
-    ms = milliseconds(timeout, "timeout")
+    ms = timeout_milliseconds(timeout)
     for lock in locks:
         held = lock.held_by_me()
         if held is not None:
