@@ -5,6 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-run.XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 failures=0
+unset DLOCK_FULL
 mkdir "$folder/source"
 cat >"$folder/once" <<'END'
 #!/bin/sh
@@ -53,6 +54,15 @@ suite bad 1 'add_test(NAME never COMMAND false)'
 check "who fails twice is red" [ "$status" = 1 ]
 check "and is named" says "^never (Failed)"
 check "unlike who does not" [ "$(cat "$folder/bad/unsteady.txt")" = "once.1: FAILED: $folder/bad-1, as it should" ]
+
+large="add_test(NAME large COMMAND sh -c \"echo >$folder/large\")
+set_tests_properties(large PROPERTIES LABELS full)"
+suite default 0 "$large"
+check "all pass but what is labelled full" [ "$status" = 0 ]
+check "which does not run by default" [ ! -e "$folder/large" ]
+export DLOCK_FULL=1
+suite full 0 "$large"
+check "but with --full" [ -e "$folder/large" ]
 
 if [ "$failures" -gt 0 ]; then exit 1; fi
 echo "all passed"
