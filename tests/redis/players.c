@@ -66,7 +66,7 @@ static void *play(void *arg) {
             continue;
         }
         enter(self->lock);
-        sleep_ms(1);
+        sleep_ms(HOLD_MS);
         inside--;
         self->turns++;
         dlock_release(self->lock, NULL);
