@@ -37,17 +37,19 @@ bench=("$DLOCK" bench --floors= --time 900ms --rounds 1 --threads 4 --processes 
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 
 describe "the table"
-run "${bench[@]}"
+shown="cycle distinct renewal"
+# shellcheck disable=SC2086
+run "${bench[@]}" $(printf -- '--workload %s ' $shown)
 equal "status" "$status" 0
 equal "nothing on standard error, which is no terminal" "$err" ""
-for workload in $workloads; do contains "$workload" "$out" $'\n'"$workload"; done
+for workload in $shown; do contains "$workload" "$out" $'\n'"$workload"; done
 contains "threads in steps" "$out" "distinct/1 "
 contains "threads in steps" "$out" "distinct/4 "
 contains "the server is its scheme" "$out" " file "
 equal "lines longer than 100 columns" "$(LC_ALL=C.UTF-8 grep -E '^.{101}' <<<"$out")" ""
 
 describe "JSON and CSV"
-run_json "$DLOCK_URI" "file:$work/others"
+run_json "$DLOCK_URI"
 equal "status" "$status" 0
 for workload in $timed; do
     positive "$workload has samples" "$(field "$workload" samples)"
@@ -65,9 +67,10 @@ equal "locks that are held" "$(field renewal locks)" 300
 positive "what the crowd uses of the processors" "$(field crowd cpu)"
 equal "nobody counts commands" "$(field crowd commands_per_grant)" null
 positive "somebody was handed the lock" "$(field hand-over-10ms handed_over)"
-contains "the second of a kind has a number" "$out" '"server": "file#2"'
 contains "those on one lock share it" "$(field crowd fairness)" . # 0. or 1.: a worker may have had no grant
 equal "those with a lock each share nothing" "$(grep "^distinct fairness [0-9]" <<<"$rows")" ""
+run "${bench[@]}" --json --workload cycle "$DLOCK_URI" "file:$work/others"
+contains "the second of a kind has a number" "$out" '"server": "file#2"'
 run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
 equal "status" "$status" 0
 equal "a heading and two rows" "$(wc -l <<<"$out")" 3
