@@ -19,6 +19,7 @@ PEER = sys.argv.pop(1)
 HERE = os.path.dirname(os.path.abspath(__file__))
 ADDRESS = os.environ["DLOCK_TEST_ZOOKEEPER"]
 BASE = "/dlock-test/interop"
+FULL = "DLOCK_FULL" in os.environ
 JARS = ":".join(f"/usr/share/java/{jar}.jar" for jar in ("curator-recipes", "zookeeper", "slf4j-nop"))
 classes = tempfile.TemporaryDirectory()
 plain = KazooClient(hosts=ADDRESS)
@@ -124,9 +125,11 @@ class Interop(unittest.TestCase):
             self.assertEqual(os.listdir(folder), [])
         await_line(name, 0)
 
+    @unittest.skipUnless(FULL, "test_all_together has both")
     def test_with_curator(self):
         self.contend(["dlock", "curator"], 100)
 
+    @unittest.skipUnless(FULL, "test_all_together has both")
     def test_with_kazoo(self):
         self.contend(["dlock", "kazoo"], 100)
 
