@@ -7,8 +7,8 @@
 # `quick` takes no server, and less than a minute: the core, files, memory, and the command and Python on files.
 # LABEL is one of CTest's labels (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests,
 # as in `tests/run.sh conformance.redis/fifo`. Without one, all tests run that a change has to pass: with a sanitizer,
-# those of the core and the conformance suite on some backends. --full runs all, in full size, and those with the label `full`. --build tests a folder that
-# is configured already; --only-build tests nothing. With the label `faults` it also prints tables of the faults that were
+# those of the core and the conformance suite on some backends. --full runs all, in full size, and also those with the label
+# `full`. --build tests a folder that is configured already; --only-build tests nothing. With the label `faults` it also prints tables of the faults that were
 # tried and their results. With --long these tests take an hour each, at full speed, and those of
 # `simulation` a night. With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
 #
