@@ -1,11 +1,11 @@
 #!/bin/bash
-# The recipe of docs/backends.md: a client's stunnel, a server's, and ZooKeeper behind it. What the page says is run, with
-# the ports and files of this test.
+# The recipe of docs/servers/zookeeper.md: a client's stunnel, a server's, and ZooKeeper behind it. The files beside the page
+# are run, with the ports and certificates of this test.
 . "$(dirname "$0")/../cli/lib.sh"
 . "$servers/common.sh"
 . "$servers/certificates.sh"
 
-page=$(dirname "$0")/../../docs/backends.md
+recipes=$(dirname "$0")/../../docs/servers
 zookeeper=${DLOCK_TEST_ZOOKEEPER:?run the tests with tests/run.sh}
 make_authority "$work/ca"
 make_authority "$work/other-ca"
@@ -14,11 +14,7 @@ make_certificate "$work/client" "$work/ca" DNS:client.example
 make_certificate "$work/elsewhere" "$work/ca" DNS:elsewhere.example
 make_certificate "$work/stranger" "$work/other-ca" DNS:zk1.example
 
-# The block that the page has for this file.
-recipe() {
-    awk -v file="/etc/stunnel/$1.conf" 'index($0, file) { found = 1 } inside && /^```/ { exit } inside { print }
-        found && /^```/ { inside = 1 }' "$page"
-}
+recipe() { grep -v '^;' "$recipes/$1.conf"; }
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 
 # stunnel_with NAME PORT EDIT…: the recipe NAME at this port, edited by sed; sets $pid.
