@@ -1,7 +1,14 @@
 /* Declarations for all files of the memcached backend.
  *
- * It speaks the text protocol on its own socket: see "Why no client library" in docs/backends.md. The files that do so
- * are login, replies, requests, wire and text/wire.h; ../memcached_sasl has others in their place.
+ * It speaks the text protocol on its own socket, for what libmemcached 1.1.4 (Debian 12 and 13) does where a lock depends
+ * on it. tests/memcached/libmemcached_test.c shows the first three, and fails when the library has changed:
+ *   - An unexpected answer ends the program, by an assertion or a segmentation fault: 10 of the 12 that the test gives.
+ *   - Its timeout restarts with every byte, so a server that sends slowly delays a renewal without limit.
+ *   - It reconnects silently. A restarted server's cas ids start again, so a repeated `cas` may fit the id of another
+ *     client's lock, and overwrite it. An id may be used only on the connection that it was seen on.
+ *   - It waits for each answer, so 1000 renewals are 1000 round trips.
+ * The files that speak it are login, replies, requests, wire and text/wire.h; ../memcached_sasl, which uses libmemcached
+ * for the binary protocol, has others in their place.
  *
  * The files; each calls those below it only:
  *   memcached

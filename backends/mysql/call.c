@@ -62,7 +62,7 @@ int maria_make_objects(struct maria *maria, int64_t deadline_us, struct dlock_er
                         maria->where,
                         maria->sessions
                             ? "what `dlock schema mysql` prints, and the statement for mode=session in dlock's "
-                              "docs/backends.md"
+                              "docs/servers/mysql.md"
                             : "what `dlock schema mysql` prints");
     return rc;
 }
@@ -85,7 +85,7 @@ static int replace_unless_mended(struct maria *maria, int64_t clock_us, int64_t 
         rc = dlock_fail(err, rc,
                         "MySQL at %s has an empty dlock_fence_sequence in this database, and this user may not replace "
                         "it: its DBA has to run DROP SEQUENCE dlock_fence_sequence, and the statement for mode=session "
-                        "in dlock's docs/backends.md",
+                        "in dlock's docs/servers/mysql.md",
                         maria->where);
     return rc;
 }

@@ -310,9 +310,9 @@ static const struct refusal *find_refusal(const redisReply *reply) {
         {"MISCONF", DLOCK_EUNAVAILABLE, ""},
         {"NOREPLICAS", DLOCK_EUNAVAILABLE, ""},
         {"ERR max number of clients reached", DLOCK_EUNAVAILABLE, ""},
-        {"ERR unknown command", DLOCK_EPROTO, "; dlock needs it: see docs/backends.md"},
-        {"ERR Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/backends.md"},
-        {"Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/backends.md"},
+        {"ERR unknown command", DLOCK_EPROTO, "; dlock needs it: see docs/servers/redis.md"},
+        {"ERR Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/servers/redis.md"},
+        {"Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/servers/redis.md"},
     };
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         if (redis_error_is(reply, refusals[i].kind)) return &refusals[i];

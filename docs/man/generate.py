@@ -187,19 +187,24 @@ def section(text, title):
 
 
 def uri_page():
-    guide, backends = read("docs", "guide.md"), read("docs", "backends.md")
+    guide, servers = read("docs", "guide.md"), os.path.join(TREE, "docs", "servers")
     out = head("dlock-uri", 7, ["dlock\\-uri"], "connection strings of lock servers")
     # The page has these keys itself, below SERVERS. That the guide has this sentence is checked by unpacking.
-    before, after = section(guide, "Connection strings").split("[backends.md](backends.md) describes each backend's own keys.")
+    before, after = re.split(r"\[[^]]*\]\(servers/README\.md\) describes? each backend's own keys\.", section(guide, "Connection strings"))
     out += [".Sh DESCRIPTION", *roff.blocks(before + after)]
     out += [".Sh PASSWORDS", *roff.blocks(section(guide, "Passwords"))]
     out += [".Sh LINGERING", *roff.blocks(section(guide, "Lingering"))]
     out += [".Sh GUARDIAN", *roff.blocks(section(guide, "Guardian"))]
     out.append(".Sh SERVERS")
-    for name, text in re.findall(r"^## ([a-z_]+)\n(.*?)(?=^## |\Z)", backends, re.M | re.S):
+    for page in sorted(os.listdir(servers), key=lambda page: (page == "README.md", page)):
+        if not page.endswith(".md"):
+            continue
+        text = read("docs", "servers", page)
+        out.append(f".Ss {page[:-3] if page != 'README.md' else 'TLS'}")
         forms = re.search(r"<!-- URIs -->\n```text\n(.*?)\n```", text, re.S)
-        lines = [part for line in forms[1].split("\n") for part in re.sub(r" {2,}", "\n    ", line).split("\n")]
-        out += [f".Ss {name}", *roff.literal(lines)]
+        if forms:
+            lines = [part for line in forms[1].split("\n") for part in re.sub(r" {2,}", "\n    ", line).split("\n")]
+            out += roff.literal(lines)
         keys = re.search(r"^\| key \|.*\n(?:\|.*\n)+", text, re.M)
         if keys:
             out += roff.table(keys[0].strip().split("\n"))

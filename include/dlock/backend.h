@@ -31,7 +31,7 @@
  *     carries one claim from acquire to release, there are as many connections as claims, and a batch has one claim;
  *     for a renewal that was not answered in time the backend may keep the connection, by EUNAVAILABLE as the claim's
  *     result.
- *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec (docs/backends.md names those that a client library
+ *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec (docs/servers/ names those that a client library
  *     makes otherwise), no output, no signal handlers, no state outside the connection (where a client library has
  *     some: make it safe for threads and for fork, and say how).
  *   - Connections are opened again at any time: make a relative path absolute the first time you see it, since the

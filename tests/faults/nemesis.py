@@ -1,7 +1,7 @@
 """The faults of the fault suite: what is done to servers, connections and clocks.
 
 A fault is a function that gets a run (faults_test.py), does the harm, waits, and repairs it; it returns when clients can be
-expected to be served again. `forgets` marks the faults that grants need not survive according to docs/backends.md: after
+expected to be served again. `forgets` marks the faults that grants need not survive according to docs/servers/: after
 such a fault the checker disregards all earlier grants, too.
 """
 import contextlib

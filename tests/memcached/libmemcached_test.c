@@ -1,8 +1,8 @@
 /* Why the backend has a client of its own: what the installed libmemcached does where a lock depends on it.
  *
  * Each test shows one thing for which <dlock/backend.h> has no room, and fails when the library does it no more: then
- * "Why no client library" in docs/backends.md is to be read again, and the decision with it. As found in 1.1.4, which
- * is the library of Debian 12 and 13; the version that is installed is printed. */
+ * read the head of backends/memcached/memcached.h again, and reconsider the decision. As found in 1.1.4, which is the
+ * library of Debian 12 and 13; the version that is installed is printed. */
 #include "library.h"
 #include "support/fake.h"
 
@@ -28,9 +28,8 @@ static int print_version(void **state) {
     return backend_load(state);
 }
 
-#define NO_MORE(what)                                                                                          \
-    fail_msg("libmemcached %s " what ": read \"Why no client library\" in docs/backends.md again, and decide " \
-             "again",                                                                                          \
+#define NO_MORE(what)                                                                                             \
+    fail_msg("libmemcached %s " what ": read the head of backends/memcached/memcached.h again, and decide again", \
              memcached_lib_version())
 
 /* ---- what it was not told to expect ------------------------------------------------------------------------------ */

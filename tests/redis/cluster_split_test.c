@@ -115,7 +115,7 @@ static void split(int lease_ms, int quarantine_ms, int64_t *stopped) {
     assert_true(*stopped - began < NODE_TIMEOUT * 3 / 2 + 2000);
 }
 
-/* docs/backends.md advises this. */
+/* docs/servers/redis.md advises this. */
 static void a_quarantine_of_lease_and_timeout_has_one_holder(void **state) {
     int64_t stopped;
     (void)state;

@@ -104,7 +104,7 @@ static void a_majority_of_sentinels_has_to_confirm(void **state) {
     players_end();
 }
 
-/* docs/backends.md says so, and with what to do about it. */
+/* docs/servers/redis.md says so, and what to do about it. */
 static void a_list_of_servers_has_two_holders(void **state) {
     char uri[2][400];
     (void)state;

@@ -108,7 +108,7 @@ if redis-cli -h 127.0.0.1 -p "$port" info server | grep -q '^redis_version:6\.0\
 else
     without=
 fi
-documented=$(sed -n '/ACL SETUSER locks/,/^```/{/^```/!p}' "$here/../../../docs/backends.md" | sed 's/ACL SETUSER locks//; s/>PASSWORD/>pw/')
+documented=$(sed -n '/ACL SETUSER locks/,/^```/{/^```/!p}' "$here/../../../docs/servers/redis.md" | sed 's/ACL SETUSER locks//; s/>PASSWORD/>pw/')
 # shellcheck disable=SC2086
 ask acl setuser locks ${documented/"$without"/}
 settings "redis://locks:pw@127.0.0.1:$port?lease=1s&prefix=lock/"
