@@ -1,4 +1,4 @@
-/* The program in README.md. */
+/* The smallest complete program. */
 #include <dlock/dlock.h>
 #include <stdio.h>
 
