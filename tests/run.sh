@@ -232,7 +232,7 @@ if [ "$preset" = coverage ]; then
     exit
 fi
 print_faults() {
-    if [ "$selection" = faults ]; then python3 tests/faults/table.py "$DLOCK_TEST_DIR/faults"; fi
+    if [ "$selection" = faults ]; then python3 -B tests/faults/table.py --matrix "$build/faults.tsv" "$DLOCK_TEST_DIR/faults"; fi
 }
 terminal=
 if [ -t 1 ]; then terminal=1; fi

@@ -105,6 +105,7 @@ static void overview_cell(FILE *out, const struct bench *bench, size_t server, s
     else
         fprintf(out, "<td>%s", figures.median_ns < 0 ? "–" : median);
     if (figures.ratio >= 0) fprintf(out, " <small>%.2f×</small>", figures.ratio);
+    if (cell->samples.n && cell->samples.n < HTML_FEW) fprintf(out, " <small>of %d</small>", (int)cell->samples.n);
     if (figures.violations) fputs(" <strong class=\"bad\">⚠ violated</strong>", out);
     if (cell->error_code) fputs(" <strong class=\"bad\">⚠ failed</strong>", out);
     fputs("</td>", out);
@@ -112,7 +113,8 @@ static void overview_cell(FILE *out, const struct bench *bench, size_t server, s
 
 static void overview(FILE *out, const struct bench *bench) {
     fputs("<div class=\"wide\" role=\"region\" tabindex=\"0\" aria-label=\"Medians\"><table>\n"
-          "<caption>Medians; in small type: as a multiple of the floor</caption>\n"
+          "<caption>Medians; in small type: as a multiple of the floor, and the number of samples where there are "
+          "few</caption>\n"
           "<thead><tr><th scope=\"col\">Workload</th>",
           out);
     for (size_t i = 0; i < bench->n_targets; i++) {

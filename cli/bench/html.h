@@ -14,6 +14,9 @@ int bench_html_write(const char *path, const struct bench *bench, char *const *o
 /* html.c: writes the page. `options` are those of the command line, without the URIs, which may have passwords. */
 void bench_html(FILE *out, const struct bench *bench, char *const *options, size_t n_options);
 
+/* Fewer samples than this have no shape, and are shown as dots; their medians are marked. */
+enum { HTML_FEW = 30 };
+
 /* html_section.c: writes the section of one workload. */
 struct html_group {
     const struct bench *bench;

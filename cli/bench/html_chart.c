@@ -10,7 +10,6 @@ enum {
     WIDTH = SVG_WIDTH,
     EDGE = 4,       /* left and right of a chart's axis */
     COLUMNS = 196,  /* columns of a latency shape over the whole axis */
-    FEW = 30,       /* fewer samples than this are shown as dots, since they have no shape */
     LEGEND = 13,    /* baseline of a line of text */
     SHAPE_TOP = 19, /* distance of the shape from the top of a server's row */
     SHAPE = 24,     /* height of the shape */
@@ -85,7 +84,7 @@ static void latency_label(char label[LABEL], const struct bench_cell *cell, cons
     const char *broken = figures->violations ? "⚠ violated, " : "";
     bench_duration(median, figures->median_ns);
     bench_duration(p99, figures->p99_ns);
-    if (cell->samples.n && cell->samples.n < FEW)
+    if (cell->samples.n && cell->samples.n < HTML_FEW)
         snprintf(label, LABEL, "%smedian %s of %d", broken, svg_trimmed(median), (int)cell->samples.n);
     else if (cell->samples.n)
         snprintf(label, LABEL, "%smedian %s, 99 %% %s", broken, svg_trimmed(median), svg_trimmed(p99));
@@ -102,11 +101,11 @@ static void latency_row(FILE *out, const struct html_group *group, size_t k, siz
     double foot = top + SHAPE_TOP + SHAPE;
     bench_figures(&group->bench->cases[k], cell, &figures);
     fprintf(out, "<g class=\"s%d\">", svg_colour(server));
-    if (cell->samples.n >= FEW) shape(out, &cell->samples, scale, foot, "shape");
-    if (cell->floor.n >= FEW) shape(out, &cell->floor, scale, foot, "floor");
+    if (cell->samples.n >= HTML_FEW) shape(out, &cell->samples, scale, foot, "shape");
+    if (cell->floor.n >= HTML_FEW) shape(out, &cell->floor, scale, foot, "floor");
     svg_line(out, "base", 0, foot, WIDTH, foot);
-    if (cell->samples.n && cell->samples.n < FEW) dots(out, &cell->samples, scale, foot);
-    if (cell->samples.n >= FEW) {
+    if (cell->samples.n && cell->samples.n < HTML_FEW) dots(out, &cell->samples, scale, foot);
+    if (cell->samples.n >= HTML_FEW) {
         double median = time_x(scale, figures.median_ns), p99 = time_x(scale, figures.p99_ns);
         svg_line(out, "median", median, foot - SHAPE, median, foot + 2);
         svg_line(out, "p99", p99, foot - 14, p99, foot + 2);

@@ -30,6 +30,12 @@ static int64_t median_of(const struct bench *bench, int thing, size_t server) {
     return figures.median_ns;
 }
 
+/* Returns how many samples that median rests on, if they are few; otherwise 0. */
+static int few_samples(const struct bench *bench, int thing, size_t server) {
+    uint64_t n = bench->targets[server].cells[case_of(bench, thing)].samples.n;
+    return n < HTML_FEW ? (int)n : 0;
+}
+
 struct range {
     int64_t least, most;
     size_t fastest, slowest; /* indices of servers */
@@ -48,11 +54,13 @@ static bool range_of(const struct bench *bench, int thing, bool with_peers, stru
     return range->least >= 0;
 }
 
-static void time_on(FILE *out, const struct bench *bench, int64_t ns, size_t server) {
+static void time_on(FILE *out, const struct bench *bench, int thing, int64_t ns, size_t server) {
     char padded[BENCH_DURATION];
     bench_duration(padded, ns);
     fprintf(out, "%s (", svg_trimmed(padded));
     html_text(out, bench->targets[server].server);
+    int few = few_samples(bench, thing, server);
+    if (few) fprintf(out, ", %d sample%s", few, few == 1 ? "" : "s");
     fputc(')', out);
 }
 
@@ -67,10 +75,10 @@ static void sentence(FILE *out, const struct bench *bench) {
         else
             fprintf(out, "%c%s", asked[thing].before[0] & ~0x20, asked[thing].before + 1);
         begun = true;
-        time_on(out, bench, range.least, range.fastest);
+        time_on(out, bench, thing, range.least, range.fastest);
         if (range.slowest == range.fastest) continue;
         fputs(" to ", out);
-        time_on(out, bench, range.most, range.slowest);
+        time_on(out, bench, thing, range.most, range.slowest);
     }
     fputs(".</p>\n", out);
 }
@@ -135,7 +143,11 @@ static void chart(FILE *out, const struct bench *bench, const struct html_scale 
         svg_line(out, "base", x0, y, x1, y);
         for (int thing = 0; thing < N; thing++) {
             int64_t ns = median_of(bench, thing, i);
-            if (ns >= 0) svg_mark(out, (size_t)thing, x0 + svg_place(scale, (double)ns) * (x1 - x0), y);
+            if (ns < 0) continue;
+            bool few = few_samples(bench, thing, i) > 0;
+            if (few) fputs("<g class=\"few\">", out);
+            svg_mark(out, (size_t)thing, x0 + svg_place(scale, (double)ns) * (x1 - x0), y);
+            if (few) fputs("</g>", out);
         }
         fputs("</g>\n", out);
     }
@@ -155,5 +167,6 @@ void html_opening(FILE *out, const struct bench *bench) {
     sentence(out, bench);
     fputs("<figure class=\"opening\">\n", out);
     chart(out, bench, &scale);
-    fputs("<p class=\"about\">Medians, on a logarithmic axis.</p></figure>\n", out);
+    fprintf(out, "<p class=\"about\">Medians, on a logarithmic axis; pale: of fewer than %d samples.</p></figure>\n",
+            HTML_FEW);
 }

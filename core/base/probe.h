@@ -1,7 +1,15 @@
 /* Probes for tracers: user-space statically defined tracing (USDT) as SystemTap introduced it; bpftrace, perf and gdb
- * understand it, too. In the library each probe is one nop instruction, and an ELF note with its place and where its
+ * also understand it. In the library each probe is one nop instruction, and an ELF note with its place and where its
  * arguments are. docs/internals.md lists the probes. Pass only values that are at hand as arguments: they are evaluated
- * whether or not anybody traces. */
+ * whether or not a tracer is attached.
+ *
+ * This prints how long all programs on this host waited for each name, as a histogram in microseconds:
+ *
+ *     bpftrace -e 'usdt:/usr/local/lib/libdlock.so.0.1:dlock:acquire_begin { @from[tid] = nsecs; }
+ *         usdt:/usr/local/lib/libdlock.so.0.1:dlock:granted /@from[tid]/ {
+ *             @us[str(arg0)] = hist((nsecs - @from[tid]) / 1000); delete(@from[tid]); }'
+ *
+ * In a container, mount -t tracefs tracefs /sys/kernel/tracing may have to come first. */
 #ifndef DLOCK__PROBE_H
 #define DLOCK__PROBE_H
 

@@ -1,5 +1,7 @@
-"""table.py FOLDER…: prints Markdown tables of the results that faults_test.py has left in these folders: counts by
-server, promises by server, and faults by server. Several runs of a server are added up."""
+"""table.py [--matrix FILE] FOLDER…: prints a Markdown table of the results that faults_test.py has left in these folders, and
+writes all of them to FILE: tab-separated, a row for each count (beginning with "=") and each fault, a column for each server.
+docs/reliability.md has such a table and explains the cells. Several runs of a server are added up."""
+import argparse
 import collections
 import glob
 import os
@@ -15,12 +17,6 @@ LOST = "wire: answers lost time and again"  # counted in connections
 STOPPED = ("process stopped", "wire: ", "server stopped", "leader stopped", "node stopped", "minority stopped",
            "majority stopped")
 BACK = ("server ", "leader ", "follower ", "node ", "minority ", "majority ", "all killed")
-NOTES = """
-Each cell: the number of faults, then the median (and the longest) recovery in milliseconds. A recovery lasts from the end
-of the fault to the next grant that proves it: after a fault on a connection, a grant over that connection; after a stopped
-process, a grant of that process; after a killed exclusive holder, a grant of its lock. Recoveries during which another
-fault occurred are left out. "Time and again" counts connections that lost answers. \\*: grants made before this fault need
-not survive it and are not checked."""
 
 
 class Server:
@@ -48,23 +44,16 @@ class Server:
         if fault not in self.times:
             return ""
         seen = sorted(self.recoveries[fault])
-        times = "{:,}×".format(self.times[fault]) + "\\*" * self.forgets(fault)
+        times = "{:,}×".format(self.times[fault]) + "*" * self.forgets(fault)
         return times + (" %d (%d)" % (seen[len(seen) // 2], seen[-1]) if seen else "")
 
     def number(self, name):
         return "{:,}".format(self.counts[name])
 
-    def minutes(self):
-        return "%.1f" % (self.counts["seconds"] / 60)
-
-    def longest(self, beginnings):
-        """Returns the longest recovery from faults whose names begin so, and the name of the fault."""
-        seen = [(max(times), name) for name, times in self.recoveries.items() if times and name.startswith(beginnings)]
-        return max(seen, default=(None, ""))
-
-    def longest_ms(self, *names):
-        longest, name = self.longest(names)
-        return "" if longest is None else "{:,}".format(longest)
+    def longest_ms(self, *beginnings):
+        """Returns the longest recovery from faults whose names begin so."""
+        times = [max(times) for name, times in self.recoveries.items() if times and name.startswith(beginnings)]
+        return "{:,}".format(max(times)) if times else ""
 
     def guarded(self):
         """Returns how many kills of guarded processes were judged, how many of them were excused because the machine was
@@ -90,56 +79,60 @@ def read(folders):
     return [servers[target] for target in ORDER if target in servers]
 
 
-def print_table(rows):
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for number, row in enumerate(rows):
-        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths)) + " |")
-        if number == 0:
-            print("|" + "|".join("-" * (width + 2) for width in widths) + "|")
+def figures(server):
+    """Returns what is counted of a whole run, by the name of its row."""
+    stops = sum(times for name, times in server.times.items() if name.startswith(STOPPED) and name != LOST)
+    dead = "{:,}".format(max(server.recoveries[KILLED])) if server.recoveries[KILLED] else "not seen alone"
+    return {
+        "minutes": "%.1f" % (server.counts["seconds"] / 60),
+        "runs": server.number("runs"),
+        "grants": server.number("grants"),
+        "contended grants": server.number("contended"),
+        "granted by the server": server.number("served"),
+        "faults to survive": "{:,}".format(server.tried(True)),
+        "faults that grants need not survive": "{:,}".format(server.tried(False)),
+        "stopped or cut-off holders": "{:,}".format(stops),
+        "acquires without an answer": server.number("unheard"),
+        "violations": server.number("violations"),
+        "locks left behind": server.number("left"),
+        "dead holder, ms": ("at once: " if server.target in AT_ONCE else "after 1 s: ") + dead,
+        "dead holder with a guardian, ms (limit 250)": server.guarded(),
+        "server back, ms (limit 1,000)": server.longest_ms(*BACK),
+    }
 
 
-def print_counts(servers):
-    columns = [("runs", "runs"), ("grants", "grants"), ("contended", "contended"), ("served", "granted by the server"),
-               ("unheard", "unanswered acquires"), ("violations", "violations"), ("left", "leftover locks")]
-    rows = [["server", "minutes"] + [title for name, title in columns] + ["longest recovery, ms"]]
-    total = Server("all")
-    for server in servers:
-        longest, fault = server.longest("")
-        rows.append([server.target, server.minutes()] + [server.number(name) for name, title in columns] +
-                    ["" if longest is None else "{:,}: {}".format(longest, fault)])
-        total.counts.update(server.counts)
-    rows.append(["**all**", total.minutes()] + [total.number(name) for name, title in columns] + [""])
-    print_table(rows)
+def print_table(servers):
+    columns = ["contended grants", "faults to survive", "acquires without an answer", "violations", "locks left behind"]
+    rows = [["server", *columns]]
+    rows += [[server.target, *(figures(server)[column] for column in columns)] for server in servers]
+    numbers = [[int(cell.replace(",", "")) for cell in row[1:]] for row in rows[1:]]
+    rows.append(["**all**", *("{:,}".format(sum(column)) for column in zip(*numbers))])
+    rows.insert(1, ["-" * len(title) for title in rows[0]])
+    for row in rows:
+        print("| " + " | ".join(row) + " |")
 
 
-def print_promises(servers):
-    rows = [["server", "faults that grants must survive", "faults that they need not survive", "stopped or cut-off holders",
-             "dead holder, ms", "dead holder with a guardian (limit 250 ms)", "server back (limit 1 s), ms"]]
-    for server in servers:
-        stops = sum(times for name, times in server.times.items() if name.startswith(STOPPED) and name != LOST)
-        holds = "{:,}×, %s broken".format(server.tried(True)) % server.number("violations")
-        dead = ("at once: " if server.target in AT_ONCE else "after 1 s: ") + \
-            ("{:,}".format(max(server.recoveries[KILLED])) if server.recoveries[KILLED] else "not seen alone")
-        rows.append([server.target, holds, "{:,}×".format(server.tried(False)), "{:,}×".format(stops), dead,
-                     server.guarded(), server.longest_ms(*BACK)])
-    print_table(rows)
-
-
-def print_faults(servers):
-    rows = [["fault"] + [server.target for server in servers]]
-    for fault in sorted(set().union(*(server.times for server in servers))):
-        rows.append([fault] + [server.cell(fault) for server in servers])
-    print_table(rows)
-    print(NOTES)
+def write_matrix(servers, path):
+    columns = [figures(server) for server in servers]
+    rows = [["fault", *(server.target for server in servers)]]
+    rows += [["= " + title, *(column[title] for column in columns)] for title in figures(Server(""))]
+    rows += [[fault, *(server.cell(fault) for server in servers)]
+             for fault in sorted(set().union(*(server.times for server in servers)))]
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines("\t".join(row) + "\n" for row in rows)
 
 
 def main():
-    servers = read(sys.argv[1:])
-    print_counts(servers)
-    print()
-    print_promises(servers)
-    print()
-    print_faults(servers)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--matrix")
+    parser.add_argument("folders", nargs="+")
+    options = parser.parse_args()
+    servers = read(options.folders)
+    if not servers:
+        sys.exit("table.py: no results in these folders")
+    print_table(servers)
+    if options.matrix:
+        write_matrix(servers, options.matrix)
 
 
 if __name__ == "__main__":

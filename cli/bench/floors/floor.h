@@ -15,6 +15,15 @@
  *     commands   prints the number of commands that the server has received, once for each further line on standard
  *                input
  *
+ * What the programs do in `cycle`, and in `hand-over` where they wait:
+ *     file                       open, flock(2), close; the same
+ *     redis                      SET NX PX, then the script that compares and deletes; PING
+ *     memcached, memcached_sasl  add, gets, cas; a get
+ *     zookeeper                  create, list, delete; exists
+ *     etcd                       puts and deletes a key without a condition; a range request
+ *     postgresql, mysql          one statement that takes a row with a lease, one that gives it back; one row changed
+ *     the same, mode=session     pg_advisory_lock and _unlock, GET_LOCK and RELEASE_LOCK; the same
+ *
  * An operation that ends after MILLISECONDS does not count.
  * It prints lines "NANOSECONDS COUNT" (`commands`: "COUNT"), then "end". Exit status 77: the server has no such
  * operation, or the program does not understand this URI. */
