@@ -22,7 +22,7 @@ struct child_gate {
 
 /* Turns PR_SET_CHILD_SUBREAPER on or off: while it is on, orphaned descendants become our children. Returns the setting
  * before the call. It is on while the guardian starts: the guardian becomes our child and is reaped before we end,
- * although the first process of a container may reap nobody. It is off again before the command runs: the orphans of
+ * although the first process of a container may reap no child. It is off again before the command runs: the orphans of
  * the command are not ours, unless we are that first process. */
 bool child_adopt(bool on);
 
@@ -51,7 +51,7 @@ bool child_ended(pid_t child, int *sig);
 int child_stopped(pid_t child);
 
 /* Reaps our children other than `child`: orphans that came to us because this process is the first one of a container,
- * and that nobody else would reap. The guardian may be among them: the library does not need its status. */
+ * and that no other process would reap. The guardian may be among them: the library does not need its status. */
 void child_reap_orphans(pid_t child);
 
 /* Waits for the child's end and reaps it. Returns its status as a shell shows it: 128 + n for death by signal n. */

@@ -7,7 +7,7 @@
 /* Exit statuses: those of sysexits(3) and of the shell where they fit. docs/man/dlock.1 explains them. */
 enum status {
     STATUS_OK = 0,
-    STATUS_FREE = 1,     /* inspect, break: nobody holds the lock */
+    STATUS_FREE = 1,     /* inspect, break: the lock is free */
     STATUS_WEAK = 1,     /* doctor: a setting weakens the locks */
     STATUS_BROKEN = 1,   /* bench: a lock had two holders at once */
     STATUS_CONFLICT = 1, /* run, acquire: busy or timed out, unless -E says otherwise */
@@ -44,7 +44,7 @@ extern const struct command command_schema;
 extern const struct command command_bench;
 
 /* Writes "dlock: …" and a newline to stderr in one write(), so that lines of several processes do not mix. A line that
- * would have to wait because nobody reads stderr is dropped. */
+ * would have to wait because stderr has no reader is dropped. */
 DLOCK_PRINTF(1, 2) void note(const char *format, ...);
 
 /* Returns the advice that follows the text of `errnum` in a message, with a "; " before it: which limit of this process
@@ -79,7 +79,7 @@ int report(const struct dlock_error *err);
 int open_client(const char *uri, dlock_client **client);
 int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client);
 
-/* Returns 0, or DLOCK_EINVAL with a message if the backend's locks are PRIVATE to one process and so exclude nobody. */
+/* Returns 0, or DLOCK_EINVAL with a message if the backend's locks are PRIVATE to one process: these exclude no other. */
 int refuse_private(dlock_client *client, struct dlock_error *err);
 
 /* Returns `uri`; if that is NULL, $DLOCK_URI; if that is unset or empty, "file:". */

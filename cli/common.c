@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { READER_LIMIT_MS = 50 }; /* how long a reader of standard error may stand still */
+enum { READER_LIMIT_MS = 50 }; /* how long a reader of standard error may stop */
 
 /* False if standard error cannot be written, such as a full pipe or a terminal after Ctrl-S. A write() would block
  * then, and keep `dlock run` from killing its command in time. A pipe takes a line whole, as lines are shorter than

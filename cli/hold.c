@@ -17,7 +17,7 @@ enum {
 struct hold {
     const struct hold_plan *plan;
     struct ending *ending;
-    int sig; /* the first signal that ended the hold; 0: none so far */
+    int sig; /* the first signal that ended the hold; 0: none yet */
 };
 
 static int64_t left_ms(const struct hold_plan *plan) {
@@ -57,7 +57,7 @@ static void hear_loss(const struct hold *hold) {
 static void hear_signals(struct hold *hold) {
     for (int sig; (sig = signals_next(hold->plan->command->signals)) != 0;) {
         if (sig == SIGTSTP)
-            job_tell(hold->plan->command->job, JOB_STOP); /* the job process stops; we go on holding the lock */
+            job_tell(hold->plan->command->job, JOB_STOP); /* the job process stops; we continue to hold the lock */
         else if (sig == SIGCHLD)
             child_reap_orphans(0); /* the command is reaped already */
         else if (signals_asks_to_end(sig) && !hold->sig)

@@ -5,7 +5,7 @@
 #include <dlock/dlock.h>
 #include <pthread.h>
 
-/* Returns the time of CLOCK_BOOTTIME, which goes on while the machine is suspended, as leases do. */
+/* Returns the time of CLOCK_BOOTTIME, which advances while the machine is suspended, as leases do. */
 int64_t now_ms(void);
 
 /* Written by the library's callbacks, on its threads. */
@@ -26,7 +26,7 @@ void loss_happened(dlock_lock *lock, const struct dlock_error *err,
 
 /* The lock's lease as lease_look() has read it. */
 struct lease {
-    int64_t longest_ms;     /* the longest remaining time that was read; 0: no finite one so far */
+    int64_t longest_ms;     /* the longest remaining time that was read; 0: no finite one yet */
     int64_t valid_until_ms; /* end of the lease by now_ms(), as last read before the loss */
 };
 

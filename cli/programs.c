@@ -1,4 +1,4 @@
-/* Subcommands that are programs of their own: bench, since it comes in a package of its own; and top, so that the other
+/* Subcommands that are programs of their own: bench, since it comes in its own package; and top, so that the other
  * subcommands need not load its libraries. */
 #include "cli.h"
 

@@ -235,7 +235,7 @@ static int run_locked(struct run *run) {
         run_metrics_granted(&run->metrics, run->client, run->lock);
         struct ending ending = run_command(run);
         status = release(run, ending);
-        /* A script that has had the same SIGINT goes on if its child only exits, even with 130. */
+        /* A script that received the same SIGINT continues if its child only exits, even with 130. */
         if (ending.interrupted && status == ending.status) run->sig = SIGINT;
         run_metrics_ended(&run->metrics, status, ending.at_ms);
     }

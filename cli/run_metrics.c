@@ -106,7 +106,7 @@ static int read_file(struct run_metrics *metrics, int fd) {
     return why;
 }
 
-/* As write_file(), once: EEXIST if there was no file, and another run has written one meanwhile. */
+/* As write_file(), once: EEXIST if there was no file, and another run has written one since. */
 static int try_write_file(struct run_metrics *metrics, const struct totals *run) {
     int fd = open_file(metrics->path);
     bool first = fd < 0 && errno == ENOENT;
@@ -205,8 +205,8 @@ static struct totals look(const struct run_metrics *metrics, dlock_client *clien
     return now;
 }
 
-/* Runs on a thread of its own: the disk may hang, and the main thread has to watch the lease meanwhile. The last totals
- * come from the main thread in `last`: a thread that goes on after such a hang must not use the lock, which may be
+/* Runs on its own thread: the disk may hang, and the main thread has to watch the lease meanwhile. The last totals
+ * come from the main thread in `last`: a thread that continues after such a hang must not use the lock, which may be
  * freed by then. */
 static void *attend(void *arg) {
     struct run_metrics *metrics = arg;

@@ -14,7 +14,7 @@ struct run_metrics {
     const char *path; /* the file; NULL: no metrics are wanted, and the functions below do nothing */
     char *temporary;  /* path of the file that is written and then renamed to `path` */
     struct totals_labels labels;
-    struct totals all;    /* what stands in the file, of all runs; as it was when we last wrote or read it */
+    struct totals all;    /* the contents of the file, of all runs; as it was when we last wrote or read it */
     struct totals told;   /* what of this run is in there */
     dlock_client *client; /* NULL until the grant */
     dlock_lock *lock;     /* NULL until the grant */
@@ -29,7 +29,7 @@ struct run_metrics {
 #define RUN_METRICS_INIT \
     { .end_fd = -1 }
 
-/* To be called before the lock is asked for: reads the totals of earlier runs from `path`, and writes the file anew,
+/* To be called before the lock is asked for: reads the totals of earlier runs from `path`, and writes the file,
  * which proves that it can be written. Returns STATUS_OK, or prints the error and returns the exit status. */
 int run_metrics_open(struct run_metrics *metrics, const char *path, const char *uri, const char *name);
 

@@ -45,7 +45,7 @@ enum { TIMES = sizeof times / sizeof times[0] };
 #define STATUS "dlock_run_last_exit_status"
 enum { LAST = DLOCK_WAIT_BUCKETS - 1 };
 
-/* After this time without a word from its holder a lock counts as free: that run was killed. */
+/* After this time without a word from its holder a lock is treated as free: that run was killed. */
 #define SILENCE_US (3 * TOTALS_EVERY_MS * INT64_C(1000))
 
 static uint64_t *counter_of(struct totals *totals, size_t i) {

@@ -42,7 +42,7 @@ static int64_t margin_ms(const struct supervision *supervision) {
     return least(lease / 10, 50) > lease / 20 ? least(lease / 10, 50) : least(lease / 20, 1000);
 }
 
-/* Returns how long before the end of its lease the lock counts as lost. */
+/* Returns how long before the end of its lease the lock is treated as lost. */
 static int64_t notice_ms(const struct supervision *supervision) {
     const struct loss_policy *policy = &supervision->plan->policy;
     switch (policy->action) {
@@ -124,7 +124,7 @@ static void resume(struct supervision *supervision) {
 }
 
 /* Handles a stop of the command. If the command stopped because it wants the terminal, and our job has the terminal,
- * the command gets it and continues. Otherwise the job process stops, too, as its user expects, while the lock stays
+ * the command gets it and continues. Otherwise the job process also stops, as its user expects, while the lock stays
  * held and renewed. Without a job process there is no shell that waits for the job to stop. */
 static void command_stopped(struct supervision *supervision, int sig) {
     const struct supervise_plan *plan = supervision->plan;
@@ -180,7 +180,7 @@ static bool hear_signals(struct supervision *supervision) {
     return false;
 }
 
-/* Reports that the guardian killed the command at the end of the lease: this process stood still until then, or the
+/* Reports that the guardian killed the command at the end of the lease: this process was stopped until then, or the
  * command's end was noticed before the lease's. */
 static void killed_by_guardian(struct supervision *supervision) {
     const bool late = supervision->lost && supervision->plan->policy.action == LOSS_TERM && !supervision->killed;

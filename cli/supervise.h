@@ -12,7 +12,7 @@
 enum loss_action {
     LOSS_TERM, /* SIGTERM, then SIGKILL */
     LOSS_KILL, /* SIGKILL */
-    LOSS_WARN  /* nothing: it goes on */
+    LOSS_WARN  /* nothing: it continues */
 };
 
 struct loss_policy {

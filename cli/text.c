@@ -180,7 +180,7 @@ void html_text(FILE *out, const char *text) {
 
 /* ---- lines ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the number of characters in a cell. Wide and combining characters count as one: a Unicode table would be out
+/* Returns the number of characters in a cell. Wide and combining characters are one: a Unicode table would be out
  * of proportion. */
 static size_t cell_width(const char *cell) {
     size_t width = 0;

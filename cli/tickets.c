@@ -1,5 +1,5 @@
 /* acquire, renew and release: locks for scripts that cannot wrap what they protect into one command. Between these
- * commands no process holds the grant: it lasts for its lease, and belongs to whoever has its ticket. */
+ * commands no process holds the grant: it lasts for its lease, and belongs to the owner of its ticket. */
 #include "lock_options.h"
 #include "text.h"
 #include "wait.h"
@@ -42,7 +42,7 @@ static void print_ticket(const struct acquisition *what, const char *ticket, con
     json_newline(&json);
 }
 
-/* Releases the grant of a ticket that could not be printed: nobody else could release it before its lease ends. */
+/* Releases the grant of a ticket that could not be printed: no other process could release it before its lease ends. */
 static void take_back(dlock_client *client, const char *ticket) {
     dlock_lock *lock;
     if (dlock_import(client, ticket, NULL, &lock, NULL) != 0) return;

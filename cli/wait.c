@@ -24,7 +24,7 @@ enum {
     CANCEL_REPEAT_MS = 20    /* dlock_cancel() has no effect on a wait that has not begun yet, so it is repeated */
 };
 
-/* A call of dlock_acquire() on a thread of its own; the main thread stays free for signals. */
+/* A call of dlock_acquire() on its own thread; the main thread stays free for signals. */
 struct attempt {
     const struct wait_plan *plan;
     int done_fd; /* an eventfd, readable once the call has returned */
@@ -48,7 +48,7 @@ static void *attempt_run(void *arg) {
 
 /* ---- reports ----------------------------------------------------------------------------------------------------- */
 
-/* The question who the holder is, which the server may leave unanswered for the URI's `timeout`. A thread of its own
+/* The question who the holder is, which the server may leave unanswered for the URI's `timeout`. Its own thread
  * asks it, so that the wait can end meanwhile, and signals are seen. A process waits for one lock, so there is one. */
 static struct {
     dlock_client *client;

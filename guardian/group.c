@@ -100,7 +100,7 @@ static bool read_inner_process(int proc, const char *pid, int level, struct proc
 
 /* ---- the group --------------------------------------------------------------------------------------------------- */
 
-/* True if the process runs code. One whose first thread has ended shows as a zombie although other threads go on. */
+/* True if the process runs code. One whose first thread has ended shows as a zombie although other threads continue. */
 static bool runs(const struct process *process) {
     return (process->state != 'Z' && process->state != 'X') || process->threads > 1;
 }

@@ -1,5 +1,5 @@
 /* The helper program: waits for the end of its client's process, which the kernel reports by a pidfd. It gets the table
- * and the pidfd as descriptors, and the client's environment in the table. It runs in a session of its own with every
+ * and the pidfd as descriptors, and the client's environment in the table. It runs in its own session with every
  * signal blocked, so that whatever ends its client does not end it. */
 #include "guardian/guardian.h"
 
@@ -86,7 +86,7 @@ static bool kill_group(struct dlock__guard_table *table, int group) {
 }
 
 /* Kills the group until nothing of it runs. Processes that cannot be killed, because they have other rights or hang in
- * the kernel, go on to work under the grants, so these are renewed meanwhile, if there is an estate. */
+ * the kernel, continue to work under the grants, so these are renewed until then, if there is an estate. */
 static void end_group(struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
     int64_t wait_us = GROUP_FIRST_US, renew_us = DLOCK__NEVER;
     if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));

@@ -121,7 +121,7 @@ dlock_lock *bench_lock(struct bench_arena *arena, dlock_client *client, const st
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = lease_ms;
     char name[64];
-    /* All runs use the same names, since some servers keep data of each name for ever. */
+    /* All runs use the same names, since some servers keep data of each name forever. */
     snprintf(name, sizeof name, "dlock-bench:%s:%d", c->workload->name, c->workload->own_locks ? number : 0);
     dlock_lock *lock;
     if (dlock_new(client, name, &options, &lock, &err) == 0) return lock;

@@ -38,7 +38,7 @@ struct bench_workload {
         BENCH_THREAD_STEPS,
         BENCH_LOCKS /* one process with many locks */
     } crowd;
-    bool own_locks; /* each worker has a lock of its own */
+    bool own_locks; /* each worker has its own lock */
     bool counted;   /* the commands that reach the server are counted */
 };
 
@@ -78,7 +78,7 @@ struct bench_peer {
                 int64_t ms); /* as bench_workload.run */
 };
 
-/* A server under test; or, with `peer`, a lock of other software on it, which has a row of its own. */
+/* A server under test; or, with `peer`, a lock of other software on it, which has its own row. */
 struct bench_target {
     const char *uri;
     /* Its label; or its scheme, with a number if several servers have it. Not the URI, which may have a password. */

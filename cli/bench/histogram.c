@@ -1,6 +1,6 @@
 #include "bench/histogram.h"
 
-/* Returns the bucket of a duration. Below HISTOGRAM_FINE each ns has a bucket of its own; above, each power of two has
+/* Returns the bucket of a duration. Below HISTOGRAM_FINE each ns has its own bucket; above, each power of two has
  * HISTOGRAM_FINE buckets. */
 static int bucket_of(int64_t ns) {
     if (ns < HISTOGRAM_FINE) return ns < 0 ? 0 : (int)ns;

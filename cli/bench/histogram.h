@@ -1,5 +1,5 @@
 /* Counts durations in buckets that are no wider than 1/128 of the duration: takes constant memory, needs no sorting,
- * and is merged by addition. Depends on libc only, since the floor programs use it, too. */
+ * and is merged by addition. Depends on libc only, since the floor programs also use it. */
 #ifndef DLOCK_CLI_BENCH_HISTOGRAM_H
 #define DLOCK_CLI_BENCH_HISTOGRAM_H
 

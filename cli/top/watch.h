@@ -1,4 +1,4 @@
-/* Asks the server again and again for `dlock top`. The requests are sent on a thread of their own, so that a server
+/* Asks the server again and again for `dlock top`. The requests are sent on their own thread, so that a server
  * that does not answer does not block drawing and the keyboard. */
 #ifndef DLOCK_CLI_TOP_WATCH_H
 #define DLOCK_CLI_TOP_WATCH_H
@@ -39,8 +39,8 @@ struct watch {
     bool asking;           /* a look is in progress */
     int64_t asked_ms;      /* when it began, by CLOCK_MONOTONIC */
     int64_t next_ms;       /* when the next look is due, by CLOCK_MONOTONIC */
-    struct look *last;     /* the last look; NULL: none so far */
-    struct look *answered; /* the last look that was answered, perhaps the same; NULL: none so far */
+    struct look *last;     /* the last look; NULL: none yet */
+    struct look *answered; /* the last look that was answered, perhaps the same; NULL: none yet */
 };
 
 /* Opens the client, without connecting, and starts the thread. Returns STATUS_OK, or prints what is wrong and returns
@@ -54,7 +54,7 @@ int watch_step(struct watch *watch);
 /* Takes over a look that has ended. True if there was one. */
 bool watch_took(struct watch *watch);
 
-/* True if the last look failed with an error that the next look would return, too. */
+/* True if the last look failed with an error that the next look would also return. */
 bool watch_hopeless(const struct watch *watch);
 
 /* Makes the next look due now. */

@@ -11,15 +11,15 @@
  * error. */
 int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err);
 /* Takes back one acquire of `grant`, which is the caller's; NULL: EOWNER. 0: done. 1: it was the last, and *acq has to be
- * released at the server. 2: it was the last of a writer that goes on as a reader, and *acq is being downgraded. */
+ * released at the server. 2: it was the last of a writer that continues as a reader, and *acq is being downgraded. */
 int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition *grant, struct dlock__acquisition **acq,
                        struct dlock_error *err);
 /* The caller's grant, held or lost; NULL: none. Of several permits the youngest, preferably one of this handle. */
 struct dlock__acquisition *dlock__owned(struct dlock_lock *lock);
 /* A permit of the caller that was granted through this handle at since_us or later, and is lost; NULL: none. */
 struct dlock__acquisition *dlock__lost_permit(struct dlock_lock *lock, int64_t since_us);
-/* Waits until an acquisition is no longer DOWNGRADING. 0, also if it was released meanwhile; ELOST, ECANCELED,
- * EUNAVAILABLE. Leaves the mutex meanwhile. */
+/* Waits until an acquisition is no longer DOWNGRADING. 0, also if it was released in between; ELOST, ECANCELED,
+ * EUNAVAILABLE. Leaves the mutex in between. */
 int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *err);
 /* 0, or EINVAL: this grant's ordinal is the largest, so no greater fence can be made for a next owner in this
  * process. */
@@ -39,7 +39,7 @@ int dlock__options_read(const struct dlock_options *from, struct dlock_options *
 
 /* Sets the lease of the caller's grant anew, unless it is fixed, and waits until no renewal of it is on the way and no
  * downgrade is awaited. Returns 0; ELOST, EOWNER or ECANCELED, if it is no longer the caller's; or another code, and it
- * is still held. Leaves the mutex meanwhile. */
+ * is still held. Leaves the mutex in between. */
 int dlock__renew_to_export(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock_error *err);
 
 #endif

@@ -102,7 +102,7 @@ static bool shows_end(struct dlock_client *client, int rc) {
     return !dlock__can(client, DLOCK_CAP_THREADSAFE) || !dlock__connection_is_needed(client);
 }
 
-/* Asks the server. The caller holds the mutex, which is left meanwhile. An idle connection may have died unnoticed, so
+/* Asks the server. The caller holds the mutex, which is left in between. An idle connection may have died unnoticed, so
  * the first failure is not final as long as nothing was shown. A break may have been carried out, though: the second
  * one would end the next holder's grant. */
 static int ask(struct dlock_client *client, struct question *question, int64_t deadline_us, struct dlock_error *err) {

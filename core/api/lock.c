@@ -116,7 +116,7 @@ static bool read_on(struct dlock__acquisition *acq) {
     return true;
 }
 
-/* Takes back the acquisition's hold through this handle. True: nobody holds it any more. */
+/* Takes back the acquisition's hold through this handle. True: it has no holder any more. */
 static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     struct dlock__hold *hold = dlock__acq_hold(acq, lock, false);
     if (!hold) return false;
@@ -171,7 +171,7 @@ void dlock_free(dlock_lock *lock) {
     cancel_waits(lock);
     while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     dlock__callback_forget(lock);
-    if (dlock__forked(client)) { /* in a callback of its own: nothing here is the child's */
+    if (dlock__forked(client)) { /* in its own callback: nothing here is the child's */
         dlock__leave(client);
         return;
     }

@@ -1,6 +1,6 @@
 /* Several locks at once, all or none. First all of them are tried, in one request per server, or in several if there are
  * more than DLOCK__BATCH. Of those granted, only the ones before the first busy one are kept, in an order that every
- * process uses, and that busy one is waited for. So nobody waits for a lock that comes before one that it holds, and no
+ * process uses, and that busy one is waited for. So no call waits for a lock before one that it holds, and no
  * circle of waiters can close (Havender, "Avoiding Deadlock in Multitasking Systems", IBM Systems Journal 7 (2), 1968).
  *
  * Several permits of one name have no order. A caller that has some of them waits for the next one only for a moment,
@@ -57,7 +57,7 @@ static int compare_hosts(const struct dlock_uri *x, const struct dlock_uri *y) {
     return (int)x->n_hosts - (int)y->n_hosts;
 }
 
-/* Keys tell servers apart, too: a database, a schema, the members of a quorum. */
+/* Keys also tell servers apart: a database, a schema, the members of a quorum. */
 static int compare_keys(const struct dlock_uri *x, const struct dlock_uri *y) {
     for (size_t i = 0; i < x->n_params && i < y->n_params; i++) {
         int order = strcmp(x->params[i].key, y->params[i].key);
@@ -213,7 +213,7 @@ static void take_result(struct item *item) {
     item->heard = item->held || item->result == DLOCK_EBUSY || item->waiter.heard;
 }
 
-/* Tries the items of one client from `from` on that fit into one request. Stores in *from where to go on. Returns true
+/* Tries items of one client from `from` on that fit into one request. Stores in *from where to continue. Returns true
  * if all of them are held. */
 static bool try_some(struct all *all, size_t *from, struct dlock_client *client) {
     size_t first = *from, i = first, n = 0, entered = 0, most = dlock__dedicates(client) ? 1 : DLOCK__BATCH;
@@ -233,7 +233,7 @@ static bool try_some(struct all *all, size_t *from, struct dlock_client *client)
     return held;
 }
 
-/* Tries all items of one client from `from` on. The requests are sent one after the other, and none after one with a
+/* Tries all items of one client from `from` on. The requests are sent in sequence, and none after one with a
  * busy lock: else processes that want the same locks would take them from each other in vain. */
 static void try_client(struct all *all, size_t from, struct dlock_client *client) {
     bool busy = false;
@@ -272,7 +272,7 @@ static int64_t leave_by(const struct all *all, struct dlock_client *client) {
 }
 
 /* The grant of an item that is held. Of several permits one of this call, lost ones first: those that the caller had
- * before stay. NULL: the grant has been released meanwhile. */
+ * before stay. NULL: the grant has been released since. */
 static struct dlock__acquisition *grant_of(const struct all *all, const struct item *item) {
     struct dlock__acquisition *acq = dlock__lost_permit(item->lock, all->begun_us);
     return acq ? acq : dlock__owned(item->lock);
@@ -352,14 +352,14 @@ static int check_names(const struct all *all, struct dlock_error *err) {
 
 /* ---- the API ---- */
 
-/* True if a call with a deadline goes on after this result of a try. DLOCK_ETIMEDOUT: only the time of the try is over,
+/* True if a call with a deadline continues after this result of a try. DLOCK_ETIMEDOUT: only the try is over,
  * in which the server has not answered again. */
 static bool goes_on(const struct all *all, int result) {
     return !all->try_only && (dlock__asks_again(result) || result == DLOCK_ETIMEDOUT);
 }
 
 /* Tries everything from `from` on, and waits for the first that is busy, with nothing held behind it. Stores in *from
- * where to go on. */
+ * where to continue. */
 static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     size_t busy = *from;
     for (size_t i = busy, k; i < all->n; i++) {

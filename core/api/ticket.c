@@ -112,7 +112,7 @@ static int check_export(struct dlock_lock *lock, const struct dlock__acquisition
 }
 
 /* Refuses an export while a request that was not answered may reach the server and change what the importer counts on.
- * An acquire that comes after the end of the exported grant would be granted anew, and the importer would take that for
+ * An acquire that comes after the end of the exported grant would be granted again; the importer would take that for
  * this grant, with a fence that others have overtaken. An extension, or the downgrade of a fixed lease, could set a
  * shorter lease than the ticket's. */
 static int check_late(const struct dlock__acquisition *acq, struct dlock_error *err) {
@@ -128,7 +128,7 @@ static int check_late(const struct dlock__acquisition *acq, struct dlock_error *
                       (long long)(acq->unknown_until_us - now) / 1000 + 1);
 }
 
-/* Sets the lease anew, so that the importer has a whole lease for the import. Meanwhile another thread may use the
+/* Restarts the lease, so that the importer has a whole lease for the import. Meanwhile another thread may use the
  * grant through the same handle, also release it, and it may be handed over to a next owner, whose fence is another
  * one. A reader's grant is never handed over here, and the end of a downgrade changes its fence: so that is not
  * compared. */
@@ -204,7 +204,7 @@ static int check_import(dlock_client *client, const struct ticket *ticket, struc
     return 0;
 }
 
-/* Takes over the grant by one renewal, which shows whether it still exists and sets its lease anew. */
+/* Takes over the grant by one renewal, which shows whether it still exists and restarts its lease. */
 static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struct dlock_error *err) {
     struct dlock_client *client = lock->client;
     if (dlock__acq_find(client, lock->name->text, ticket->token))

@@ -13,7 +13,7 @@
 /* "No deadline", for every *_us argument below. */
 #define DLOCK__NEVER INT64_MAX
 
-/* CLOCK_BOOTTIME in microseconds: it goes on during suspend, as the servers' clocks do. No system call (vDSO). */
+/* CLOCK_BOOTTIME in microseconds: advances during suspend, as the servers' clocks do. No system call (vDSO). */
 int64_t dlock__now_us(void);
 
 /* The time from now_us to deadline_us as a backend's timeout_ms: rounded up, at least 1. */
@@ -26,7 +26,7 @@ static inline int dlock__timeout_ms(int64_t now_us, int64_t deadline_us) {
 /* Sleeps for `us` microseconds. For short pauses, and for the guardian, which has no other thread. */
 void dlock__sleep_us(int64_t us);
 
-/* Fills `buf` with at most 256 random bytes that nobody can guess. Returns 0, or DLOCK_EUNAVAILABLE if the kernel has
+/* Fills `buf` with at most 256 random bytes that cannot be guessed. Returns 0, or DLOCK_EUNAVAILABLE if the kernel has
  * none. */
 int dlock__random(void *buf, size_t size);
 

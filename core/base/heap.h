@@ -13,7 +13,7 @@ struct dlock__timer {
     size_t place;             /* index in heap->entries */
 };
 
-/* The time is here, too, so that comparing does not touch the timers, each of which is a cache line elsewhere. */
+/* The time is also here, so that comparing does not touch the timers, each of which is a cache line elsewhere. */
 struct dlock__heap_entry {
     int64_t at_us;
     struct dlock__timer *timer;

@@ -1,4 +1,4 @@
-/* Starts a program as the grandchild of this process. The first child shares our memory while we stand still (as with
+/* Starts a program as the grandchild of this process. The first child shares our memory while we wait (as with
  * vfork and posix_spawn), and so does the second one, which becomes the program. The first one has no exit signal, so
  * that its end is reported to nobody and only a wait with __WCLONE, as here, reaps it. Between clone and exec there are
  * only system calls, made directly: wrappers of library functions, such as a sanitizer's, must not run there. */

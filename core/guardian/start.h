@@ -16,7 +16,7 @@ struct dlock__start {
     size_t n_loose; /* how many of the last of `fds` may be closed: the program gets /dev/null in their places */
 };
 
-/* Runs the program in a session of its own, with /dev/null as its standard streams, `fds` from descriptor 3 on and
+/* Runs the program in its own session, with /dev/null as its standard streams, `fds` from descriptor 3 on and
  * nothing else open, and with every signal blocked. The calling process gets no child, no SIGCHLD and nothing that its
  * own wait() could see: the program is a grandchild whose parent has ended. Returns its process id; -1 with errno, also
  * if the program could not be executed; 0 if the id is unknown (under valgrind the children are copies of us). Any

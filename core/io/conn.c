@@ -128,7 +128,7 @@ int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
 }
 
-/* Has the keeper watch the connection, in its next round or in SOON_US at the latest. */
+/* Has the keeper watch the connection, in its next round or within SOON_US. */
 static void watch_later(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     dlock__keeper_arm(client, dlock__now(client) + SOON_US);

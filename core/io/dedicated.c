@@ -41,7 +41,7 @@ void dlock__dedicated_end(struct dlock__conn *conn) {
     dlock__pool_put_back(conn);
 }
 
-/* True if the connection goes on to carry the acquisition after this answer. */
+/* True if the connection continues to carry the acquisition after this answer. */
 static bool stays(const struct dlock__op *op) {
     if (op->kind != DLOCK__ACQUIRE) return false;
     return op->arg.result == 0 || (op->arg.result == DLOCK_EBUSY && op->arg.flags & DLOCK_CLAIM_QUEUE &&
@@ -153,7 +153,7 @@ void dlock__dedicated_rest(struct dlock_client *client, int64_t now, int64_t dea
     while (*at && (!(*at)->connected || (*at)->rest_us > now)) at = &(*at)->idle;
     if (!(conn = *at)) return;
     struct dlock_error err;
-    *at = conn->idle; /* no other thread uses it meanwhile */
+    *at = conn->idle; /* no other thread uses it now */
     client->pool.n_idle--;
     conn->rest_us = DLOCK__NEVER;
     int rc = 0;

@@ -28,7 +28,7 @@ static inline const char *dlock__conn_batch_name(enum dlock__op_kind kind) {
     return kind == DLOCK__ACQUIRE ? "acquire" : kind == DLOCK__RENEW ? "renew" : "release";
 }
 
-/* Calls the backend's batch operation; *sent_us is a time not later than its begin. Leaves the mutex meanwhile. */
+/* Calls the backend's batch operation; *sent_us is a time not later than its begin. Leaves the mutex in between. */
 static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args,
                                    size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
@@ -66,7 +66,7 @@ struct dlock__batch {
  * cannot leave earlier. */
 void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *const *acqs, size_t n);
 
-/* Sends the batch and waits for the answer. Leaves the mutex meanwhile. */
+/* Sends the batch and waits for the answer. Leaves the mutex in between. */
 int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
 
 /* The same on a connection that no other thread uses; opens it if need be and drops it if it fails. An idle connection
@@ -96,12 +96,12 @@ struct dlock__conn *dlock__pool_pick(struct dlock_client *client);
 /* Returns a connection to the pool, or hands it to a waiting operation. */
 void dlock__pool_put_back(struct dlock__conn *conn);
 /* Takes a connection, connected, for something other than an acquisition. Return it with dlock__pool_give and the
- * backend's return value `rc`. Both leave the mutex meanwhile. */
+ * backend's return value `rc`. Both leave the mutex in between. */
 int dlock__pool_take(struct dlock_client *client, int64_t deadline_us, struct dlock__conn **conn,
                      struct dlock_error *err);
 void dlock__pool_give(struct dlock__conn *conn, int rc);
 /* For the keeper: takes a connection that is connected already, and waits for one, ahead of waiting operations, if all
- * are in use. NULL: there is none. Leaves the mutex meanwhile. */
+ * are in use. NULL: there is none. Leaves the mutex in between. */
 struct dlock__conn *dlock__pool_borrow(struct dlock_client *client, int64_t deadline_us);
 
 /* dlock__pool_unqueue removes an operation from those that wait for a connection; dlock__pool_hand_out gives free
@@ -132,7 +132,7 @@ static inline bool dlock__asks_again(int result) {
 void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                        struct dlock_error *err);
 /* Sends the prepared operations of n acquisitions (at most DLOCK__BATCH) as one request and waits for the answers. They
- * are of one client and one kind, no name twice except for releases. Leaves the mutex meanwhile. Each acquisition's
+ * are of one client and one kind, no name twice except for releases. Leaves the mutex in between. Each acquisition's
  * op.result is its outcome. If that is EUNAVAILABLE and op.status still RUNNING the answer may come later: until then
  * the acquisition belongs to the pool. */
 void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n);
@@ -148,30 +148,30 @@ enum { DLOCK__RETRY_US = 50000 };
 
 /* Ends the tie between the connection and the acquisition that it carries. */
 void dlock__dedicated_end(struct dlock__conn *conn);
-/* Runs the acquisition's operation on its own connection. Leaves the mutex meanwhile. */
+/* Runs the acquisition's operation on its own connection. Leaves the mutex in between. */
 void dlock__dedicated_run(struct dlock__acquisition *acq);
-/* Handles a broken connection: a grant that lived in it is lost, a waiter asks again. Leaves the mutex meanwhile. */
+/* Handles a broken connection: a grant that lived in it is lost, a waiter asks again. Leaves the mutex in between. */
 void dlock__dedicated_broke(struct dlock__conn *conn);
-/* Called by the keeper: sends one renewal and returns its result. Leaves the mutex meanwhile. */
+/* Called by the keeper: sends one renewal and returns its result. Leaves the mutex in between. */
 int dlock__dedicated_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
                            struct dlock_error *err);
 
 /* dlock__dedicated_rest_at returns when the first idle connection is to be told to rest; dlock__dedicated_rest tells one
- * that is due. The latter leaves the mutex meanwhile. */
+ * that is due. The latter leaves the mutex in between. */
 int64_t dlock__dedicated_rest_at(const struct dlock_client *client);
 void dlock__dedicated_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
 
 /* ---- pending.c ---- */
 
-/* Reads one message from each connection that has some, and acts on it. Leaves the mutex meanwhile. */
+/* Reads one message from each connection that has some, and acts on it. Leaves the mutex in between. */
 void dlock__watch_read(struct dlock_client *client);
 
 /* ---- listener.c ---- */
 
 /* Brings up the listener, the connection that gets wake-ups, or waits for the thread that does. True if it is up.
- * Leaves the mutex meanwhile. */
+ * Leaves the mutex in between. */
 bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us);
-/* Called by the keeper when the listener has died. Leaves the mutex meanwhile. */
+/* Called by the keeper when the listener has died. Leaves the mutex in between. */
 void dlock__listener_lost(struct dlock_client *client, const struct dlock_error *why);
 /* Called by a reader when reading has failed: the keeper drops the listener. */
 void dlock__listener_broke(struct dlock_client *client, const struct dlock_error *why);
@@ -185,21 +185,21 @@ void dlock__listener_awaited(struct dlock_client *client);
 void dlock__listener_doubted(struct dlock_client *client);
 /* Has the listener dropped, because the server, asked at sent_us, knows of none. */
 void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us);
-/* Has the keeper bring up the listener for a grant, even if nobody waits. Nothing without WAKE. */
+/* Has the keeper bring up the listener for a grant, even without a waiter. Nothing without WAKE. */
 void dlock__listener_for_grants(struct dlock_client *client);
 /* For the keeper: when dlock__listener_look is due, which brings up the listener for grants, probes it or judges the
- * probe's answer. The first and the last leave the mutex meanwhile. While a reader reads nothing is due: its thread may
+ * probe's answer. The first and the last leave the mutex in between. While a reader reads, nothing is due: it may
  * be stopped there, for any time, and sets the keeper's timer afterwards. */
 int64_t dlock__listener_due(const struct dlock_client *client);
 void dlock__listener_look(struct dlock_client *client);
 
 /* ---- wake.c ---- */
 
-/* A descriptor that polls readable so often in succession although there is no message, as no backend should leave it,
+/* A descriptor that polls readable so often in a row although there is no message, as no backend should leave it,
  * is then looked at only after a pause, by the keeper alone: it must not cost a processor. */
 enum { DLOCK__IDLE_MAX = 64 };
 
-/* Reads all wake-ups that are there and acts on them. Leaves the mutex meanwhile. Returns 0, or the listener's
+/* Reads all wake-ups that are there and acts on them. Leaves the mutex in between. Returns 0, or the listener's
  * error. */
 int dlock__wakes_read(struct dlock_client *client, struct dlock_error *err);
 

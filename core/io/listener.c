@@ -6,7 +6,7 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
-/* A listener that was up for this time counts as one that lasts. If so many in succession did not, there is a pause. */
+/* A listener that was up for this time counts as one that lasts. If so many in a row did not, there is a pause. */
 enum { LASTS_US = 1000000, BRIEF_MAX = 4 };
 
 /* Least time for the answer to a probe, whatever the lease, since a machine may be busy. */
@@ -92,7 +92,7 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
     return rc == 0;
 }
 
-/* When to connect again after a loss: at once, unless several in succession did not last. */
+/* When to connect again after a loss: at once, unless several in a row did not last. */
 static int64_t retry_after_loss(struct dlock_client *client) {
     int64_t now = dlock__now_us(), pause = RETRY_MIN_US;
     bool lasted = now >= client->listener.up_us + LASTS_US;
@@ -188,7 +188,7 @@ int64_t dlock__listener_due(const struct dlock_client *client) {
     return probed ? client->listener.answer_by_us : client->listener.probe_at_us;
 }
 
-/* Reads the answer to the last probe, which may be there already if this process was stopped meanwhile. An error if
+/* Reads the answer to the last probe, which may be there already if this process was stopped in between. An error if
  * there is none. */
 static int late_answer(struct dlock_client *client, struct dlock_error *err) {
     int rc = dlock__wakes_read(client, err);

@@ -6,7 +6,7 @@
  * the same kind join its batch. Many threads then cost the server and this process few requests: 16 threads with a lock
  * each make twice as many turns on Redis. With no more threads than connections nobody yields. THREADSAFE backends have
  * one connection for all threads, which is never busy, so there is nothing to combine; with other SESSION backends each
- * acquisition has a connection of its own, as many as there are acquisitions. */
+ * acquisition has its own connection, as many as there are acquisitions. */
 #include "io/io.h"
 
 #include <string.h>
@@ -34,7 +34,7 @@ static void gather(struct dlock_client *client, struct dlock__batch *batch) {
         if (client->ops.last == acq) client->ops.last = last;
         acq->name->in_batch = true;
         acq->op->status = DLOCK__OP_RUNNING;
-        acq->refs++; /* its thread may leave meanwhile */
+        acq->refs++; /* its thread may leave in between */
         batch->acqs[batch->n++] = acq;
     }
     for (size_t i = 0; i < batch->n; i++) batch->acqs[i]->name->in_batch = false;
@@ -223,7 +223,7 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
         for (size_t i = n; i-- > 0;) dlock__dedicated_run(acqs[i]);
         return;
     }
-    for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* nobody else may send them meanwhile */
+    for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* no other thread may send them now */
     for (; n > 0; acqs++, n--) {
         bool joins = n == 1 && client->ops.coalescing[acqs[0]->op->kind];
         struct dlock__conn *conn = joins ? NULL : dlock__pool_pick(client);

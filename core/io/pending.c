@@ -16,7 +16,7 @@ static void ask_again(struct dlock__conn *conn, struct dlock__acquisition *acq) 
     dlock__acq_ask_again(acq, dlock__now_us() + DLOCK__RETRY_US);
 }
 
-/* Handles the grant that a blocking acquire ended with. Where the message makes no sense and was ignored, or does not
+/* Handles the grant that a blocking acquire ended with. Where the message is invalid and was ignored, or does not
  * prove how old the grant is, the waiter asks again: no other message will come. */
 static void granted(struct dlock__conn *conn, struct dlock__acquisition *acq, const struct dlock_wake *wake,
                     int64_t received_us) {

@@ -11,7 +11,7 @@ enum { AT_ONCE = 256 };
 enum { IDLE_US = 20000 };
 
 /* Most unanswered releases for which grants to unknown tokens are given back, too. A server that answers no release, but
- * goes on to send such grants, could fill the memory; each ends by itself with its lease. */
+ * continues to send such grants, could fill the memory; each ends by itself with its lease. */
 enum { UNANSWERED_MAX = 1024 };
 
 static bool has_token(const struct dlock__acquisition *acq, const char *token) {
@@ -28,7 +28,7 @@ static void look_everywhere(struct dlock_client *client) {
         for (struct dlock__name *name = client->names[i]; name; name = name->chain) look(name);
 }
 
-/* Releases what was granted to a token of ours that nobody waits for: a wait that was given up, or a duplicate. */
+/* Releases what was granted to a token of ours without a waiter: a wait that was given up, or a duplicate. */
 static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
     struct dlock__acquisition *acq = dlock__acq_find(client, wake->name, wake->token);
     if (acq) {

@@ -29,7 +29,7 @@ enum dlock__acq_state {
     DLOCK__CONFIRMING,  /* about to be handed over in this process, once a renewal has confirmed it */
     DLOCK__HELD,        /* granted */
     DLOCK__DOWNGRADING, /* HELD with `mode` SHARED, which the server has not confirmed yet */
-    DLOCK__LINGERING,   /* granted, held by nobody, until linger_until_us */
+    DLOCK__LINGERING,   /* granted, without a holder, until linger_until_us */
     DLOCK__RELEASING,   /* its owner gives it back, or its waiter leaves the queue */
     DLOCK__LOST,        /* ended before its release */
     DLOCK__LOST_ORPHAN, /* LOST, and the engine releases it at the server */
@@ -41,7 +41,7 @@ enum dlock__op_kind { DLOCK__ACQUIRE, DLOCK__RENEW, DLOCK__RELEASE };
 
 enum dlock__op_status { DLOCK__OP_NONE, DLOCK__OP_PENDING, DLOCK__OP_RUNNING, DLOCK__OP_DONE };
 
-/* A call that waits until its grant's lease is set anew. */
+/* A call that waits until its grant's lease restarts. */
 struct dlock__extension {
     int64_t lease_ms;
     int result; /* EUNAVAILABLE until there is an answer */
@@ -134,7 +134,7 @@ struct dlock__acquisition {
     unsigned untold;     /* its on_losts that have not returned; its release waits for them, for one lease at most */
     uint32_t flags : 8;  /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     bool renewing : 1;   /* the keeper has it in a request */
-    bool may_linger : 1; /* may linger after its release: no other client has asked for it so far */
+    bool may_linger : 1; /* may linger after its release: no other client has asked for it */
     bool wanted : 1;     /* a WANTED came, or may have been missed, before the grant */
     bool queued : 1;     /* a QUEUE acquire was sent since the last release */
     bool outcome_unknown : 1; /* an acquire or renewal had no answer: the server may hold more than we know */
@@ -179,7 +179,7 @@ void dlock__token_read(struct dlock__acquisition *acq);
 
 /* Makes an acquisition with a new token for what `lock` wants, in state ASKING. NULL: out of memory. */
 struct dlock__acquisition *dlock__acq_new(struct dlock_lock *lock);
-/* The same for an existing token (of a wake-up that nobody waits for, or a ticket), with the mode in it. */
+/* The same for an existing token (of a wake-up without a waiter, or a ticket), with the mode in it. */
 struct dlock__acquisition *dlock__acq_for_token(struct dlock__name *name, const char *token);
 void dlock__acq_put(struct dlock__acquisition *acq);
 
@@ -205,7 +205,7 @@ int dlock__acq_by_name(const void *a, const void *b);
 static inline uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
     return acq->server_fence << 8 | acq->ordinal;
 }
-/* The time until which the server may keep something that nobody here knows of, as far as leases end it; 0: nothing. */
+/* The time until which the server may keep something unknown here, as far as leases end it; 0: nothing. */
 int64_t dlock__acq_unknown_end_us(const struct dlock__acquisition *acq);
 /* True if an acquire that was not answered may still reach the server, and be granted, after a request sent at `us`. */
 bool dlock__acq_may_come_late(const struct dlock__acquisition *acq, int64_t us);
@@ -228,7 +228,7 @@ void dlock__acq_wait(struct dlock__acquisition *acq, int64_t ask_at_us);
 void dlock__acq_release(struct dlock__acquisition *acq);
 /* Sets ASKING (the next acquire is being prepared) or HELD (it lingered and has an owner again). */
 void dlock__acq_become(struct dlock__acquisition *acq, enum dlock__acq_state state);
-/* Makes the grant count as shared from now on; it is renewed as shared at once. */
+/* Treats the grant as shared from now on; it is renewed as shared at once. */
 void dlock__acq_downgrade(struct dlock__acquisition *acq);
 /* The server has confirmed the downgrade. */
 void dlock__acq_downgraded(struct dlock__acquisition *acq);
@@ -246,15 +246,15 @@ static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {
 /* Lets a waiting acquisition ask at at_us, and one that is asking once more after the answer. */
 void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
 /* Takes over an answered acquire (op.result == 0), or the renewal of an imported grant, and its fence. 0: HELD;
- * EUNAVAILABLE: the answer came too late to be of use, ask again; EPROTO: it makes no sense. */
+ * EUNAVAILABLE: the answer came too late to be of use, ask again; EPROTO: it is invalid. */
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
 /* The lease, in milliseconds, that the server must keep for a grant to be valid for `us` from now on. */
 int64_t dlock__lease_for_ms(int64_t us);
-/* Takes over an answered renewal that asked for lease_ms. False if the answer makes no sense; it then counts as not
+/* Takes over an answered renewal that asked for lease_ms. False if the answer is invalid; it then counts as not
  * answered. */
 bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms);
 /* Takes over a GRANTED wake-up. Sets HELD if its age is proved; else the acquisition stays WAITING and asks at once. A
- * wake-up that makes no sense is ignored. */
+ * wake-up that is invalid is ignored. */
 void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
 /* Handles a GRANTED for an acquisition: takes it over while WAITING, keeps it for the answer while ASKING. */
 void dlock__wake_granted(struct dlock__acquisition *acq, const struct dlock_wake *wake, int64_t received_us);
@@ -272,7 +272,7 @@ static inline int64_t dlock__acq_end(const struct dlock__acquisition *acq) {
     bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
     return lingers ? acq->linger_until_us : acq->valid_until_us;
 }
-/* True if somebody of this process holds it, or is about to be told so. */
+/* True if this process holds it, or is about to be told so. */
 static inline bool dlock__acq_held(const struct dlock__acquisition *acq) {
     return acq->state == DLOCK__HELD || acq->state == DLOCK__DOWNGRADING;
 }
@@ -297,7 +297,7 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
 /* Both, for a waiter whose turn this is. */
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 
-/* Gives the acquisition, which nobody wants any more, to the engine: it is released until the server certainly keeps
+/* Gives the acquisition, which is not wanted any more, to the engine: it is released until the server certainly keeps
  * nothing of it. It waits for its on_losts to return, since the release may give the lock to somebody else, but for one
  * lease at most. */
 void dlock__orphan(struct dlock__acquisition *acq);
@@ -311,11 +311,11 @@ void dlock__lose(struct dlock__acquisition *acq);
 void dlock__lost_remove(struct dlock__acquisition *acq);
 /* Calls dlock__lose if the grant's time is over. */
 void dlock__expire_if_due(struct dlock__acquisition *acq);
-/* Notes that it is in a renewal, which gets a reference; its end is watched meanwhile. */
+/* Notes that it is in a renewal, which gets a reference; its end is watched during it. */
 void dlock__acq_renewing(struct dlock__acquisition *acq);
-/* Sets the time of the next renewal, and the timer anew, also after a change of another of its times. */
+/* Sets the time of the next renewal, and the timer, also after a change of another of its times. */
 void dlock__acq_renew_at(struct dlock__acquisition *acq, int64_t at_us);
-/* Sets LINGERING: nobody holds it, and it is released at until_us unless it is taken again. */
+/* Sets LINGERING: it has no holder, and is released at until_us unless it is taken again. */
 void dlock__acq_linger(struct dlock__acquisition *acq, int64_t until_us);
 /* Ends the lingering: the engine releases it. */
 void dlock__linger_end(struct dlock__acquisition *acq);
@@ -327,7 +327,7 @@ bool dlock__connection_is_needed(struct dlock_client *client);
 /* ---- due.c ---- */
 
 /* Ends all grants of a client whose time is over, and the lingering that has lasted long enough; moves those to be
- * renewed to client->timers.due. Returns the time of the next such event. Leaves the mutex meanwhile. */
+ * renewed to client->timers.due. Returns the time of the next such event. Leaves the mutex in between. */
 int64_t dlock__expire_all(struct dlock_client *client);
 /* Takes an acquisition out of the timers for renewal: of those that are due the one that ends first, else the first
  * that is due by until_us. NULL: none. */

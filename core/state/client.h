@@ -33,14 +33,14 @@ struct dlock_client {
     struct dlock__guard *guard; /* NULL: no guardian */
 
     uint32_t leases[DLOCK__LEASES]; /* handles whose grants are renewed, counted by the power of two of their lease */
-    int64_t longest_lease_ms;       /* longest lease of such a handle so far */
+    int64_t longest_lease_ms;       /* longest lease of such a handle */
     unsigned refs;                  /* one of the opener, one of each handle */
     bool closed;
     unsigned inside;            /* threads in a call on this client */
     const atomic_uint *to_wake; /* a latch to wake when the mutex is left: sooner, its thread would only wait for the
                                  * mutex */
     int64_t now_us;             /* dlock__now: read once since the mutex was taken; 0: not read yet */
-    uint64_t tokens;            /* number of tokens made so far */
+    uint64_t tokens;            /* number of tokens made */
     uint64_t token_key[2];      /* random key: keeps the next tokens unpredictable */
     uint64_t jitter;            /* state of the pseudo-random generator that spreads retries; not for secrets */
 

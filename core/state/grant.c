@@ -1,7 +1,7 @@
 /* The states of an acquisition. This file alone changes acq->state: `ways` has every change that there is, and
  * docs/internals.md says what is true in each state and by what it ends. Each place that an acquisition is in holds a
  * reference: name->asking, ->held or ->lost, and the engine for orphans. So do a renewal by the keeper (`renewing`) and
- * an operation in a batch, which are no states: both go on whatever becomes of the acquisition meanwhile. */
+ * an operation in a batch, which are no states: both continue whatever becomes of the acquisition meanwhile. */
 #include "base/probe.h"
 #include "state/client.h"
 
@@ -251,7 +251,7 @@ void dlock__deliver(struct dlock__acquisition *acq) {
     if (acq->mode != DLOCK_EXCLUSIVE) dlock__name_signal(acq->name); /* there may be room for more readers or permits */
 }
 
-/* Holds a grant that the waiter did not get as an answer. A waiter that was cancelled meanwhile will give the
+/* Holds a grant that the waiter did not get as an answer. A waiter that was cancelled in between will give the
  * acquisition up instead, with its grant. */
 static void hold_for_waiter(struct dlock__acquisition *acq) {
     if (acq->name->head->done) {
@@ -328,7 +328,7 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
     if (!fence_sensible(wake->fence) || !kept_sensible(acq, acq->lease_ms, &kept_ms)) return;
     if (dlock__acq_died_with_connection(acq)) return; /* a connection broke while the wake-up was being read */
     bool known = kept_ms == DLOCK_FOREVER || wake_valid_until(client, wake->server_us, kept_ms, received_us, &until_us);
-    /* Without this a fixed lease would lack the time since the hand-over: only an answer to a request sets it anew. A
+    /* Without this a fixed lease would lack the time since the hand-over: only an answer to a request restarts it. A
      * lease that is renewed gets it back by the next renewal. */
     bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
     bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE)) && fence_credible(client, wake->fence);
@@ -397,7 +397,7 @@ void dlock__orphan(struct dlock__acquisition *acq) {
     acq->pause_us = 0;
     if (acq->untold == 0)
         dlock__orphan_at(acq, now);
-    else if (fresh) /* a callback that never returns must not keep the lock for ever */
+    else if (fresh) /* a callback that never returns must not keep the lock forever */
         dlock__orphan_at(acq, dlock__after(now, dlock__us(acq->lease_ms)));
 }
 
@@ -433,7 +433,7 @@ static bool owner_knows(const struct dlock__acquisition *acq) {
 void dlock__lose(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     enum dlock__acq_state before = acq->state;
-    if (before == DLOCK__LINGERING) { /* nobody here holds it */
+    if (before == DLOCK__LINGERING) { /* not held here */
         dlock__linger_end(acq);
         return;
     }

@@ -22,7 +22,7 @@ struct dlock__guard_entry {
     atomic_uint copy; /* index of the state that is valid */
     uint32_t limit;
     uint32_t next_free;                  /* used by the client: number of the next unused entry, or 0 */
-    uint32_t fixed;                      /* a fixed lease: nobody renews it */
+    uint32_t fixed;                      /* a fixed lease: it is not renewed */
     atomic_int_least64_t lease_ms;       /* longest lease that the server was asked for */
     atomic_int_least64_t valid_until_us; /* 0: its end does no harm; DLOCK__NEVER: not granted yet */
     uint64_t state[2][4];

@@ -113,7 +113,7 @@ struct dlock__waiter {
     bool asking : 1; /* its request is on the way */
 };
 
-/* A timed sleep of a thread. Its own clock stands still while the machine is suspended, so the keeper, whose timer does
+/* A timed sleep of a thread. Its own clock stops while the machine is suspended, so the keeper, whose timer does
  * not, wakes it in time. */
 struct dlock__sleep {
     struct dlock__timer timer;
@@ -199,7 +199,7 @@ static inline bool dlock__lingers(const struct dlock__acquisition *acq) {
 /* Makes a HELD acquisition linger instead of being released. False: it has to be released. */
 bool dlock__linger_begin(struct dlock__acquisition *acq);
 enum dlock__briefly {
-    DLOCK__BRIEFLY_SEND,  /* nobody took it: send the release */
+    DLOCK__BRIEFLY_SEND,  /* not taken: send the release */
     DLOCK__BRIEFLY_TAKEN, /* another thread has taken it, and may have released it again */
     DLOCK__BRIEFLY_ENDED  /* another thread releases it, or it was lost */
 };

@@ -15,12 +15,12 @@ struct dlock__conn {
     /* THREADSAFE: a thread connects or disconnects it right now. Carrying an acquisition: a call on it is in
      * progress. */
     bool busy;
-    unsigned users;                 /* THREADSAFE: calls in progress; the listener counts as one */
+    unsigned users;                 /* THREADSAFE: calls in progress; including the listener */
     struct dlock__acquisition *acq; /* SESSION, not THREADSAFE: the acquisition that it carries, whose `conn` is this */
     bool late;                      /* PENDING: its last renewal was not answered in time */
     bool waiting;                   /* PENDING: its blocking request is not answered yet */
     int fd;                         /* PENDING: the descriptor that `listen` gave, in pool.watch; -1: none */
-    bool broken;                    /* its predecessor broke: opening it again counts as a reconnect */
+    bool broken;                    /* its predecessor broke: opening it again is a reconnect */
     bool watched;                   /* PENDING: the keeper is told when `fd` polls readable */
     bool unwatched;                 /* PENDING: it is in pool.unwatched */
     struct dlock__conn *next_unwatched;
@@ -46,7 +46,7 @@ struct dlock__ops {
     unsigned n_pending, n_sent;                /* operations in `pending`; and operations on the way */
     atomic_uint bell;                          /* rung for threads that wait for a connection or for another thread's
                                                 * request */
-    unsigned bells;                            /* number of bits of it given out so far */
+    unsigned bells;                            /* number of bits of it given out */
     bool coalescing[DLOCK__RELEASE + 1];       /* by kind: a thread is about to send all that wait */
     bool backlogged; /* lately there were more operations than connections, and there may be again */
     /* No thread waits for more requests before this time, since the ready threads on this CPU are not ours. */
@@ -77,21 +77,21 @@ struct dlock__listener {
     struct dlock__conn *conn;
     int fd;
     struct dlock__latch *reader; /* what the reader sleeps on; NULL: there is none */
-    int bell;                    /* an eventfd that wakes the reader; -1: none could be opened, so nobody is one */
+    int bell;                    /* an eventfd that wakes the reader; -1: none could be opened, so there is no reader */
     bool busy;                   /* a thread calls the backend's `wake` or `probe` */
     bool more;                   /* messages are left that the descriptor need not show any more */
-    unsigned idle;               /* how often in succession it polled readable and brought nothing */
+    unsigned idle;               /* how often in a row it polled readable and brought nothing */
     int64_t keeper_at_us;        /* from then on the keeper reads, even if there is a reader */
-    int64_t retry_at_us;         /* next attempt after a failure; DLOCK__NEVER: this server wakes nobody (ENOTSUP) */
+    int64_t retry_at_us;         /* next attempt after a failure; DLOCK__NEVER: this server wakes no waiter (ENOTSUP) */
     int64_t pause_us;
     int64_t up_us;            /* since when it is up */
-    unsigned brief;           /* how many in succession were lost soon after they were up */
-    int64_t probe_at_us;      /* the next probe; DLOCK__NEVER: nobody waits */
-    int64_t answer_by_us;     /* when a probed connection without an answer counts as dead; DLOCK__NEVER: no probe */
-    bool doubted;             /* probe it even if nobody waits */
+    unsigned brief;           /* how many in a row were lost soon after they were up */
+    int64_t probe_at_us;      /* the next probe; DLOCK__NEVER: no waiter */
+    int64_t answer_by_us;     /* when a probed connection without an answer is taken as dead; DLOCK__NEVER: no probe */
+    bool doubted;             /* probe it even without a waiter */
     struct dlock_error broke; /* with a code: why the reader found it dead; the keeper drops it */
     bool unheard;             /* the server knows of no listener: the keeper drops this one */
-    bool for_grants;          /* a grant needs it, even if nobody waits (DLOCK_HINT_LISTEN): the keeper connects it */
+    bool for_grants;          /* a grant needs it, even without a waiter (DLOCK_HINT_LISTEN): the keeper connects it */
 };
 
 /* threads/keeper.c, in its thread. Any thread arms it (state/notify.c). */
@@ -133,10 +133,10 @@ struct dlock__callbacks {
     int64_t armed_us;                 /* the thread wakes then, or earlier, to see what has ended */
     unsigned calls;                   /* calls of the application that are not over, those in dlock_free, too */
     int64_t begun_us;                 /* since when there is such a call, */
-    int64_t spent_us;                 /* and for how long there was one before; dlock_close sets both anew */
+    int64_t spent_us;                 /* and for how long there was one before; dlock_close restarts both */
 };
 
-/* Most threads of the engine that ask where each wait has a connection of its own. */
+/* Most threads of the engine that ask where each wait has its own connection. */
 enum { DLOCK__ASKERS = 16 };
 
 /* threads/engine.c, in its threads. Any thread leaves orphans (state/grant.c) and gives waits a turn. */

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* The prediction makes a waiter ask once per APART_US on average, but up to IN_A_ROW times in succession. A waiter
+/* The prediction makes a waiter ask once per APART_US on average, but up to IN_A_ROW times in a row. A waiter
  * whose turn is probably more than NEXT_ONES grants away asks less often, in favour of those that have waited longer.
  * MET_MAX limits a counter. */
 enum { APART_US = 2500, IN_A_ROW = 8, NEXT_ONES = 8, MET_MAX = 100000 };
@@ -25,7 +25,7 @@ static int64_t apart_us(const struct dlock__rhythm *rhythm) {
 }
 
 /* Learns from a hold by others of `hold_us`, known to within `off_us`. A hold that differs much from earlier ones is
- * ignored, but after two of them in succession the prediction starts anew. */
+ * ignored, but after two of them in a row the prediction starts again. */
 static void learn(struct dlock__rhythm *rhythm, int64_t hold_us, int64_t off_us) {
     int64_t more = hold_us - rhythm->hold_us, differs = more < 0 ? -more : more;
     bool odd = differs > off_us && (hold_us > 2 * rhythm->hold_us || rhythm->hold_us > 2 * hold_us);

@@ -33,7 +33,7 @@ static void not_told(struct dlock__event *event) {
     dlock__acq_put(acq);
 }
 
-/* Releases the grant at the server although the callback still runs: it may want the lock anew, and would wait for the
+/* Releases the grant at the server although the callback still runs: it may want the lock again, and would wait for the
  * lost grant. */
 void dlock__callback_released(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
@@ -110,7 +110,7 @@ static bool pass_line_on(struct dlock_client *client) {
     return true;
 }
 
-/* Sleeps until then or until dlock__callback_wake(). A timer goes on while the machine is suspended, which a condition
+/* Sleeps until then or until dlock__callback_wake(). A timer advances while the machine is suspended, which a condition
  * variable's clock does not. */
 static void sleep_until(struct dlock_client *client, int64_t at_us) {
     struct pollfd timer = {.fd = client->callback.timer, .events = POLLIN};
@@ -161,7 +161,7 @@ int dlock_client_dispatch(dlock_client *client) {
     int rc = dlock__client_begin(client, NULL);
     if (rc != 0) return rc;
     if (!client->callback.manual) return dlock__client_end(client, DLOCK_ENOTSUP);
-    /* One callback at a time. A dispatch inside a callback returns, so that the callback can go on. */
+    /* One callback at a time. A dispatch inside a callback returns, so that the callback can continue. */
     while (client->callback.running && client->callback.runner != dlock__thread_id() && !client->closed)
         dlock__wait(client, &client->changed, DLOCK__NEVER);
     if (client->callback.running) return dlock__client_end(client, 0);

@@ -5,7 +5,7 @@
  *
  * A request blocks its thread, and a wait must not stand behind an orphan whose server is silent. So there is one
  * thread as long as there are only waits or only orphans, and a second one, equal to the first, as soon as there are
- * both. Of each kind one request is on the way. Where each wait has a connection of its own to open, one request is one
+ * both. Of each kind one request is on the way. Where each wait has its own connection to open, one request is one
  * wait's, and there are up to DLOCK__ASKERS of them, each on a thread. Meanwhile the callback thread watches the
  * deadlines of waits. */
 #include "threads/threads.h"
@@ -123,7 +123,7 @@ static void add(struct requests *requests, struct dlock__acquisition *acq, struc
     struct dlock_error *err = &requests->errors[requests->n];
     err->code = 0;
     acq->op->err = err;
-    acq->op->status = DLOCK__OP_RUNNING; /* counts as sent: if its wait ends now it becomes an orphan */
+    acq->op->status = DLOCK__OP_RUNNING; /* treated as sent: if its wait ends now it becomes an orphan */
     acq->op->asked = true;
     acq->refs++;
     async->waiter.asking = true;
@@ -226,7 +226,7 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* Brings up the listener, since a grant may linger only while wake-ups tell of other clients' requests. Leaves the
+/* Brings up the listener, since a grant may linger only while wake-ups report other clients' requests. Leaves the
  * mutex, so it cannot be part of a turn. */
 static void listen_to_linger(struct dlock_client *client) {
     watch(client);

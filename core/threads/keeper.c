@@ -64,7 +64,7 @@ static bool is_late(const struct dlock__acquisition *acq) {
     return acq->conn && acq->conn->late;
 }
 
-/* Sorts by name, as in every batch. Where each renewal has a connection of its own, and they are sent one after the
+/* Sorts by name, as in every batch. Where each renewal has its own connection, and they are sent one after the
  * other, those that were late the last time come last: one that hangs takes all the time that there is. */
 static int in_turn(const void *a, const void *b) {
     const struct dlock__acquisition *const *x = a, *const *y = b;
@@ -124,7 +124,7 @@ static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us,
 
 /* Sends the renewals on the one connection of a THREADSAFE backend, or on the keeper's own connection. If that cannot
  * be opened, since the server or this process may have no room for one more, borrows an idle one. *sent_us is set if
- * they were sent. Leaves the mutex meanwhile. */
+ * they were sent. Leaves the mutex in between. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
     struct dlock__conn *own = client->keeper.conn, *conn = own;
     if (dlock__dedicates(client)) return send_each(client, n, deadline_us, sent_us, err);
@@ -142,11 +142,11 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
     return rc;
 }
 
-/* Takes over the answer for one acquisition. False: it makes no sense. */
+/* Takes over the answer for one acquisition. False: it is invalid. */
 static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__clock_sample_learn(acq->name->client, sent_us, arg->server_us);
     if (arg->hints & DLOCK_HINT_RESENT) dlock__acq_unanswered(acq, arg->lease_ms);
-    if (!dlock__acq_renewable(acq)) { /* released, or lost, meanwhile */
+    if (!dlock__acq_renewable(acq)) { /* released, or lost, in between */
         if (arg->result == 0) dlock__acq_unanswered(acq, arg->lease_ms);
         return true;
     }
@@ -210,7 +210,7 @@ static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int
 }
 
 /* Logs that the call failed, or what it told of its claims: nobody else learns why a grant is about to end, or has.
- * `rc` is the call's result, *err its message, which may be about a claim. Leaves the mutex meanwhile. */
+ * `rc` is the call's result, *err its message, which may be about a claim. Leaves the mutex in between. */
 static void log_failures(struct dlock_client *client, size_t n, int rc, const struct dlock_error *err) {
     size_t failed = rc != 0 ? n : 0, first = 0;
     for (size_t i = n; rc == 0 && i-- > 0;)
@@ -299,7 +299,7 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
 
 /* How long a renewal may delay grants outside of its batch: half of the time that is left to the first of those that
  * are due, or to the next one (which the server may keep for less than its lease), but no more than a third of the
- * shortest lease that may be granted meanwhile: all other grants have that long in any case. */
+ * shortest lease that may be granted until then: all other grants have that long in any case. */
 static int64_t others_can_wait(const struct dlock_client *client, int64_t now) {
     int64_t most = dlock__us(dlock__shortest_lease_ms(client)) / 3,
             first_us = dlock__heap_first_us(&client->timers.due);

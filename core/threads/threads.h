@@ -18,10 +18,10 @@ int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
 /* Makes the client a MANUAL one. Returns 0 or ENOMEM. Without the mutex. */
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
 /* To be called when a lost acquisition was released as often as it was acquired: if the running on_lost has done that,
- * the loss counts as told. */
+ * the loss has been reported. */
 void dlock__callback_released(struct dlock__acquisition *acq);
 /* Drops queued on_losts of the handle, calls the callbacks of its finished asynchronous operations, and waits for a
- * running callback, unless called from within it. Leaves the mutex meanwhile. */
+ * running callback, unless called from within it. Leaves the mutex in between. */
 void dlock__callback_forget(struct dlock_lock *lock);
 /* Calls what is queued for asynchronous operations, and ends the thread. Without the mutex. */
 void dlock__callback_stop(struct dlock_client *client);

@@ -70,7 +70,7 @@ static bool next_in_turn(const struct dlock__waiter *waiter) {
     return name->head == waiter && !name->asking && dlock__name_exclusive(name);
 }
 
-/* Spins until the waiter has a turn, at most for a moment. True if it has. Leaves the mutex meanwhile. */
+/* Spins until the waiter has a turn, at most for a moment. True if it has. Leaves the mutex in between. */
 static bool spin(struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     const atomic_uint *word = &waiter->latch->word;
@@ -93,7 +93,7 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
         dlock__timer_disarm(&sleep.timer);
     }
     if (atomic_load_explicit(&latch->word, memory_order_relaxed) & 1)
-        atomic_fetch_sub(&latch->word, 1); /* nobody of this client woke it */
+        atomic_fetch_sub(&latch->word, 1); /* no thread of this client woke it */
 }
 
 /* ---- reading wake-ups ---- */
@@ -103,7 +103,7 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
 enum { READER_US = 100000 };
 
 /* True if the thread may read the wake-ups while it waits. If others wait, too, the keeper does, who then need not be
- * told whenever one of them leaves. It also does if a message must not lie about until the keeper comes: that a
+ * told whenever one of them leaves. It also does if a message must not wait until the keeper comes: that a
  * lingering grant is wanted, or a session is lost. */
 static bool may_read(const struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
@@ -122,7 +122,7 @@ static void put_keeper_off(struct dlock_client *client) {
 }
 
 /* Sleeps until a wake-up arrives, until until_us, or until the latch is woken. Returns the events of the listener's
- * descriptor, which another thread may have closed meanwhile. Leaves the mutex meanwhile. */
+ * descriptor, which another thread may have closed in between. Leaves the mutex in between. */
 static int reader_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us) {
     const int bell = client->listener.bell;
     struct dlock__sleep sleep = {.latch = latch};

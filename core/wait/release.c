@@ -1,6 +1,6 @@
 /* Giving grants back: to another thread of this process, or by a release at the server. A release that a thread waits
  * for is repeated until it is answered or the caller's deadline has come. Then the acquisition is an orphan, which the
- * engine goes on to release. */
+ * engine continues to release. */
 #include "base/probe.h"
 #include "wait/wait.h"
 

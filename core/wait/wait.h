@@ -15,7 +15,7 @@ enum dlock__turn {
 
 /* Puts a new waiter into the line. A try that cannot succeed is over at once. */
 void dlock__waiter_enter(struct dlock__waiter *waiter, struct dlock_lock *lock, bool try_only, int64_t deadline_us);
-/* Decides what the waiter does next, from everything that has happened meanwhile. With a latch this may bring up the
+/* Decides what the waiter does next, from everything that has happened since. With a latch this may bring up the
  * listener, and leaves the mutex then. */
 enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until_us);
 /* Takes over the answer to its acquisition's request. Leaves the mutex if it brings up the listener. */
@@ -41,18 +41,18 @@ int64_t dlock__last_question(const struct dlock__waiter *waiter);
 /* ---- blocking.c ---- */
 
 /* Waits in line and asks the server, for a caller who holds nothing. Returns 0 (the caller owns the grant) or an error.
- * Leaves the mutex meanwhile. */
+ * Leaves the mutex in between. */
 int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err);
 /* Takes the turns of n waiters of one client, which have the calling thread's latch, until all are over. What they ask
- * at the same time is one request. Leaves the mutex meanwhile. */
+ * at the same time is one request. Leaves the mutex in between. */
 void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n);
-/* Sleeps until until_us, until this thread's latch is woken, or until it is cancelled. Leaves the mutex meanwhile. */
+/* Sleeps until until_us, until this thread's latch is woken, or until it is cancelled. Leaves the mutex in between. */
 void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us);
 
 /* ---- release.c ---- */
 
 /* Releases n acquisitions of one client, at most DLOCK__BATCH, by one request, which may take until deadline_us. `why`
- * gets the server's message about the first. Leaves the mutex meanwhile. */
+ * gets the server's message about the first. Leaves the mutex in between. */
 void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us,
                          struct dlock_error *why);
 /* The result of a release: "not found" is success if a release was sent before. */
@@ -70,14 +70,14 @@ bool dlock__give_back_begin(struct dlock__acquisition *acq);
 int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dlock_error *why,
                          struct dlock_error *err);
 /* Sends the releases of n RELEASING acquisitions of one client, in as few requests as possible, until all are answered
- * or deadline_us has come, and ends them. Returns the first error. Leaves the mutex meanwhile. */
+ * or deadline_us has come, and ends them. Returns the first error. Leaves the mutex in between. */
 int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us, struct dlock_error *err);
-/* Waits until an exclusive acquisition is over that another thread releases. Leaves the mutex meanwhile. */
+/* Waits until an exclusive acquisition is over that another thread releases. Leaves the mutex in between. */
 int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, struct dlock_error *err);
 
-/* Release a lingering acquisition whose terms differ before its name is acquired, so that not even a try finds our own
- * grant in its way. dlock__linger_clear_begin returns that acquisition, now RELEASING, or NULL. dlock__linger_clear
- * sends the releases of n of one client, each once, and ends them; it leaves the mutex meanwhile. */
+/* Release a lingering acquisition whose terms differ before its name is acquired, so that not even a try meets our own
+ * grant. dlock__linger_clear_begin returns that acquisition, now RELEASING, or NULL. dlock__linger_clear
+ * sends the releases of n of one client, each once, and ends them; it leaves the mutex in between. */
 struct dlock__acquisition *dlock__linger_clear_begin(struct dlock_lock *lock);
 void dlock__linger_clear(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us);
 

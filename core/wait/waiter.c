@@ -103,7 +103,7 @@ static int unanswered(struct dlock__waiter *waiter) {
     return waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE;
 }
 
-/* The result of a waiter whose deadline passed while it stood in line. A try stands there only while an answer to this
+/* The result of a waiter whose deadline passed while it waited in line. A try stands there only while an answer to this
  * process is awaited. */
 static int late_in_line(struct dlock__waiter *waiter) {
     if (waiter->try_only) return unanswered(waiter);
@@ -301,7 +301,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     struct dlock_error err;
     int rc = acq->op->result;
-    if (waiter->done) { /* cancelled meanwhile: its next turn gives up the acquisition, grant and all */
+    if (waiter->done) { /* cancelled in between: its next turn gives up the acquisition, grant and all */
         judge(waiter, rc);
         return;
     }
@@ -366,7 +366,7 @@ static bool take_lingering(struct dlock__waiter *waiter) {
     return true;
 }
 
-/* Brings up the listener, since a grant may linger only while wake-ups tell of other clients' requests. True: it tried,
+/* Brings up the listener, since a grant may linger only while wake-ups report other clients' requests. True: it tried,
  * and left the mutex. */
 static bool listen_to_linger(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);

@@ -5,9 +5,9 @@
  *
  * OPERATION is one of
  *     cycle      measures an acquire and its release
- *     threads    the same in WORKERS threads, each with a lock of its own. They share as many connections as the URI's
+ *     threads    the same in WORKERS threads, each with its own lock. They share as many connections as the URI's
  *                key `connections` says (default 4), one request on a connection at a time; where a lock is bound to
- *                its connection, each thread has a connection of its own
+ *                its connection, each thread has its own connection
  *     hand-over  WORKERS processes want one lock; each holds it for HOLD_MS and pauses as long. Measures the time from
  *                a release to the grant of another process that waits. Where the barest client can wait only by
  *                polling, measures the cheapest request that the server answers, each after a pause of HOLD_MS

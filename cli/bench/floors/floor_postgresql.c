@@ -1,4 +1,4 @@
-/* Locks with a lease row: one statement acquires it, one releases it, each a transaction of its own that is flushed to
+/* Locks with a lease row: one statement acquires it, one releases it, each its own transaction that is flushed to
  * disk. With mode=session: pg_advisory_lock and pg_advisory_unlock. */
 #include "floor.h"
 

@@ -59,7 +59,7 @@ static void release(void *server, int number) {
     freeReplyObject(reply);
 }
 
-/* ---- a queue: waiters in a list, each told by a message on a channel of its own; no fences, and no death ------------
+/* ---- a queue: waiters in a list, each told by a message on its own channel; no fences, and no death ------------
  */
 
 static char take_script[64], give_script[64], channel[80];
