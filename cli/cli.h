@@ -79,7 +79,7 @@ int report(const struct dlock_error *err);
 int open_client(const char *uri, dlock_client **client);
 int open_client_with(const char *uri, const struct dlock_client_options *options, dlock_client **client);
 
-/* Returns 0, or DLOCK_EINVAL with a message if the backend's locks are PRIVATE to one process: these exclude no other. */
+/* Returns 0, or DLOCK_EINVAL with a message if the backend's locks are PRIVATE and exclude no other process. */
 int refuse_private(dlock_client *client, struct dlock_error *err);
 
 /* Returns `uri`; if that is NULL, $DLOCK_URI; if that is unset or empty, "file:". */

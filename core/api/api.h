@@ -37,7 +37,7 @@ int dlock__options_read(const struct dlock_options *from, struct dlock_options *
 
 /* ---- renew.c ---- */
 
-/* Sets the lease of the caller's grant anew, unless it is fixed, and waits until no renewal of it is on the way and no
+/* Restarts the lease of the caller's grant, unless it is fixed, and waits until no renewal of it is on the way and no
  * downgrade is awaited. Returns 0; ELOST, EOWNER or ECANCELED, if it is no longer the caller's; or another code, and it
  * is still held. Leaves the mutex in between. */
 int dlock__renew_to_export(struct dlock_lock *lock, struct dlock__acquisition *acq, struct dlock_error *err);

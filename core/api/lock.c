@@ -127,8 +127,8 @@ static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     return acq->count == 0;
 }
 
-/* Takes back all holds of this handle. Lost acquisitions are forgotten; held ones that nobody else holds, as many as
- * fit into `acqs`, are to be released. Returns their number. */
+/* Takes back all holds of this handle. Lost acquisitions are forgotten; held ones without another holder, as many as
+ * fit into `acqs`, have to be released. Returns their number. */
 static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *acqs[DLOCK__BATCH]) {
     struct dlock__name *name = lock->name;
     size_t n = 0;
@@ -154,7 +154,7 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *
     return n;
 }
 
-/* Releases what was acquired through this handle, whichever thread owns it. What the same thread holds through another
+/* Releases acquisitions of this handle, of all threads. An acquisition that the same thread holds through another
  * handle stays. */
 static void release_everything(struct dlock_lock *lock) {
     struct dlock__acquisition *acqs[DLOCK__BATCH];

@@ -5,7 +5,7 @@
  *
  * Several permits of one name have no order. A caller that has some of them waits for the next one only for a moment,
  * then gives all of them back, and stays away for as long before it tries again. These times are random, and grow, so
- * that of several callers that lack each other's permits one gets all of its own. */
+ * that of several callers that lack each other's permits one gets all that it needs. */
 #include "api/api.h"
 
 #include <stdlib.h>
@@ -37,7 +37,7 @@ struct all {
     struct item *items; /* sorted, in an order that every process uses */
     size_t n;
     struct dlock__acquisition **acqs; /* room for n; each list is of one client */
-    struct dlock__waiter **waiters;   /* room for n; those that were entered and are to be driven */
+    struct dlock__waiter **waiters;   /* room for n; the entered ones, which have to be driven */
     struct dlock__latch latch;
     int64_t begun_us;    /* what acquires, when it began; else DLOCK__NEVER */
     int64_t deadline_us; /* of the whole call, taken when it begins */
@@ -234,7 +234,7 @@ static bool try_some(struct all *all, size_t *from, struct dlock_client *client)
 }
 
 /* Tries all items of one client from `from` on. The requests are sent in sequence, and none after one with a
- * busy lock: else processes that want the same locks would take them from each other in vain. */
+ * busy lock: else processes that want the same locks would take them from each other forever. */
 static void try_client(struct all *all, size_t from, struct dlock_client *client) {
     bool busy = false;
     dlock__enter(client);
@@ -262,7 +262,7 @@ static int wait_for(struct all *all, size_t at, int64_t deadline_us) {
 
 /* ---- giving back ---- */
 
-/* The deadline for giving back: some time after that of the wait, or LEAST_US from now if servers did not answer so far.
+/* The deadline for giving back: some time after that of the wait, or LEAST_US from now if servers did not answer.
  * After MOST_US nothing is waited for: the engine sends the releases. */
 static int64_t leave_by(const struct all *all, struct dlock_client *client) {
     int64_t by_us = dlock__after(all->deadline_us, LEAVE_US), last_us = dlock__after(all->deadline_us, MOST_US);
@@ -321,7 +321,7 @@ static int64_t patience_end(struct all *all, struct dlock_client *client) {
     return now + us < all->deadline_us ? now + us : all->deadline_us;
 }
 
-/* Waits without holding any of them, so that others get all of theirs. */
+/* Waits without holding any of them, so that others get all that they need. */
 static void stay_away(struct all *all, struct dlock_client *client) {
     int64_t until_us = patience_end(all, client);
     all->patience_us = dlock__longer_pause(all->patience_us, PATIENCE_MIN_US, PATIENCE_MAX_US);
@@ -411,7 +411,7 @@ static bool is_lost(const struct all *all, struct item *item) {
 }
 
 /* Looks whether all are still held. Else gives back everything from the first lost one on, and stores in *from where to
- * go on; ELOST after too many such losses. */
+ * continue; ELOST after too many such losses. */
 static int look_again(struct all *all, size_t *from, struct dlock_error *err) {
     size_t i = 0;
     while (i < all->n && !is_lost(all, &all->items[i])) i++;

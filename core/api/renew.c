@@ -1,6 +1,6 @@
 /* Renewals that a holder asks for: with another lease, before an export, or from writer to reader. The keeper sends
  * them, so that no other renewal of the same grant is on the way, and repeats them as any renewal. From the beginning of
- * its downgrade an acquisition counts as shared. */
+ * its downgrade an acquisition is treated as shared. */
 #include "api/api.h"
 
 /* Returns 0, or an error if the caller no longer has the grant; `what` is the operation that the message names. */

@@ -33,7 +33,7 @@ int dlock__random(void *buf, size_t size);
 /* Initializes a condition variable for dlock__cond_wait. */
 void dlock__cond_init(pthread_cond_t *cond);
 
-/* Waits for a signal or until `until_us`, whichever is first; spurious returns happen. */
+/* Waits for a signal or until `until_us`; spurious returns happen. */
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us);
 
 /* Waits while *word is `seen`, until a dlock__futex_wake that shares a bit with `bits`, or until `until_us`; spurious

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <time.h>
 
-/* A fork waits so often, and for so long each time, until nobody is in foreign code. What takes locks there, without
+/* A fork waits so often, and for so long each time, until no thread is in foreign code. Calls that lock there, without
  * waiting for the network, takes a few milliseconds. */
 enum { LOOKS = 100, PAUSE_NS = 500000 };
 

@@ -1,5 +1,5 @@
 /* Code of others that must not be in the middle of something when the process forks: the child would have copies of the
- * locks that other threads held, and nobody to release them. */
+ * locks that other threads held, and no thread to release them. */
 #ifndef DLOCK_CORE_BASE_FORKING_H
 #define DLOCK_CORE_BASE_FORKING_H
 

@@ -1,5 +1,5 @@
 /* The guardian: a small helper process that releases a client's grants once the client's process is gone, so that
- * nobody has to wait for their leases to end. guardian.c decides when a helper is started, start.c starts it.
+ * no other process has to wait for their leases to end. guardian.c decides when a helper is started, start.c starts it.
  * state/guard.h fills the table that client and helper share. The code that only the helper runs is in the folder
  * guardian/ at the top of the tree. */
 #ifndef DLOCK_CORE_GUARDIAN_GUARDIAN_H

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ThreadSanitizer takes every clone() for a fork, and what it does then in the child would happen to us, too, who share
+/* ThreadSanitizer takes every clone() for a fork, and what it does then in the child would also happen to us, who share
  * its memory: so the C library's internal name is called. Nor must sanitizers count the calls of functions that do not
  * return. */
 #ifdef __GLIBC__

@@ -102,7 +102,7 @@ void dlock__dedicated_run(struct dlock__acquisition *acq) {
 
 /* ---- broken, renewed and idle connections ---- */
 
-/* Ends the grant before the connection is closed: from then on the server may grant the lock to another client. */
+/* Ends the grant before the connection is closed: after that the server may grant the lock to another client. */
 void dlock__dedicated_broke(struct dlock__conn *conn) {
     struct dlock__acquisition *acq = conn->acq;
     conn->connected = false;

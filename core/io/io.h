@@ -10,9 +10,9 @@
 
 /* Makes a connection, not connected, and adds it to the client's list. NULL: out of memory. */
 struct dlock__conn *dlock__conn_new(struct dlock_client *client);
-/* dlock__conn_ready opens the connection unless it is connected. dlock__conn_close closes it if it is open and nobody
- * else uses it. dlock__conn_drop does the same after a failure, and ends what died with the connection. All leave the
- * mutex meanwhile. */
+/* dlock__conn_ready opens the connection unless it is connected. dlock__conn_close closes an open one if no thread
+ * uses it. dlock__conn_drop does the same after a failure, and ends what died with the connection. All leave the
+ * mutex in between. */
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err);
 void dlock__conn_close(struct dlock__conn *conn);
 void dlock__conn_drop(struct dlock__conn *conn);
@@ -62,7 +62,7 @@ struct dlock__batch {
     bool sent, resent;
 };
 
-/* Makes a batch of the prepared operations of n acquisitions. Its deadline is the latest of theirs, since its sender
+/* Makes a batch of the prepared operations of n acquisitions. Its deadline is their latest one, since its sender
  * cannot leave earlier. */
 void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *const *acqs, size_t n);
 
@@ -156,7 +156,7 @@ void dlock__dedicated_broke(struct dlock__conn *conn);
 int dlock__dedicated_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
                            struct dlock_error *err);
 
-/* dlock__dedicated_rest_at returns when the first idle connection is to be told to rest; dlock__dedicated_rest tells one
+/* dlock__dedicated_rest_at returns when the first idle connection must be told to rest; dlock__dedicated_rest tells one
  * that is due. The latter leaves the mutex in between. */
 int64_t dlock__dedicated_rest_at(const struct dlock_client *client);
 void dlock__dedicated_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);

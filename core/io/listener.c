@@ -6,7 +6,7 @@
 
 enum { RETRY_MIN_US = 100000, RETRY_MAX_US = 5000000 };
 
-/* A listener that was up for this time counts as one that lasts. If so many in a row did not, there is a pause. */
+/* A listener that was up for this time is taken as one that lasts. If so many in a row did not, there is a pause. */
 enum { LASTS_US = 1000000, BRIEF_MAX = 4 };
 
 /* Least time for the answer to a probe, whatever the lease, since a machine may be busy. */
@@ -27,7 +27,7 @@ static int open_conn(struct dlock_client *client, int64_t deadline_us, struct dl
     return dlock__conn_ready(client->listener.conn, deadline_us, err);
 }
 
-/* Gives up the connection, or its share of the one connection of a THREADSAFE backend; that goes on unless `rc`, the
+/* Gives up the connection, or its share of the one connection of a THREADSAFE backend; that continues unless `rc`, the
  * backend's last return value, means that it is dead. */
 static void close_conn(struct dlock_client *client, int rc) {
     struct dlock__conn *conn = client->listener.conn;

@@ -2,16 +2,16 @@
  * operation on it at once. When all connections are busy the operation waits in client->ops.pending; a thread that
  * gives a connection back hands it to the first waiting one, which takes all waiting operations of its kind along as
  * one batch ("flat combining": Hendler et al., SPAA 2010, with the combiner's role passed on). If there were more
- * operations than connections lately, a thread that is about to send one yields first, so that threads about to queue
+ * operations than connections lately, a thread yields before it sends one, so that threads about to queue
  * the same kind join its batch. Many threads then cost the server and this process few requests: 16 threads with a lock
- * each make twice as many turns on Redis. With no more threads than connections nobody yields. THREADSAFE backends have
+ * each make twice as many turns on Redis. Without more threads than connections none yields. THREADSAFE backends have
  * one connection for all threads, which is never busy, so there is nothing to combine; with other SESSION backends each
  * acquisition has its own connection, as many as there are acquisitions. */
 #include "io/io.h"
 
 #include <string.h>
 
-/* Longest time to wait for threads that are about to queue a request, and the additional time for each one that comes;
+/* Longest time to wait for threads that will queue a request, and the additional time for each one that comes;
  * and how long no thread waits after that time was exceeded. */
 enum { COALESCE_US = 1000, COALESCE_EACH_US = 50, COALESCE_PAUSE_US = 50000 };
 
@@ -94,7 +94,7 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     if (n_others > 0) complete_others(client, others, n_others);
 }
 
-/* Prepares the acquisition for the current session. What it left in a session that is over ended with that. */
+/* Prepares the acquisition for the current session. Its traces in a session that is over ended with that session. */
 static void enter_session(struct dlock__acquisition *acq) {
     if (dlock__acq_died_with_connection(acq)) {
         memset(acq->backend_state, 0, sizeof acq->backend_state);

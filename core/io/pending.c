@@ -39,7 +39,7 @@ static void act(struct dlock__conn *conn, struct dlock__acquisition *acq, const 
     if (acq->conn == conn && !conn->busy) dlock__watch(conn, true);
 }
 
-/* Reads one message from the connection, unless a thread uses it, which will notice by itself. */
+/* Reads one message from the connection, unless a thread uses it, which will notice. */
 static void look(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     struct dlock__acquisition *acq = conn->acq;

@@ -1,4 +1,4 @@
-/* Which connection a request gets: the only one (THREADSAFE), one of its own (other SESSION backends: dedicated.c), or
+/* Which connection a request gets: the only one (THREADSAFE), a separate one (other SESSION backends: dedicated.c), or
  * one of as many as `connections` says. */
 #include "io/io.h"
 
@@ -75,7 +75,7 @@ void dlock__pool_unqueue(struct dlock_client *client, struct dlock__acquisition 
     if (client->ops.last == acq) client->ops.last = before;
 }
 
-/* The first waiting operation that no thread is about to take along in its batch. */
+/* The first waiting operation that no thread will take along in its batch. */
 static struct dlock__acquisition *first_pending(struct dlock_client *client) {
     struct dlock__acquisition *acq = client->ops.pending;
     while (acq && client->ops.coalescing[acq->op->kind]) acq = acq->op->next;

@@ -10,8 +10,8 @@ enum { AT_ONCE = 256 };
 /* The pause after DLOCK__IDLE_MAX. */
 enum { IDLE_US = 20000 };
 
-/* Most unanswered releases for which grants to unknown tokens are given back, too. A server that answers no release, but
- * continues to send such grants, could fill the memory; each ends by itself with its lease. */
+/* Most unanswered releases for which grants to unknown tokens are given back. A server that answers no release, but
+ * continues to send such grants, could fill the memory; each ends with its lease. */
 enum { UNANSWERED_MAX = 1024 };
 
 static bool has_token(const struct dlock__acquisition *acq, const char *token) {

@@ -144,7 +144,7 @@ static void hide(const struct dlock__acquisition *acq, struct dlock_lock *handle
 }
 
 /* Publishes the grant for dlock_held. A reader that finds its own number both before and after it reads the time has
- * read the time of its own grant: only the owner itself could have acquired it anew in between. */
+ * read its grant's time: only the owner itself could have acquired it again in between. */
 static void show(const struct dlock__acquisition *acq, struct dlock_lock *handle) {
     uint64_t thread = acq->owner == DLOCK_OWNER_HANDLE ? DLOCK__ANY_THREAD : acq->thread;
     if (handle->shown.acq != acq) atomic_store_explicit(&handle->shown.thread, 0, memory_order_relaxed);

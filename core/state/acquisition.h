@@ -69,7 +69,7 @@ struct dlock__op {
     bool look, woken;                /* a LOOK, or a GRANTED, arrived while ASKING */
     struct dlock_wake wake;          /* that GRANTED; its strings are no longer valid */
     int64_t received_us;
-    struct dlock__extension *extension; /* HELD, DOWNGRADING: what the next renewal asks for; NULL: the usual lease */
+    struct dlock__extension *extension; /* HELD, DOWNGRADING: terms of the next renewal; NULL: the usual lease */
 };
 
 /* An event to tell the application about, queued in client->callback. */
@@ -232,10 +232,10 @@ void dlock__acq_become(struct dlock__acquisition *acq, enum dlock__acq_state sta
 void dlock__acq_downgrade(struct dlock__acquisition *acq);
 /* The server has confirmed the downgrade. */
 void dlock__acq_downgraded(struct dlock__acquisition *acq);
-/* Makes the next renewal, which is due at once, ask for the extension's lease. Meanwhile the grant counts for no longer
+/* Makes the next renewal, which is due at once, ask for the extension's lease. Until then the grant is valid no longer
  * than on a server that executes the request without answering. */
 void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *extension);
-/* Gives a grant that is held the stronger of its own terms and the handle's: it is renewed unless both leases are
+/* Gives a grant that is held the stronger of its terms and the handle's: it is renewed unless both leases are
  * fixed, for the longer of the two. False: it has a shorter fixed lease than the handle's, which only dlock_extend
  * changes. */
 bool dlock__acq_strengthen(struct dlock__acquisition *acq, const struct dlock_lock *lock);
@@ -250,7 +250,7 @@ void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
 /* The lease, in milliseconds, that the server must keep for a grant to be valid for `us` from now on. */
 int64_t dlock__lease_for_ms(int64_t us);
-/* Takes over an answered renewal that asked for lease_ms. False if the answer is invalid; it then counts as not
+/* Takes over an answered renewal that asked for lease_ms. False if the answer is invalid; it is then treated as not
  * answered. */
 bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms, int64_t kept_ms);
 /* Takes over a GRANTED wake-up. Sets HELD if its age is proved; else the acquisition stays WAITING and asks at once. A
@@ -272,7 +272,7 @@ static inline int64_t dlock__acq_end(const struct dlock__acquisition *acq) {
     bool lingers = acq->state == DLOCK__LINGERING && acq->linger_until_us < acq->valid_until_us;
     return lingers ? acq->linger_until_us : acq->valid_until_us;
 }
-/* True if this process holds it, or is about to be told so. */
+/* True if this process holds it, or will be told so. */
 static inline bool dlock__acq_held(const struct dlock__acquisition *acq) {
     return acq->state == DLOCK__HELD || acq->state == DLOCK__DOWNGRADING;
 }
@@ -292,13 +292,13 @@ void dlock__deliver(struct dlock__acquisition *acq);
 /* Makes the waiter the owner, not told yet, and moves the acquisition from name->asking to name->held. While no handle
  * holds the acquisition no on_lost runs. */
 void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
-/* Has the owner's handle hold the acquisition: the owner is about to be told. */
+/* Has the owner's handle hold the acquisition: the owner will be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
 /* Both, for a waiter whose turn this is. */
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 
 /* Gives the acquisition, which is not wanted any more, to the engine: it is released until the server certainly keeps
- * nothing of it. It waits for its on_losts to return, since the release may give the lock to somebody else, but for one
+ * nothing of it. It waits for its on_losts to return, since the release may give the lock to others, but for one
  * lease at most. */
 void dlock__orphan(struct dlock__acquisition *acq);
 /* Sets the time of an orphan's next release. */

@@ -86,7 +86,7 @@ static inline bool dlock__can(const struct dlock_client *client, uint32_t caps) 
 }
 
 /* The first of all acquisitions, for a walk over them. With 100,000 locks that takes long, and no other thread gets the
- * mutex meanwhile: so it is not for what happens while all goes well. Counted for tests. */
+ * mutex during it: so it is only for failures. Counted for tests. */
 static inline struct dlock__acquisition *dlock__acq_first(struct dlock_client *client) {
     client->walks++;
     return client->acquisitions;
@@ -239,7 +239,7 @@ bool dlock__exported(const struct dlock_client *client, const char *token);
 void dlock__exported_free(struct dlock_client *client);
 
 /* Remembers the acquisition's token before it is exported, if a wake-up may still announce its grant: otherwise that
- * would look like a grant that nobody wants, and would be released. Returns 0 or ENOMEM. */
+ * would look like an unwanted grant, and would be released. Returns 0 or ENOMEM. */
 int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* What is due: grants that end, and grants that are to be renewed. */
+/* What is due: grants that end, and grants that have to be renewed. */
 #include "state/client.h"
 
 /* Acquisitions handled before other threads get the mutex: 100,000 locks may be due at the same time. */

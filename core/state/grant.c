@@ -1,7 +1,7 @@
 /* The states of an acquisition. This file alone changes acq->state: `ways` has every change that there is, and
  * docs/internals.md says what is true in each state and by what it ends. Each place that an acquisition is in holds a
  * reference: name->asking, ->held or ->lost, and the engine for orphans. So do a renewal by the keeper (`renewing`) and
- * an operation in a batch, which are no states: both continue whatever becomes of the acquisition meanwhile. */
+ * an operation in a batch, which are no states: both continue through all changes of the acquisition's state. */
 #include "base/probe.h"
 #include "state/client.h"
 
@@ -414,7 +414,7 @@ void dlock__orphan_gone(struct dlock__acquisition *acq) {
     set_state(acq, acq->state == DLOCK__LOST_ORPHAN ? DLOCK__LOST : DLOCK__GONE);
 }
 
-/* Loses a grant in CONFIRMING: the waiter that would have got it asks for one of its own. */
+/* Loses a grant in CONFIRMING: the waiter that would have got it asks for another one. */
 static void lose_hand_over(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     name->asking = NULL;

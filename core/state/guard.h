@@ -25,11 +25,11 @@ struct dlock__guard {
 };
 
 /* Enters an acquisition whose name, token, mode, limit and lease are set. Call it before the first request that may
- * grant it: from then on the guardian releases it when this process dies. With the mutex. Returns 0 or ENOMEM. */
+ * grant it: after that the guardian releases it when this process dies. With the mutex. Returns 0 or ENOMEM. */
 int dlock__guard_enter(struct dlock__acquisition *acq);
 
 /* Updates the entry: mode, the backend's state, the longest lease that was asked for, valid-until. An acquisition that
- * nobody holds, as it waits, is handed over or is being released, protects no work: its end is no reason to kill the
+ * has no holder, as it waits, is handed over or is being released, protects no work: its end is no reason to kill the
  * process group. With the mutex. */
 void dlock__guard_note(struct dlock__acquisition *acq);
 

@@ -48,7 +48,7 @@ static void *map(int fd, size_t size) {
     return NULL;
 }
 
-/* Allocates the memory that is about to be touched, so that a lack of it is an error instead of a SIGBUS. */
+/* Allocates the memory that will be touched, so that a lack of it is an error instead of a SIGBUS. */
 static bool populate(void *at, size_t size) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     char *from = (char *)((uintptr_t)at / page * page);

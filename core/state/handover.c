@@ -11,9 +11,9 @@ enum { HAND_OVERS_MAX = 32 };
 enum { SHORT_HOLD_US = 100 };
 
 /* Where no server queue decides who is next, this process's waiters back off after a release: for as long as a wake-up
- * may take, or, where others poll or the server had nobody to wake, for about as long as this process held the lock. A
+ * may take, or, where others poll or the server woke no waiter, for about as long as this process held the lock. A
  * question of another client then finds the lock free with a probability of at least one in three, and at most half of
- * the time is lost when nobody else asks. */
+ * the time is lost when no other client asks. */
 enum { BACKOFF_WAKE_US = 5000, BACKOFF_POLL_US = 50000 };
 
 static bool same_terms(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
@@ -68,10 +68,10 @@ void dlock__back_off(const struct dlock__acquisition *acq) {
 /* Leaves ordinals for a downgrade and for tickets. */
 enum { ORDINAL_MAX = DLOCK__ORDINAL_MAX - 55 };
 
-/* Lingering briefly: the releasing thread ends it itself. If that thread gets no processor meanwhile, whoever wants
- * the name in this process does, or the keeper in its next round after BRIEFLY_US, at the grant's next renewal at the
- * latest. The keeper's timer is not set for it: that would wake the keeper up to a thousand times a second, nearly
- * always in vain. Measured with a Redis server: a third more turns with two threads that share a lock, a sixth more
+/* Lingering briefly: the releasing thread ends it itself. If that thread gets no processor, a thread that wants
+ * the name in this process does, or the keeper in its next round after BRIEFLY_US, before the grant's next renewal.
+ * The keeper's timer is not set for it: that would wake the keeper up to a thousand times a second, nearly
+ * always for nothing. Measured with a Redis server: a third more turns with two threads that share a lock, a sixth more
  * with 16. On files a request takes less time than the spin, and two threads had half as many turns: there it is not
  * done (REQUEST_MIN_US). */
 enum { BRIEFLY_US = 1000, REQUEST_MIN_US = 10 };

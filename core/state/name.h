@@ -12,7 +12,7 @@ struct dlock__rhythm {
     int64_t since_us, blur_us; /* when that grant began, and the error of that */
     int64_t hold_us, off_us;   /* how long such grants last, and the error of that; 0: unknown */
     int64_t released_us;       /* when this process last released the name; 0: never */
-    int64_t paid_us;           /* the time by which the questions asked so far would have been due at an even pace */
+    int64_t paid_us;           /* the time by which all questions would have been due at an even pace */
     uint32_t met, usual;       /* grants to others since the last one to this process; their usual number */
     bool guessed;              /* the begin of that grant was not observed */
     bool odd;                  /* the hold before was very different from earlier ones */
@@ -92,7 +92,7 @@ struct dlock__waiter {
     int64_t began_us, deadline_us;
     struct dlock__acquisition *handed; /* its grant, in name->held when it was given, with a reference; may be lost by
                                         * now */
-    struct dlock_error *why;           /* the server's last message, in the end the error; NULL: not needed so far */
+    struct dlock_error *why;           /* the server's last message, in the end the error; NULL: not needed yet */
     struct dlock__latch *latch;        /* of the thread that takes its turns; NULL: the engine takes them */
     /* A RELEASING acquisition, with a reference, whose release must be sent before the waiter is over: one that it gave
      * up or, in an async release, the one to release. */
@@ -104,7 +104,7 @@ struct dlock__waiter {
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and has not become unreachable since */
     bool in_line : 1;
-    bool done : 1;  /* `result` is final; what it asked for may yet be given up. 0: `handed` is its grant, and it is
+    bool done : 1;  /* `result` is final; the acquisition may yet be given up. 0: `handed` is its grant, and it is
                      * out of the line */
     bool over : 1;  /* nothing more happens to it */
     bool waits : 1; /* its first question did not end it: it counts in the statistics */

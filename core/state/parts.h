@@ -47,7 +47,7 @@ struct dlock__ops {
     atomic_uint bell;                          /* rung for threads that wait for a connection or for another thread's
                                                 * request */
     unsigned bells;                            /* number of bits of it given out */
-    bool coalescing[DLOCK__RELEASE + 1];       /* by kind: a thread is about to send all that wait */
+    bool coalescing[DLOCK__RELEASE + 1];       /* by kind: a thread will send all that wait */
     bool backlogged; /* lately there were more operations than connections, and there may be again */
     /* No thread waits for more requests before this time, since the ready threads on this CPU are not ours. */
     int64_t coalesce_at_us;
@@ -81,7 +81,7 @@ struct dlock__listener {
     bool busy;                   /* a thread calls the backend's `wake` or `probe` */
     bool more;                   /* messages are left that the descriptor need not show any more */
     unsigned idle;               /* how often in a row it polled readable and brought nothing */
-    int64_t keeper_at_us;        /* from then on the keeper reads, even if there is a reader */
+    int64_t keeper_at_us;        /* the keeper reads from this time, even if there is a reader */
     int64_t retry_at_us;         /* next attempt after a failure; DLOCK__NEVER: this server wakes no waiter (ENOTSUP) */
     int64_t pause_us;
     int64_t up_us;            /* since when it is up */
@@ -121,7 +121,7 @@ struct dlock__callbacks {
     bool started, stop;
     pthread_t thread;
     int timer;   /* a timerfd, on which the thread sleeps; -1: it was never started */
-    bool asleep; /* it does, or is about to */
+    bool asleep; /* it does, or will soon */
     bool manual; /* dlock_client_dispatch runs the callbacks; the thread only watches the ends of grants */
     int fd;      /* an eventfd, readable while something is queued; -1: not MANUAL */
     struct dlock__event *first, *last;

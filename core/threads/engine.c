@@ -1,9 +1,9 @@
 /* The engine sends the requests that no thread waits for: the turns of asynchronous waits, asynchronous releases, and
- * the releases of orphans, which nobody owns any more but the server may keep (waits given up without an answer,
+ * the releases of orphans, which have no owner any more but the server may keep (waits given up without an answer,
  * releases without an answer, grants that came too late). Waits and releases have a turn when something has happened to
- * them or their time has come; what all that are ready ask is one request. Orphans have no turns, only a time.
+ * them or their time has come; the ready ones share one request. Orphans have no turns, only a time.
  *
- * A request blocks its thread, and a wait must not stand behind an orphan whose server is silent. So there is one
+ * A request blocks its thread, and a wait must not wait for an orphan whose server is silent. So there is one
  * thread as long as there are only waits or only orphans, and a second one, equal to the first, as soon as there are
  * both. Of each kind one request is on the way. Where each wait has its own connection to open, one request is one
  * wait's, and there are up to DLOCK__ASKERS of them, each on a thread. Meanwhile the callback thread watches the
@@ -154,7 +154,7 @@ static void watch(struct dlock_client *client) {
     dlock__callback_arm(client, dlock__heap_first_us(&client->engine.sleepers));
 }
 
-/* Releases the grant that lingers under other terms than the wait has, be it for `linger` or only until its releaser
+/* Releases the grant that lingers under other terms than the wait has, whether for `linger` or only until its releaser
  * has the mutex again. Leaves the mutex, so it cannot be part of a turn. */
 static void clear_lingering(const struct dlock__async *async) {
     struct dlock__acquisition *acq = dlock__linger_clear_begin(async->waiter.lock);
@@ -265,8 +265,8 @@ static void drop(struct dlock__acquisition *acq) {
     dlock__acq_put(acq);
 }
 
-/* Collects the orphans that are due by until_us, for one request. Those that died with their connection are dropped.
- * Those that are in a request are skipped; they are due again when it is answered. */
+/* Collects the orphans that are due by until_us, for one request. Orphans that died with their connection are dropped.
+ * Orphans in a request are skipped; they are due again when it is answered. */
 static size_t gather_orphans(struct dlock_client *client, struct dlock__acquisition **acqs, int64_t until_us) {
     struct dlock__engine *engine = &client->engine;
     struct dlock__timer *first;

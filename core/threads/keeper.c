@@ -33,7 +33,7 @@ static bool too_short(const struct dlock__acquisition *acq, int64_t now) {
     return (acq->valid_until_us - now) / 2 < acq->name->client->keeper.patience_us;
 }
 
-/* Collects the acquisitions that are due, in the order of their ends; those that are too short apart from the others.
+/* Collects the acquisitions that are due, in the order of their ends; too short ones separately.
  * If all renewals together take longer than the time between two of them, all come late by the same time, instead of
  * the last ones never. Acquisitions that were looked at and not taken are put back. */
 static size_t gather(struct dlock_client *client, int64_t now) {
@@ -64,15 +64,15 @@ static bool is_late(const struct dlock__acquisition *acq) {
     return acq->conn && acq->conn->late;
 }
 
-/* Sorts by name, as in every batch. Where each renewal has its own connection, and they are sent one after the
- * other, those that were late the last time come last: one that hangs takes all the time that there is. */
+/* Sorts by name, as in every batch. Where each renewal has its own connection, and they are sent in
+ * sequence, connections that were late last time come last, so that a hung one cannot delay the others. */
 static int in_turn(const void *a, const void *b) {
     const struct dlock__acquisition *const *x = a, *const *y = b;
     return is_late(*x) != is_late(*y) ? is_late(*x) - is_late(*y) : dlock__acq_by_name(a, b);
 }
 
 /* Prepares the arguments, sorted. They are copies, and not the acquisition's own operation: a release may use that
- * meanwhile, and must not wait for a renewal that hangs. */
+ * at the same time, and must not wait for a renewal that hangs. */
 static void fill(struct dlock_client *client, size_t n) {
     qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), in_turn);
     for (size_t i = 0; i < n; i++) {
@@ -99,14 +99,14 @@ static void learn_patience(struct dlock_client *client, int result, int64_t begu
 }
 
 /* The deadline of one renewal with n - 1 behind it: half of the time that is left, so that many that hang leave some
- * for the others. What n that take equally long need, each of them gets. */
+ * for the others. If n renewals take equally long, each gets enough. */
 static int64_t deadline_before(size_t n, int64_t now, int64_t deadline_us) {
     const int64_t half = (deadline_us - now) / 2, most = half > TRY_MIN_US ? half : TRY_MIN_US;
     return n > 1 && now + most < deadline_us ? now + most : deadline_us;
 }
 
 /* Sends each renewal on the connection that carries the grant. One that is not answered in time is repeated; only a
- * broken connection ends its grant. The first one tells how long this server needs, unless it was late before, too:
+ * broken connection ends its grant. The first one tells how long this server needs, unless it was late before as well:
  * then it is that session which hangs. */
 static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
                      struct dlock_error *err) {
@@ -196,7 +196,7 @@ static int64_t next_pause(struct dlock_client *client) {
 }
 
 /* The deadline of a renewal: half of the time that is left to the grant in the batch that ends first, so that another
- * try on a new connection is possible. Grants outside the batch, or made meanwhile, need renewals, too: so it is also
+ * try on a new connection is possible. Grants outside the batch, or made since, also need renewals: so it is also
  * no longer than these can wait, unless this server needs longer. */
 static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int64_t now, int64_t others_us) {
     int64_t most = dlock__us(client->uri->timeout_ms);
@@ -209,7 +209,7 @@ static int64_t renewal_deadline(const struct dlock_client *client, size_t n, int
     return dlock__after(now, most > TRY_MIN_US ? most : TRY_MIN_US);
 }
 
-/* Logs that the call failed, or what it told of its claims: nobody else learns why a grant is about to end, or has.
+/* Logs that the call failed, or what it said about its claims: nothing else says why a grant is about to end, or has.
  * `rc` is the call's result, *err its message, which may be about a claim. Leaves the mutex in between. */
 static void log_failures(struct dlock_client *client, size_t n, int rc, const struct dlock_error *err) {
     size_t failed = rc != 0 ? n : 0, first = 0;
@@ -265,7 +265,7 @@ static void drain(int fd) {
     }
 }
 
-/* Sleeps until then, if that is still to come, or until something has arrived, which it reads. */
+/* Sleeps until then, if that is not over, or until something has arrived, which it reads. */
 static void sleep_until(struct dlock_client *client, int64_t at_us) {
     const int64_t now = dlock__now(client);
     const bool sleeps = at_us > now;

@@ -102,7 +102,7 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
  * and after its end, since it probably waits again soon. */
 enum { READER_US = 100000 };
 
-/* True if the thread may read the wake-ups while it waits. If others wait, too, the keeper does, who then need not be
+/* True if the thread may read the wake-ups while it waits. With other waiters, the keeper does, which then need not be
  * told whenever one of them leaves. It also does if a message must not wait until the keeper comes: that a
  * lingering grant is wanted, or a session is lost. */
 static bool may_read(const struct dlock__waiter *waiter) {
@@ -143,7 +143,7 @@ static int reader_sleep(struct dlock_client *client, struct dlock__latch *latch,
     return fds[0].revents;
 }
 
-/* As dlock__latch_sleep, and reads the wake-ups. Afterwards nobody does for a while, unless others wait. */
+/* As dlock__latch_sleep, and reads the wake-ups. Afterwards no thread does for a while, unless others wait. */
 static void read_while_waiting(struct dlock__waiter *waiter, int64_t until_us) {
     struct dlock_client *client = waiter->lock->client;
     put_keeper_off(client);

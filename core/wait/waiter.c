@@ -1,4 +1,4 @@
-/* Waiting for a name. Waiters of one process stand in the name's line; the one at the head asks the server, with one
+/* Waiting for a name. Waiters of one process form the name's line; the one at the head asks the server, with one
  * acquisition, until it is granted, gives up, or is cancelled. The waiters behind it get the lock by local hand-over
  * (state/handover.c) or by becoming the head.
  *
@@ -71,7 +71,7 @@ static void explain_not_ready(struct dlock__waiter *waiter) {
     explain(waiter, err.code, "%s", err.message);
 }
 
-/* True, with an error set, if the server grants nothing yet and so nobody is known to hold the lock. */
+/* True, with an error set, if the server grants nothing yet and so no holder is known. */
 static bool not_ready(struct dlock__waiter *waiter) {
     if (dlock__name_ready(name_of(waiter), NULL) == 0) return false;
     explain_not_ready(waiter);
@@ -169,7 +169,7 @@ void dlock__waiter_cancel(struct dlock__waiter *waiter) {
 /* ---- being granted ---- */
 
 /* Takes over the grant that the waiter was handed. False: the grant has ended since (this process may have been
- * stopped), and nobody was told of it. */
+ * stopped), and no thread was told. */
 static bool take(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = waiter->handed;
     waiter->handed = NULL;
@@ -246,7 +246,7 @@ static void busy(struct dlock__waiter *waiter) {
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
     dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : dlock__ask_again_at(waiter, acq, &op->arg));
     if (op->woken) {
-        /* A wake-up from after this answer counts; at the same microsecond the order is unknown, so its age counts as
+        /* A wake-up from after this answer counts; at the same microsecond the order is unknown, so its age is
          * unproved. One from before is over, or the server worked on both at the same time: asking again tells. */
         bool counts = op->wake.server_us >= op->arg.server_us;
         if (op->wake.server_us == op->arg.server_us) op->wake.server_us = 0;
@@ -438,7 +438,7 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
     return turn;
 }
 
-/* True if a try may stand behind others in the line: readers, and permits, may be granted together. */
+/* True if a try may have others before it in the line: readers, and permits, may be granted together. */
 static bool may_go_along(const struct dlock__name *name, const struct dlock_lock *lock) {
     const struct dlock__waiter *waiter = name->head;
     if (!waiter) return true;
