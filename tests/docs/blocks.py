@@ -33,7 +33,7 @@ class Block:
 def pages():
     """Every document that a reader is led to, seen from the root of the tree."""
     found = glob.glob("*.md", root_dir=TREE) + glob.glob("docs/*.md", root_dir=TREE)
-    return sorted(found) + ["bindings/python/README.md", "tests/README.md"]
+    return sorted(found) + ["bindings/python/README.md"]
 
 
 def rules_of(comment):
