@@ -116,11 +116,11 @@ static int transact(struct sqlite_conn *c, const char *sql, struct dlock_claim *
                     struct dlock_error *err) {
     for (int64_t end_us = clock_us(CLOCK_MONOTONIC) + timeout_ms * INT64_C(1000);; poll(NULL, 0, 2)) {
         pthread_mutex_lock(&mutex);
-        int rc = try_once(c, sql, claims, n), code = rc == SQLITE_FULL ? DLOCK_ENOMEM : DLOCK_EPROTO; /* damaged */
+        int rc = try_once(c, sql, claims, n), code = DLOCK_EPROTO; /* not a database, not ours, damaged */
         bool again = rc == SQLITE_BUSY && clock_us(CLOCK_MONOTONIC) + 2000 < end_us;
         if (rc == SQLITE_READONLY || (rc == SQLITE_CANTOPEN && sqlite3_system_errno(c->db) == EACCES))
             code = DLOCK_EAUTH;
-        else if (rc == SQLITE_BUSY || rc == SQLITE_CANTOPEN || rc == SQLITE_IOERR)
+        else if (rc == SQLITE_BUSY || rc == SQLITE_CANTOPEN || rc == SQLITE_IOERR || rc == SQLITE_FULL)
             code = DLOCK_EUNAVAILABLE;
         if (rc != SQLITE_OK && !again) dlock_fail(err, code, "sqlite: %.300s: %.150s", c->path, sqlite3_errmsg(c->db));
         if (rc != SQLITE_OK) close_database(c); /* and with it the transaction */
