@@ -167,6 +167,8 @@ void html_opening(FILE *out, const struct bench *bench) {
     sentence(out, bench);
     fputs("<figure class=\"opening\">\n", out);
     chart(out, bench, &scale);
-    fprintf(out, "<p class=\"about\">Medians, on a logarithmic axis; pale: of fewer than %d samples.</p></figure>\n",
+    fprintf(out,
+            "<p class=\"about\">Medians, on a logarithmic axis; pale: of fewer than %d samples. The servers promise "
+            "different things: compare also their <a href=\"#servers\">settings</a>.</p></figure>\n",
             HTML_FEW);
 }

@@ -23,6 +23,7 @@ contains "what the chart of all shows" "$text" "file#2: cycle "
 # Each server's crash is tried a few times only.
 grep -qE 'a dead holder after [^;]*\(file(#2)?, [0-9]+ samples?\)' <<<"$text" || fail "few samples, where the page begins" "$text"
 grep -qE '^crash.* of [0-9]+' <<<"$text" || fail "few samples, in the overview" "$text"
+contains "a word on promises" "$text" "The servers promise different things"
 contains "the version" "$text" "dlock $("$DLOCK" --version | grep -o '[0-9.]*$')"
 contains "the kernel" "$text" "$(uname -r)"
 contains "what the server is" "$text" "inotify wakes waiters"
