@@ -32,7 +32,7 @@ class Block:
 
 def pages():
     """Every document that a reader is led to, seen from the root of the tree."""
-    found = glob.glob("*.md", root_dir=TREE) + glob.glob("docs/*.md", root_dir=TREE)
+    found = [page for pattern in ("*.md", "docs/*.md", "docs/servers/*.md") for page in glob.glob(pattern, root_dir=TREE)]
     return sorted(found) + ["bindings/python/README.md"]
 
 
