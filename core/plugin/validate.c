@@ -3,8 +3,8 @@
 #include "base/text.h"
 #include "plugin/plugin.h"
 
-/* The smallest valid size of the struct: members behind it are optional. */
-#define MANDATORY_SIZE offsetof(struct dlock_backend, abandon)
+/* The size of the struct in ABI 1, and so the smallest one: later versions append members, which are optional. */
+#define FIRST_SIZE (offsetof(struct dlock_backend, begin) + sizeof((struct dlock_backend *)NULL)->begin)
 #define CONN_SIZE_MAX (1024 * 1024)
 /* Paths are cut, so that the message has room for what is wrong. */
 #define WHERE "%.240s: "
@@ -15,9 +15,9 @@ static int check_abi(const struct dlock_backend *backend, const char *where, str
     if (backend->abi > DLOCK_ABI)
         return dlock_fail(err, DLOCK_EABI, WHERE "made for plugin ABI %u, but this library has %d: update the library",
                           where, backend->abi, DLOCK_ABI);
-    if (backend->size < MANDATORY_SIZE)
+    if (backend->size < FIRST_SIZE)
         return dlock_fail(err, DLOCK_EABI, WHERE "size is %u: it must be sizeof(struct dlock_backend), at least %zu",
-                          where, backend->size, MANDATORY_SIZE);
+                          where, backend->size, FIRST_SIZE);
     return DLOCK_OK;
 }
 

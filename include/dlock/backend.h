@@ -56,7 +56,7 @@ extern "C" {
 
 /* The version of everything in this file. A plugin that was built against a newer version than the library's is refused
  * (DLOCK_EABI). */
-#define DLOCK_ABI 5
+#define DLOCK_ABI 1
 
 /* Longest name of a lock that a backend gets, in bytes, without the NUL: DLOCK_NAME_MAX and the URI's prefix. */
 #define DLOCK_FULL_NAME_MAX 255
@@ -101,7 +101,7 @@ struct dlock_uri {
 struct dlock_backend;
 struct dlock_peer;
 
-/* A server that a backend uses through another backend: see dlock_peer.open_member. Since ABI 4. */
+/* A server that a backend uses through another backend: see dlock_peer.open_member. */
 struct dlock_member {
     const struct dlock_backend *backend; /* complete, however old its module: absent members are 0 */
     void *opened;                        /* private to the core */
@@ -123,7 +123,7 @@ struct dlock_peer {
     /* VOLATILE backends: grant nothing (ENOTREADY) while the server has been up for less than this; 0: off. */
     int64_t quarantine_ms;
     void (*log)(const struct dlock_peer *peer, int level, const char *message); /* from any thread; never NULL */
-    /* Since ABI 4. Opens a server that the connection uses through another backend, such as a member of a quorum. Loads
+    /* Opens a server that the connection uses through another backend, such as a member of a quorum. Loads
      * that backend's module, does not connect, and does not block otherwise. The caller closes *out, which may outlive
      * the connection. A URI without `quarantine` gets this peer's. Results: 0, EINVAL (the URI: a password must be in a
      * file, and keys that concern the client as a whole are not allowed), ENOBACKEND, EABI, ENOTSUP, ENOMEM. */
@@ -153,7 +153,7 @@ enum dlock_claim_flag {
     DLOCK_CLAIM_AWAITED = 8
 };
 
-/* dlock_claim.hints, since ABI 3 */
+/* dlock_claim.hints */
 enum dlock_claim_hint {
     /* Acquire, EBUSY, with QUEUE: no connection of this client listens at this server, so the server could not wake it.
      * The core connects its listener anew. */
@@ -201,12 +201,12 @@ struct dlock_claim {
      * kept if it returns 0, by a renewal if the claim's result is 0, too; a request that is sent again may see it in
      * any case. */
     uint64_t state[4];
-    /* out, since ABI 3 */
+    /* out */
     uint32_t hints; /* preset to 0: DLOCK_HINT_… */
     /* ENOTREADY: how long the server still grants nothing; -1 (preset): unknown. If retry_ms is left at -1 the core
      * asks again after this time. */
     int64_t ready_ms;
-    /* in, since ABI 4: renew of EXCLUSIVE, where FLOOR is offered. If the token has the grant, the server raises the
+    /* in; renew of EXCLUSIVE, where FLOOR is offered. If the token has the grant, the server raises the
      * name's last fence to this value in the same step, if it is less. 0: none. A server that cannot count on from
      * there answers EINVAL. A backend that offers FLOOR keeps nothing in `state`. */
     uint64_t floor;
@@ -218,7 +218,7 @@ enum dlock_wake_kind {
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: with fence, server_us and kept_ms, as by acquire */
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
     DLOCK_WAKE_WANTED = 4,  /* somebody waits for `name` */
-    DLOCK_WAKE_HEARD = 5    /* since ABI 3: the server's answer to `probe` */
+    DLOCK_WAKE_HEARD = 5    /* the server's answer to `probe` */
 };
 
 /* One message from a listening connection. Its strings are valid until the next wake or disconnect of that connection.
@@ -244,7 +244,7 @@ struct dlock_wake {
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 
-/* The operations that can be begun, since ABI 5. */
+/* The operations that can be begun. */
 enum dlock_operation { DLOCK_ACQUIRE = 1, DLOCK_RENEW = 2, DLOCK_RELEASE = 3 };
 
 /* ---- what defines a backend -------------------------------------------------------------------------------------- */
@@ -346,8 +346,6 @@ struct dlock_backend {
      * Results: 0, ELOST (nobody has it), EUNAVAILABLE, EAUTH, EPROTO. */
     int (*break_lock)(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
-    /* ---- since ABI 2 ---- */
-
     /* Calls `each` for everything about this server that strengthens or weakens locks (version, persistence,
      * replication, eviction, rights, timeouts, …): what is fine as well as what is not, with advice. Changes nothing.
      * Stops early, with 0, when `each` returns non-zero. Results: as inspect, or EBUSY (another thread is checking, and
@@ -377,15 +375,11 @@ struct dlock_backend {
      * or as connect, and the connection is closed. */
     int (*rest)(void *conn, int timeout_ms, struct dlock_error *err);
 
-    /* ---- since ABI 3 ---- */
-
     /* WAKE without THREADSAFE: asks the server for a sign of life over a listening connection, without blocking. The
      * answer is a wake-up of kind HEARD. While a waiter relies on wake-ups the core calls this a few times per lease,
      * and takes a connection that brings nothing for dead, although TCP or a proxy keeps it open. Not called again
      * before the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the connection is dead. */
     int (*probe)(void *conn, struct dlock_error *err);
-
-    /* ---- since ABI 5 ---- */
 
     /* Sends the request of an operation on one claim without waiting for anything, and sets *fd to a descriptor that is
      * readable when the answer is there. The next call on the connection is that operation with the same claim, perhaps

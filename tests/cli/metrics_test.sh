@@ -170,7 +170,7 @@ kill "$pid"
 
 describe "run --metrics: two processes may have the same number, in two containers"
 if unshare --pid --fork true 2>/dev/null; then
-    echo "of the other one" >"$file.1" # the name of former versions, without a random number
+    echo "of the other one" >"$file.1" # the name that the number of the process alone would make
     run unshare --pid --fork "$DLOCK" run -p 2 --metrics "$file" permits -- true
     equal "each has its own temporary file" "$status $err$(cat "$file.1")" "0 of the other one"
     rm -f "$file.1"

@@ -1,4 +1,4 @@
-/* Modules of all kinds, as an application meets them: built against an older header, made wrong, linked, missing. */
+/* Modules of all kinds, as an application meets them: made wrong, linked, missing. */
 #include <dlock/backend.h>
 
 #include <pthread.h>
@@ -65,24 +65,6 @@ static void a_module_is_loaded_and_used(void **state) {
     assert_ptr_equal(backend_of("TOY:"), info);
     use("toy:?key=1");
     refuse("toy:?other=1", DLOCK_EINVAL, "\"other\"; it takes key");
-}
-
-static int no_holder(const struct dlock_info *info, void *arg) {
-    (void)arg;
-    fail_msg("%s is held", info->name);
-    return 1;
-}
-
-static void a_module_of_an_older_header_works(void **state) {
-    (void)state;
-    static const char *const uris[] = {"old:", "second:", "third:"}; /* of ABI 1, 2 and 3 */
-    for (size_t i = 0; i < 3; i++) {
-        use(uris[i]);
-        dlock_client *client = open_uri(uris[i]);
-        assert_int_equal(dlock_inspect(client, "name", no_holder, NULL, NULL), DLOCK_ENOTSUP);
-        assert_int_equal(dlock_break(client, "name", NULL), DLOCK_ENOTSUP);
-        dlock_close(client);
-    }
 }
 
 static void the_same_source_works_in_cxx(void **state) {
@@ -249,12 +231,9 @@ static void every_module_is_shown_once(void **state) {
                     {"noabi", "abi is 0"},
                     {"norenew", "renew is missing"},
                     {"notelf", "notelf.so"},
-                    {"toy", NULL}, /* by its first alias in the alphabet, notserved */
-                    {"old", NULL},
+                    {"toy", NULL},                /* by its first alias in the alphabet, notserved */
                     {"plugin", "must be called"}, /* what renamed links to */
-                    {"second", NULL},
                     {"shadowed", NULL},
-                    {"third", NULL},
                     {"two_words", NULL},
                     {"two_words_own", NULL},
                     {"unread", NULL},
@@ -309,7 +288,6 @@ int main(void) {
         /* while nothing is loaded */
         cmocka_unit_test(threads_get_the_same_module),
         cmocka_unit_test(a_module_is_loaded_and_used),
-        cmocka_unit_test(a_module_of_an_older_header_works),
         cmocka_unit_test(the_same_source_works_in_cxx),
         cmocka_unit_test(an_alias_is_the_module_it_links_to),
         cmocka_unit_test(schemes_become_file_names),

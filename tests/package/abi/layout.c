@@ -1,5 +1,5 @@
-/* The plugin ABI as bytes, on 64-bit machines. These numbers never change: what is appended gets a line more here, and
- * raises DLOCK_ABI. */
+/* The plugin ABI as bytes, on 64-bit machines. These numbers never change: an appended member gets a line of its own
+ * here, and raises DLOCK_ABI. */
 #include <dlock/backend.h>
 
 #if UINTPTR_MAX == UINT64_MAX
@@ -26,14 +26,14 @@ AT(dlock_backend, wake, 104);
 AT(dlock_backend, inspect, 112);
 AT(dlock_backend, list, 120);
 AT(dlock_backend, break_lock, 128);
-AT(dlock_backend, check, 136);       /* since ABI 2 */
-AT(dlock_backend, schema, 144);      /* since ABI 2 */
-AT(dlock_backend, descriptors, 152); /* since ABI 2 */
-AT(dlock_backend, accepts, 160);     /* since ABI 2 */
-AT(dlock_backend, variant, 168);     /* since ABI 2 */
-AT(dlock_backend, rest, 176);        /* since ABI 2 */
-AT(dlock_backend, probe, 184);       /* since ABI 3 */
-AT(dlock_backend, begin, 192);       /* since ABI 5 */
+AT(dlock_backend, check, 136);
+AT(dlock_backend, schema, 144);
+AT(dlock_backend, descriptors, 152);
+AT(dlock_backend, accepts, 160);
+AT(dlock_backend, variant, 168);
+AT(dlock_backend, rest, 176);
+AT(dlock_backend, probe, 184);
+AT(dlock_backend, begin, 192);
 SIZE(dlock_backend, 200);
 
 AT(dlock_host, host, 0);
@@ -59,11 +59,11 @@ AT(dlock_peer, abi, 0);
 AT(dlock_peer, client, 8);
 AT(dlock_peer, quarantine_ms, 16);
 AT(dlock_peer, log, 24);
-AT(dlock_peer, open_member, 32); /* since ABI 4 */
-AT(dlock_peer, prefix, 40);      /* since ABI 5 */
+AT(dlock_peer, open_member, 32);
+AT(dlock_peer, prefix, 40);
 SIZE(dlock_peer, 48);
 
-AT(dlock_member, backend, 0); /* since ABI 4 */
+AT(dlock_member, backend, 0);
 AT(dlock_member, opened, 8);
 AT(dlock_member, where, 16);
 AT(dlock_member, connect, 24);
@@ -82,9 +82,9 @@ AT(dlock_claim, server_us, 56);
 AT(dlock_claim, kept_ms, 64);
 AT(dlock_claim, retry_ms, 72);
 AT(dlock_claim, state, 80);
-AT(dlock_claim, hints, 112);    /* since ABI 3 */
-AT(dlock_claim, ready_ms, 120); /* since ABI 3 */
-AT(dlock_claim, floor, 128);    /* since ABI 4 */
+AT(dlock_claim, hints, 112);
+AT(dlock_claim, ready_ms, 120);
+AT(dlock_claim, floor, 128);
 SIZE(dlock_claim, 136);
 
 AT(dlock_wake, kind, 0);

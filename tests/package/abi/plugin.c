@@ -3,9 +3,7 @@
  *
  *   PLUGIN           the backend's name, as a word        PLUGIN_SYMBOL   the word in the symbol, if another
  *   PLUGIN_ABI       if not DLOCK_ABI                     PLUGIN_RENEW    if not the operation: NULL
- *   PLUGIN_SCHEMES   if not PLUGIN, as strings            PLUGIN_OLD      as from a header that had so many optional
- *                                                                         members behind `release`, none of them set
- *   PLUGIN_GONE      needs a library that is not there
+ *   PLUGIN_SCHEMES   if not PLUGIN, as strings            PLUGIN_GONE     needs a library that is not there
  */
 #include <dlock/backend.h>
 
@@ -72,27 +70,9 @@ static int plugin_done(void *conn, struct dlock_claim *const *claims, size_t n, 
 static const char *const plugin_schemes[] = {PLUGIN_SCHEMES, NULL};
 static const char *const plugin_keys[] = {"key", NULL};
 
-#ifdef PLUGIN_OLD
-struct plugin_backend {
-    uint32_t abi, size;
-    const char *name;
-    const char *const *schemes, *const *keys;
-    uint32_t caps;
-    size_t conn_size;
-    int (*connect)(void *, const struct dlock_uri *, const struct dlock_peer *, int, struct dlock_error *);
-    void (*disconnect)(void *);
-    dlock_batch *acquire, *renew, *release;
-    const void *optional[PLUGIN_OLD + 1]; /* the last one is not counted in `size` */
-};
-extern DLOCK_EXPORT const struct plugin_backend JOIN(dlock_backend_, PLUGIN_SYMBOL);
-const struct plugin_backend JOIN(dlock_backend_, PLUGIN_SYMBOL) = {
-    PLUGIN_ABI,
-    offsetof(struct plugin_backend, optional) + PLUGIN_OLD * sizeof(void *),
-#else
 DEFINE(PLUGIN_SYMBOL) = {
     PLUGIN_ABI,
     sizeof(struct dlock_backend),
-#endif
     STRING(PLUGIN),
     plugin_schemes,
     plugin_keys,
@@ -103,9 +83,6 @@ DEFINE(PLUGIN_SYMBOL) = {
     plugin_acquire,
     PLUGIN_RENEW,
     plugin_done,
-#ifdef PLUGIN_OLD
-    {NULL},
-#else
     NULL,
     NULL,
     NULL,
@@ -120,5 +97,4 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
-#endif
 };

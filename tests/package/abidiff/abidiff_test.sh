@@ -30,14 +30,14 @@ grep -q dlock_version "$folder/log" || fail "something else was noticed: $(cat "
 
 before=${1:-$(git describe --tags --abbrev=0 --match 'v*' 2>/dev/null || true)}
 if [ -z "$before" ]; then
-    echo "abidiff: OK: there is no tag yet to compare with"
+    echo "abidiff: no release to compare with"
     exit
 fi
 mkdir "$folder/source"
 git archive "$before" | tar -x -C "$folder/source"
 build "$folder/source" before
 if [ "$(soname "$folder/before")" != "$(soname "$folder/now")" ]; then
-    echo "abidiff: OK: $before has another soname, $(soname "$folder/before")"
+    echo "abidiff: no release to compare with: $before has another soname, $(soname "$folder/before")"
     exit
 fi
 compare before "$folder/source/include/dlock" || fail "programs that were built against $before do not run with this: raise the soname, or undo it"
