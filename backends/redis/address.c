@@ -81,3 +81,9 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
     }
     return db ? read_db(db, &address->db, err) : 0;
 }
+
+int redis_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
+    struct redis_address address;
+    int rc = redis_address(uri, &address, err);
+    return rc ? rc : stream_accepts(uri, err);
+}

@@ -132,5 +132,5 @@ const struct dlock_backend redis_cluster_backend = {
     .break_lock = cluster_break,
     .check = cluster_check,
     .probe = cluster_probe,
-    .accepts = stream_accepts,
+    .accepts = redis_accepts,
 };

@@ -100,5 +100,5 @@ DLOCK_BACKEND(redis) = {
     .break_lock = redis_break,
     .check = redis_check,
     .probe = redis_probe,
-    .accepts = stream_accepts,
+    .accepts = redis_accepts,
 };

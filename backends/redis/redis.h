@@ -151,6 +151,8 @@ struct redis_address {
 
 /* Reads everything of the URI but the host. Returns 0 or EINVAL. */
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err);
+/* The backend's `accepts`. */
+int redis_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 
 /* ---- wire.c: the socket, deadlines, requests and replies --------------------------------------------------------- */
 

@@ -34,18 +34,21 @@ static int accepts(const struct dlock__server *server, struct dlock_error *err) 
     return dlock__about_connection(&server->module->ops, "accepts", rc, err);
 }
 
-int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err) {
+static int open_server(const char *text, struct dlock__server *server, struct dlock_error *err) {
     int rc = dlock__uri_parse(text, &server->uri, err);
     if (rc != 0) return rc;
     const struct dlock_uri *parts = &server->uri->parts;
     rc = dlock__registry_find(parts->scheme, &server->module, err);
-    if (rc == DLOCK_ENOBACKEND && dlock__uri_is_address(parts, err)) rc = DLOCK_EINVAL;
     if (rc == 0) server->base_caps = server->module->ops.caps;
     if (rc == 0) rc = dlock__registry_variant(&server->module, parts, err);
     if (rc == 0) rc = check_keys(server, err);
     if (rc == 0) rc = accepts(server, err);
     if (rc == 0) rc = dlock__resolver_new(parts, &server->resolver, err);
     return rc;
+}
+
+int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err) {
+    return dlock__uri_hint(text, open_server(text, server, err), err);
 }
 
 /* Has the backend connect, with the password in the URI. A password file is read for each connection, since it may have

@@ -46,14 +46,8 @@ static int check_text(const char *text, struct dlock_error *err) {
     if (!text) return dlock_fail(err, DLOCK_EINVAL, "the URI is NULL");
     if (strlen(text) > DLOCK__URI_MAX)
         return dlock_fail(err, DLOCK_EINVAL, "the URI is longer than %d bytes", DLOCK__URI_MAX);
-    if (*text == '"' || *text == '\'')
-        return dlock_fail(err, DLOCK_EINVAL,
-                          "URI: it begins with a quotation mark: write it without any (a file of "
-                          "variables keeps what a shell would take away)");
     for (const char *p = text; *p; p++)
-        if ((*p == '\n' || *p == '\r') && !p[strspn(p, "\r\n")])
-            return dlock_fail(err, DLOCK_EINVAL, "URI: it ends in a line end: remove that");
-        else if (is_control(*p) || *p == '#')
+        if (is_control(*p) || *p == '#')
             return dlock_fail(err, DLOCK_EINVAL, "URI: byte %d is %s: write %%%02X for it", (int)(p - text) + 1,
                               *p == '#' ? "a '#', and there are no fragments" : "a control character",
                               (unsigned char)*p);
@@ -342,23 +336,6 @@ int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_err
     else
         dlock__uri_free(b.uri);
     return rc;
-}
-
-bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err) {
-    static const struct {
-        int port;
-        const char *scheme;
-    } usual[] = {{6379, "redis"}, {11211, "memcached"}, {2181, "zookeeper"},
-                 {2379, "etcd"},  {5432, "postgresql"}, {3306, "mysql"}};
-    const char *scheme = NULL, *p = uri->path ? uri->path : "";
-    int port = (int)dlock__text_number(p, 65535, &p);
-    if (!port || (*p && *p != '/') || uri->n_hosts || uri->user || uri->password) return false;
-    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
-        if (usual[i].port == port) scheme = usual[i].scheme;
-    dlock_fail(err, DLOCK_EINVAL, "URI: \"%s:%d\" has no scheme; %s%s://%s:%d%s", uri->scheme, port,
-               scheme ? "did you mean " : "write it in front, as in ", scheme ? scheme : "redis", uri->scheme, port,
-               scheme ? "?" : "");
-    return true;
 }
 
 /* ---- the URI without secrets ------------------------------------------------------------------------------------- */

@@ -43,10 +43,13 @@ int dlock__uri_parse(const char *text, struct dlock__uri **uri, struct dlock_err
 /* Refuses keys that the backend does not take, and repeated keys that may occur once. Error: EINVAL, naming the key. */
 int dlock__uri_check_keys(const struct dlock__uri *uri, const struct dlock_backend *backend, struct dlock_error *err);
 
-/* True if a URI whose scheme nobody serves is just a host and its port; `err` then says, with EINVAL, what to write. */
-bool dlock__uri_is_address(const struct dlock_uri *uri, struct dlock_error *err);
-
 void dlock__uri_free(struct dlock__uri *uri); /* NULL is allowed */
+
+/* ---- hints.c: connection strings of other programs ---- */
+
+/* `rc` is what an attempt to use the URI has returned. If it was refused and looks like a string for another program,
+ * says in `err` what to write instead and returns EINVAL; else returns rc. */
+int dlock__uri_hint(const char *text, int rc, struct dlock_error *err);
 
 /* ---- uri_keys.c: the keys that every backend has, because the core itself understands them ---- */
 

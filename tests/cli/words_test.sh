@@ -22,6 +22,7 @@ uri '"zk.example:2181" has no scheme; did you mean zookeeper://zk.example:2181?'
 uri '"10.0.0.7:2379" has no scheme; did you mean etcd://10.0.0.7:2379?' 10.0.0.7:2379
 uri '"db:5432" has no scheme; did you mean postgresql://db:5432?' "db:5432?schema=x"
 uri '"localhost:7000" has no scheme; write it in front, as in redis://localhost:7000' localhost:7000
+uri '"h1:2181,h2:2181" has no scheme; did you mean zookeeper://h1:2181,h2:2181?' h1:2181,h2:2181/locks
 uri 'no scheme: write for example redis://localhost or file:locks' localhost
 
 describe "a scheme without slashes"
