@@ -114,5 +114,8 @@ const struct command command_backends = {
     "the module cannot be loaded.\n\n"
     "      --json  print JSON\n"
     "  -h, --help  show this\n\n"
-    "Exit status: 0, 64 wrong usage.\n",
+    "Exit status: 0, 64 wrong usage.\n\n"
+    "Examples:\n"
+    "  dlock backends\n"
+    "  dlock backends --json | jq -r '.backends[].name'\n",
     backends_main};

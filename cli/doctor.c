@@ -177,7 +177,10 @@ const struct command command_doctor = {
     "      --no-try       acquire nothing: change nothing on the server\n"
     "  -h, --help         show this\n\n"
     "Exit status: 0 all is fine, 1 something weakens the locks, 64 wrong usage, 69 the server cannot be used, or its\n"
-    "backend has nothing to check.\n",
+    "backend has nothing to check.\n\n"
+    "Examples:\n"
+    "  dlock doctor redis://locks.example\n"
+    "  dlock doctor --no-try --json | jq -r .health\n",
     doctor_main};
 
 /* ---- schema ------------------------------------------------------------------------------------------------------ */
@@ -234,9 +237,12 @@ static int schema_main(int argc, char **argv) {
 const struct command command_schema = {
     "schema", "print the objects that a server needs before its first use",
     "Usage: dlock schema BACKEND\n\n"
-    "Prints the script that an administrator runs on a server of this kind before its first use, as in\n"
-    "`dlock schema postgresql | psql DATABASE`. If no script is needed it prints nothing, and says so on standard\n"
+    "Prints the script that an administrator runs on a server of this kind before its first use. If no script is "
+    "needed it prints nothing, and says so on standard\n"
     "error. `dlock backends` shows the backends.\n\n"
     "  -h, --help  show this\n\n"
-    "Exit status: 0, 64 wrong usage, including an unknown backend, 69 the backend cannot be loaded.\n",
+    "Exit status: 0, 64 wrong usage, including an unknown backend, 69 the backend cannot be loaded.\n\n"
+    "Examples:\n"
+    "  dlock schema postgresql | psql DATABASE\n"
+    "  dlock schema mysql | mysql DATABASE\n",
     schema_main};

@@ -157,13 +157,19 @@ const struct command command_inspect = {"inspect", "show who holds a lock",
                                         "Usage: dlock inspect [-b URI] [--json] NAME\n\n"
                                         "Shows who holds the lock NAME.\n\n" COMMON_OPTIONS
                                         "\nExit status: 0 it is held, 1 it is free, 64 wrong usage, 69 "
-                                        "the server cannot be used.\n",
+                                        "the server cannot be used.\n\n"
+                                        "Examples:\n"
+                                        "  dlock inspect -b redis://locks.example deploy\n"
+                                        "  dlock inspect --json deploy | jq -r '.holders[].host'\n",
                                         inspect_main};
 
 const struct command command_list = {"list", "show the locks that are held",
                                      "Usage: dlock list [-b URI] [--json] [PREFIX]\n\n"
                                      "Shows every held lock whose name begins with PREFIX.\n\n" COMMON_OPTIONS
-                                     "\nExit status: 0, 64 wrong usage, 69 the server cannot be used.\n",
+                                     "\nExit status: 0, 64 wrong usage, 69 the server cannot be used.\n\n"
+                                     "Examples:\n"
+                                     "  dlock list -b redis://locks.example nightly\n"
+                                     "  dlock list --json | jq -r '.holders[].name'\n",
                                      list_main};
 
 const struct command command_break = {
@@ -171,5 +177,8 @@ const struct command command_break = {
     "Usage: dlock break [-b URI] [--json] NAME\n\n"
     "Takes the lock NAME away from its holder, which may still be working for a while: see the man "
     "page.\n\n" COMMON_OPTIONS
-    "\nExit status: 0 taken away, 1 nobody held it, 64 wrong usage, 69 the server cannot be used.\n",
+    "\nExit status: 0 taken away, 1 nobody held it, 64 wrong usage, 69 the server cannot be used.\n\n"
+    "Examples:\n"
+    "  dlock break deploy\n"
+    "  dlock break -b redis://locks.example --json deploy\n",
     break_main};

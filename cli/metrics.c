@@ -239,5 +239,8 @@ const struct command command_metrics = {
     "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n" SUBJECT_HELP
     "  -h, --help           show this\n\n"
     "A server that cannot be reached is also printed as \"dlock_up 0\".\n\n"
-    "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n",
+    "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n\n"
+    "Examples:\n"
+    "  dlock metrics -b redis://locks.example --prefix nightly\n"
+    "  dlock metrics -b memcached://locks.example deploy report\n",
     metrics_main};

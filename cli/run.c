@@ -329,5 +329,9 @@ const struct command command_run = {
     "Exit status: COMMAND's; 128 + n when it died by signal n; 1 (or -E's) the lock was not free; 64 wrong usage;\n"
     "69 the server cannot be used, or grants nothing yet; 74 FILE cannot be written; 75 the lock was lost; 126 COMMAND "
     "cannot be executed;\n"
-    "127 it was not found.\n",
+    "127 it was not found.\n\n"
+    "Examples:\n"
+    "  dlock run -b redis://locks.example -w 30s report make-report\n"
+    "  dlock run -n -E 0 --hold 30s backup -c 'tar -cf /backup/home.tar /home'\n"
+    "  dlock run -p 3 downloads -- wget URL\n",
     run_main};

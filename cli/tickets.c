@@ -211,7 +211,10 @@ const struct command command_acquire = {
     "TIME is a number of seconds, or has a unit: 500ms, 10s, 2m, 1h.\n\n"
     "Exit status: 0; 1 (or -E's) the lock was not free; 64 wrong usage; 69 the server cannot be used, grants\n"
     "nothing yet, or has no tickets; 74 the ticket could not be written, and the lock was released;\n"
-    "75 the lock was lost at once.\n",
+    "75 the lock was lost at once.\n\n"
+    "Examples:\n"
+    "  ticket=$(dlock acquire -w 30s -l 10m deploy)\n"
+    "  dlock acquire --json deploy | jq -r .fence\n",
     acquire_main};
 
 #define TICKET_OPTIONS                                                            \
@@ -225,12 +228,18 @@ const struct command command_renew = {
     "Usage: dlock renew [-b URI] TICKET|-\n\n"
     "Restarts the lease of the lock, with the length that it had when it was acquired.\n\n" TICKET_OPTIONS
     "Exit status: 0; 64 wrong usage; 69 the server cannot be used; 75 the lock had "
-    "ended.\n",
+    "ended.\n\n"
+    "Examples:\n"
+    "  echo \"$ticket\" | dlock renew -\n"
+    "  dlock renew -b redis://locks.example - <ticket\n",
     renew_main};
 
 const struct command command_release = {"release", "release a ticket's lock",
                                         "Usage: dlock release [-b URI] TICKET|-\n\n"
                                         "Releases the lock.\n\n" TICKET_OPTIONS
                                         "Exit status: 0; 64 wrong usage; 69 the server cannot be used; 75 the lock had "
-                                        "ended before: the\nwork done may have overlapped with somebody else's.\n",
+                                        "ended before: the\nwork done may have overlapped with somebody else's.\n\n"
+                                        "Examples:\n"
+                                        "  echo \"$ticket\" | dlock release -\n"
+                                        "  dlock release -b redis://locks.example - <ticket\n",
                                         release_main};

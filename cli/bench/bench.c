@@ -257,5 +257,9 @@ const struct command command_bench = {
     "  -h, --help           show this\n\n"
     "Without a URI the server is $DLOCK_URI, else \"file:\".\n\n"
     "Exit status: 0, 1 exclusion was violated, 64 wrong usage, 69 a server cannot be used or a workload did not\n"
-    "finish, 74 FILE cannot be written, 130 interrupted: the results so far are printed.\n",
+    "finish, 74 FILE cannot be written, 130 interrupted: the results so far are printed.\n\n"
+    "Examples:\n"
+    "  dlock bench file: redis://localhost\n"
+    "  dlock bench -w crowd --waiters 100 redis://localhost\n"
+    "  dlock bench --json etcd://localhost >results.json\n",
     bench_main};

@@ -79,7 +79,10 @@ const struct command command_top = {
     "Keys: q quits, s changes the sort order, / filters, space updates now, arrow keys scroll.\n\n"
     "GRANTS/S counts new fences of the listed locks; a grant that began and ended between two updates is not "
     "counted.\n\n"
-    "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n",
+    "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n\n"
+    "Examples:\n"
+    "  dlock top -i 500ms -b redis://locks.example\n"
+    "  dlock top --json -i 1m | jq -c '[.time, .waiters]'\n",
     top_main};
 
 int main(int argc, char **argv) {

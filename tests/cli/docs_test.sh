@@ -34,7 +34,16 @@ for command in $commands; do
     for option in $known; do
         grep -qxF -- "$option" <<<"$options" || fail "$page has $option, which the help has not"
     done
-    statuses=$(sed -n '/^Exit status/,$p' <<<"${help/128 + n/}" | tr '\n' ' ' | grep -oE '(^|[ (])[0-9]+ ' | tr -d ' (')
+    examples=$(sed '1,/^Examples:$/d' <<<"$help")
+    case "$(wc -l <<<"$examples")" in
+    2 | 3) ;;
+    *) fail "its help does not end with two or three examples" "$help" ;;
+    esac
+    while read -r example; do
+        contains "an example" "$example" "dlock $command"
+        grep -qF -- "$example" "$page" || fail "the example \"$example\" is not in $page"
+    done <<<"$examples"
+    statuses=$(sed -n '/^Exit status/,/^$/p' <<<"${help/128 + n/}" | tr '\n' ' ' | grep -oE '(^|[ (])[0-9]+ ' | tr -d ' (')
     for number in $statuses; do
         grep -q "^\.It $number\$" "$page" "$man/dlock.1" || fail "exit status $number is not in $page"
     done

@@ -107,7 +107,7 @@ wrong() { # WHAT ARGUMENT…
 }
 wrong "no command"
 wrong "unknown command" bogus
-contains "names the known ones" "$err" "run, acquire, renew, release, inspect, list, break, top, metrics, backends"
+contains "names the known ones" "$err" "run, acquire, renew, release, inspect, list, top, metrics, doctor"
 wrong "no name" run
 wrong "no command to run" run s
 wrong "no command behind --" run s --

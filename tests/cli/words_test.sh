@@ -25,6 +25,16 @@ uri '"localhost:7000" has no scheme; write it in front, as in redis://localhost:
 uri '"h1:2181,h2:2181" has no scheme; did you mean zookeeper://h1:2181,h2:2181?' h1:2181,h2:2181/locks
 uri 'no scheme: write for example redis://localhost or file:locks' localhost
 
+describe "strings of other programs: tests/unit/hints_test.c has all of them"
+uri 'write zookeeper://HOST,HOST,HOST/PATH' zk://h:2181/locks
+uri 'it begins with a quotation mark: write it without any (a file of variables keeps what a shell would take away)' '"redis://h"'
+if has redis; then
+    uri 'a socket is written redis+unix:///path/to/socket' redis:///run/redis/redis.sock
+    uri 'write redis+sentinel://HOST,HOST,HOST/MASTER?db=N' redis+sentinel://h/mymaster/0
+    uri 'Redis over TLS is rediss://HOST, without this key' "redis://h?ssl=true"
+fi
+if has memcached; then uri 'a socket is written memcached+unix:///path/to/socket' memcached:///run/memcached.sock; fi
+
 describe "a scheme without slashes"
 for scheme in redis memcached zookeeper etcd postgresql; do
     if ! has "$scheme"; then continue; fi
@@ -104,12 +114,17 @@ fi
 describe "commands and options"
 says 64 "unknown command 'bnech'; did you mean \"bench\"?" bnech
 says 64 "unknown command 'lsit'; did you mean \"list\"?" lsit
+says 64 "unknown command 'status'; did you mean \"inspect\"?" status job
+says 64 "unknown command 'unlock'; did you mean \"release\"?" unlock job
+says 64 "unknown command 'lock'; did you mean \"run\"?" lock job true
+says 64 "unknown command 'ls'; did you mean \"list\"?" help ls
+says 64 "unknown command 'version'; did you mean \"-V\"?" version
 says 64 'options must follow the command, as in `dlock run -b URI NAME COMMAND`' -b redis://:secret@host run a true
 says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
 run "$DLOCK" help help
 equal "help about help is the overview" "$status $err$out" "0 $("$DLOCK" --help)"
-says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" xyz
-says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, break, top, metrics, backends, doctor, schema, bench, help" redis://:hunter2@h
+says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, top, metrics, doctor, break, backends, schema, bench, help" xyz
+says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, top, metrics, doctor, break, backends, schema, bench, help" redis://:hunter2@h
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
 says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
 says 64 'unknown or ambiguous option --xyz' run --xyz a true
