@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the man pages of the library, of URIs and of backends: generate.py FOLDER
+"""Writes the man pages of the library, of URIs and of backends: generate.py FOLDER [HOMEPAGE]
 
 Their text comes from the headers' comments and from docs/; this file says on which page it goes. A function of dlock.h that is on
 no page is an error. Each function and each struct has a link to its page, so that `man dlock_acquire` finds it."""
@@ -178,7 +178,8 @@ class Library:
         out += roff.listed(items, "-tag")
         examples = read("examples", "first.c").split("\n", 1)[1].rstrip()
         out += [".Sh EXAMPLES", *roff.literal(examples.split("\n"))]
-        return out + see([f"{page} 3" for page in PAGES] + ["dlock 1", "dlock\\-backend 7", "dlock\\-uri 7"])
+        out += see([f"{page} 3" for page in PAGES] + ["dlock 1", "dlock\\-backend 7", "dlock\\-uri 7"])
+        return out + [line for address in sys.argv[2:] for line in (".Pp", f".Lk {address}")]
 
 
 def section(text, title):
