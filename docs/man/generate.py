@@ -129,8 +129,7 @@ class Library:
             out += prototype(function, *self.functions[function][:2])
         out.append(".Sh DESCRIPTION")
         for function in functions:
-            text = re.sub(r"\s+(Errors(?: at once)?: )", r"\n\n\1", self.functions[function][2])
-            out += [f".Ss {function}", *roff.blocks(text)]
+            out += [f".Ss {function}", *roff.blocks(self.functions[function][2])]
         if types:
             out.append(".Sh TYPES")
         for kind in types:
@@ -154,10 +153,10 @@ class Library:
     def errors_of(self, functions):
         """The codes that the comments of these functions name."""
         named = "\n".join(self.functions[function][2] for function in functions)
-        if not re.search(r"Errors(?: at once)?:", named):
+        if "Errors:" not in named:
             return []
         codes = [row[0] for row in self.errors if re.search(rf"\b(?:DLOCK_)?{row[0]}\b", named) and row[0] != "OK"]
-        return [".Sh ERRORS", *self.error_list(codes)]
+        return [".Sh ERRORS", *self.error_list(codes), *roff.sentences("libdlock(3) lists the common errors.")]
 
     def error_list(self, codes):
         items = []
@@ -220,7 +219,7 @@ def backend_page():
     out.append(".Sh STRUCT DLOCK_BACKEND")
     items = []
     for declaration, about in header.types(text)["struct dlock_backend"][1]:
-        items.append((f"`{declaration}`", roff.sentences(about)))
+        items.append((f"`{declaration}`", roff.blocks(about)))
     out += roff.listed(items, "-tag")
     out.append(".Sh CAPABILITIES")
     caps = header.rows(read("include", "dlock", "dlock.h"), "DLOCK_CAPS")

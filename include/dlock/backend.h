@@ -1,61 +1,56 @@
-/* dlock's plugin ABI: all that defines the backend of a lock server.
+/* dlock's plugin ABI: everything that defines the backend of a lock server.
  *
  * SPDX-License-Identifier: MIT
  *
  * A backend is one constant `struct dlock_backend dlock_backend_<name>`, defined with DLOCK_BACKEND(name). The same
- * source can be linked into an application (which announces it with dlock_register) or become a module
- * `dlock-<name>.so` that the library loads for the scheme <name>. It includes this header and its own client library,
- * and imports nothing from libdlock: the helpers below are static inline.
+ * source can be linked into an application, which announces it with dlock_register, or become a module
+ * `dlock-<name>.so` that the library loads for the scheme <name>. It includes this header and its client library, and
+ * imports nothing from libdlock: the helpers are static inline.
  *
- * What the core does for a backend: owners and re-entry, waiting, deadlines, renewal, retries, pooling, resolving host
- * names, callbacks, fork. What a backend does: one request at a time on one connection, within the time it is given.
+ * The core does for every backend: owners and re-entry, waiting, deadlines, renewal, retries, pooling, resolving host
+ * names, callbacks, fork. A backend does one request at a time on one connection, within the time it is given.
  *
  * Rules for every operation:
  *   - A connection is `conn_size` bytes, allocated and zeroed by the core. One thread uses it at a time, so a backend
- *     needs no locks, unless it says THREADSAFE. `disconnect` and `abandon` must work on a half-built connection, too,
- *     and on one that is still all zeros since `connect` was not called (no password file, no address, a fork just
- *     before): 0 has to mean "no descriptor".
+ *     needs no locks unless it is THREADSAFE. `disconnect` and `abandon` must also work on a half-built connection, and
+ *     on one that is still all zeros because `connect` was not called: 0 has to mean "no descriptor".
  *   - Return within timeout_ms (from 1 to 3,600,000), whatever the server does: poll() with that deadline, never a
  *     blocking call. Never resolve a name: hosts come with numeric addresses.
- *   - The RETURN VALUE is about the connection: 0 (each claim has its `result`), or EUNAVAILABLE (dead, or no answer
- *     in time), EPROTO (an invalid answer), EAUTH, EINVAL, ENOTSUP, ENOMEM (no memory, descriptor or disk). On anything
- *     but 0 the core disconnects, and treats every claim of the call as "outcome unknown", whatever its result says.
- *     As a return value, EBUSY, ELOST, ENOTREADY, the codes of callers (such as EOWNER), or a number that is no code,
- *     count as EPROTO. What follows is said at dlock_batch.
- *   - Fill `err` whenever you return non-zero; for a batch also when you return 0, for the first claim whose result is
+ *   - The RETURN VALUE is about the connection. 0: each claim has its `result`. EUNAVAILABLE: dead, or no answer in
+ *     time. EPROTO: an invalid answer. EAUTH, EINVAL and ENOTSUP: the server refuses. ENOMEM: no memory, descriptor or
+ *     disk. Every other value is treated as EPROTO. After any error the core disconnects, and the outcome of every claim
+ *     of the call is unknown, whatever its result says. dlock_batch says how the core continues.
+ *   - Fill `err` whenever you return non-zero. For a batch, also when you return 0, for the first claim whose result is
  *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
  *     it. It may be NULL: use dlock_fail().
- *   - Every operation is idempotent by token, and may arrive more than once. Unless it is SESSION without THREADSAFE,
- *     the release of a token may run beside a renewal of it, on another connection or in another thread, and end first.
- *   - SESSION: only the connection that a grant was made on renews and releases it. Unless THREADSAFE too, a connection
- *     carries one claim from acquire to release, there are as many connections as claims, and a batch has one claim;
- *     for a renewal that was not answered in time the backend may keep the connection, by EUNAVAILABLE as the claim's
- *     result.
+ *   - Every operation is idempotent by token, and may arrive more than once. Unless the backend is SESSION without
+ *     THREADSAFE, the release of a token may run beside a renewal of it, on another connection or in another thread,
+ *     and end first.
+ *   - SESSION: only the connection that a grant was made on renews and releases it. Unless the backend is also
+ *     THREADSAFE, a connection carries one claim from acquire to release, there are as many connections as claims, and
+ *     a batch has one claim; if a renewal was not answered in time, the result EUNAVAILABLE of the claim keeps the
+ *     connection.
  *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec (docs/servers/ names those that a client library
- *     makes otherwise), no output, no signal handlers, no state outside the connection (where a client library has
- *     some: make it safe for threads and for fork, and say how).
+ *     makes otherwise), no output, no signal handlers, no state outside the connection. Where a client library has
+ *     state, make it safe for threads and for fork, and document how.
  *   - Connections are opened again at any time: make a relative path absolute the first time you see it, since the
  *     process may chdir().
  *   - `each` callbacks may use other clients of the same backend: call them with no lock and no transaction held. The
- *     core sets the `size` of what they get.
+ *     core sets the `size` of their argument.
  *   - The server's answers are hostile input: check lengths, types and ranges; answer EPROTO.
  *
  * The struct is append-only; each appended member raises DLOCK_ABI. */
 #ifndef DLOCK_BACKEND_H
 #define DLOCK_BACKEND_H
 
+#include <dlock/backend_text.h>
 #include <dlock/dlock.h>
-
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The version of everything in this file. A plugin that was built against a newer version than the library's is refused
- * (DLOCK_EABI). */
+/* The version of everything in this file. The library refuses a plugin that was built against a newer one (EABI). */
 #define DLOCK_ABI 1
 
 /* Longest name of a lock that a backend gets, in bytes, without the NUL: DLOCK_NAME_MAX and the URI's prefix. */
@@ -63,7 +58,7 @@ extern "C" {
 
 /* ---- what the core passes to a backend --------------------------------------------------------------------------- */
 
-/* One server address. A name that resolves to several addresses occurs once per address, one after the other. */
+/* One server address. A name that resolves to several addresses occurs once per address, in adjacent entries. */
 struct dlock_host {
     const char *host; /* as in the URI, without brackets */
     /* Numeric, IPv4 or IPv6, without brackets; NULL for LOCAL backends. A host that begins with '/', the folder of a
@@ -103,14 +98,14 @@ struct dlock_peer;
 
 /* A server that a backend uses through another backend: see dlock_peer.open_member. */
 struct dlock_member {
-    const struct dlock_backend *backend; /* complete, however old its module: absent members are 0 */
+    const struct dlock_backend *backend; /* as the core uses it: members that its module lacks are 0 */
     void *opened;                        /* private to the core */
     const char *where;                   /* a text for messages: its hosts as in the URI, or its path */
-    /* Looks up the hosts and has the backend connect. `conn` is conn_size zeroed bytes, allocated by the caller. From
-     * then on the caller passes it to the backend's operations, and to `disconnect` even if this fails. Never blocks
-     * beyond timeout_ms. Any thread. Results: as the backend's connect. */
+    /* Looks up the hosts and has the backend connect. `conn` is conn_size zeroed bytes, allocated by the caller, which
+     * passes it to the backend's operations, and to `disconnect` even if this fails. Never blocks beyond timeout_ms.
+     * Any thread. Results: as the backend's connect. */
     int (*connect)(const struct dlock_member *member, void *conn, int timeout_ms, struct dlock_error *err);
-    /* Ends the member, once none of its connections is left. Does not block. */
+    /* Ends the member, after the last of its connections. Does not block. */
     void (*close)(struct dlock_member *member);
 };
 
@@ -118,29 +113,29 @@ struct dlock_member {
 struct dlock_peer {
     uint32_t abi; /* the library's DLOCK_ABI */
     /* 24 hex characters that name this client; its tokens begin with them and a '.'. Renewals and releases may be of
-     * other clients' tokens: of a grant that was imported, or that a dead process left to its guardian. */
+     * other clients' tokens: of an imported grant, or of one that a dead process left to its guardian. */
     const char *client;
     /* VOLATILE backends: grant nothing (ENOTREADY) while the server has been up for less than this; 0: off. */
     int64_t quarantine_ms;
     void (*log)(const struct dlock_peer *peer, int level, const char *message); /* from any thread; never NULL */
-    /* Opens a server that the connection uses through another backend, such as a member of a quorum. Loads
-     * that backend's module, does not connect, and does not block otherwise. The caller closes *out, which may outlive
-     * the connection. A URI without `quarantine` gets this peer's. Results: 0, EINVAL (the URI: a password must be in a
+    /* Opens a server that the connection uses through another backend, such as a member of a quorum. Loads that
+     * backend's module, does not connect, and does not block otherwise. The caller closes *out, which may outlive the
+     * connection. A URI without `quarantine` gets this peer's. Results: 0, EINVAL (the URI: a password must be in a
      * file, and keys that concern the client as a whole are not allowed), ENOBACKEND, EABI, ENOTSUP, ENOMEM. */
     int (*open_member)(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
                        struct dlock_error *err);
-    const char *prefix; /* with which all names of this client begin; "": none */
+    const char *prefix; /* the beginning of all names of this client; "": none */
 };
 
 /* dlock_claim.flags */
 enum dlock_claim_flag {
     /* Acquire: if busy, keep this token in the server's queue (once) and send a wake-up when it is granted. Only sent
-     * where QUEUE is offered, or WAKE without SESSION (a backend whose waiters leave something at a server,
-     * but are served in no guaranteed order), and once a connection of this client listens. Without this flag an acquire
-     * that is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves
-     * none; but a token that is in the queue already stays there. */
+     * where QUEUE is offered, or WAKE without SESSION (a backend whose waiters leave something at a server, but are
+     * served in no guaranteed order), and once a connection of this client listens. Without this flag an acquire that
+     * is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves none;
+     * but a token that is in the queue already stays there. */
     DLOCK_CLAIM_QUEUE = 1,
-    /* Acquire: this client may keep the grant for a while after its owner has released it. Send it WANTED for every
+    /* Acquire: this client may keep the grant for some time after its owner has released it. Send it WANTED for every
      * acquire of another client that this grant makes EBUSY. Only sent where WANTED is offered, and once a connection
      * of this client listens. */
     DLOCK_CLAIM_LINGER = 2,
@@ -149,22 +144,21 @@ enum dlock_claim_flag {
     DLOCK_CLAIM_DEAD = 4,
     /* Acquire, PENDING, with QUEUE: a thread waits for this claim and for no other. A request that is not answered at
      * once may be awaited for about 10 ms before it is left pending, since the thread that sent it gets the answer
-     * sooner than one that has to be woken. */
+     * sooner than one that must be woken. */
     DLOCK_CLAIM_AWAITED = 8
 };
 
 /* dlock_claim.hints */
 enum dlock_claim_hint {
     /* Acquire, EBUSY, with QUEUE: no connection of this client listens at this server, so the server could not wake it.
-     * The core connects its listener anew. */
+     * The core reconnects its listener. */
     DLOCK_HINT_UNHEARD = 1,
-    /* Acquire, granted, THREADSAFE, with WAKE: the grant may end earlier than was said, and LOST tells so. The core
-     * listens at once, and not only when somebody waits. */
+    /* Acquire, granted, THREADSAFE, with WAKE: the grant may end earlier than promised, and LOST reports it. The core
+     * listens at once, even without a waiter. */
     DLOCK_HINT_LISTEN = 2,
-    /* Any operation, with SESSION a release only: the call sent the request again after an earlier one had no answer,
-     * which the server may still execute, later than the one that is answered here, or had executed. The core then gives
-     * the claim back once more, trusts no longer lease than the late request would set, and takes ELOST of a release for
-     * success. */
+    /* Any operation, with SESSION a release only: the call sent the request again after an earlier one had no answer.
+     * The server may execute the earlier one before or after the one that is answered here. The core releases the claim
+     * again, uses the shorter lease of both, and treats ELOST of a release as success. */
     DLOCK_HINT_RESENT = 4
 };
 
@@ -173,57 +167,58 @@ struct dlock_claim {
     /* in */
     const char *name;     /* with the prefix, see DLOCK_FULL_NAME_MAX; any bytes except NUL and control characters */
     const char *token;    /* of this acquisition, see DLOCK_TOKEN_MAX */
-    enum dlock_mode mode; /* how it is to be held */
+    enum dlock_mode mode; /* the mode of the grant */
     uint32_t limit;       /* permits; 0 otherwise */
     uint32_t flags;       /* DLOCK_CLAIM_… */
-    int64_t lease_ms;     /* how long the server shall keep it from now on: 1 to DLOCK_LEASE_MAX_MS */
+    int64_t lease_ms;     /* how long the server keeps it from now: 1 to DLOCK_LEASE_MAX_MS */
     /* out */
     int result; /* 0 or a code; preset to DLOCK_EPROTO */
-    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name. EBUSY: the fence of the exclusive
-     * holder, if the answer tells it at no extra cost, or any number that changes with each grant of the name: from it
-     * waiters that poll learn when to ask. 0 (preset): unknown. */
+    /* acquire: > 0, below 2^55, greater than that of every earlier grant of this name. EBUSY: the fence of the
+     * exclusive holder, if the answer tells it at no extra cost, or any number that changes with each grant of the
+     * name: waiters that poll learn from it when to send the next request. 0 (preset): unknown. */
     uint64_t fence;
     int64_t server_us; /* the server's clock when it handled this claim; 0 if unknown */
-    /* Preset to lease_ms, and more than that is cut: how long the server keeps the grant without a renewal.
-     * DLOCK_FOREVER, of SESSION backends only: as long as its connection lives. */
+    /* How long the server keeps the grant without a renewal. Preset to lease_ms; more than that is cut. DLOCK_FOREVER,
+     * of SESSION backends only: as long as its connection lives. */
     int64_t kept_ms;
-    /* EBUSY, ENOTREADY: the core asks again after this time, after an hour at the latest, and not before unless a
-     * wake-up comes, the wait is about to end, or, with WAKE, nobody listens; -1 (preset): it polls, every 1 to 50 ms,
-     * or when the holder is likely to be done (`fence`); DLOCK_FOREVER: a wake-up will come. Without WAKE leave -1
-     * unless nothing can change earlier: nobody would notice a release. With WAKE and without QUEUE: how long a
-     * LOOK may be missing. With a place in the server's queue: as dlock_queue_retry_ms() says, and the core adds at most 1 %, and at most 10 ms. Release, with WAKE and without
-     * QUEUE: 0 when the server had nobody to wake. This client's own waiters then leave the lock to others, who can
-     * only be polling, for about as long as this client had it, at most 50 ms; else for up to 5 ms, which is enough for
-     * one that was woken. */
+    /* EBUSY, ENOTREADY: the time until the core sends the next request, at most an hour. It sends one earlier after a
+     * wake-up, near the end of the wait, or, with WAKE, if no connection listens. -1 (preset): it polls, every 1 to 50
+     * ms, or when the holder is likely to be done (`fence`). DLOCK_FOREVER: a wake-up will come. Without WAKE leave -1
+     * unless nothing can change earlier, since a release would not be noticed. With WAKE and without QUEUE: how long a
+     * LOOK may be missing. With a place in the server's queue: the result of dlock_queue_retry_ms(); the core adds at
+     * most 1 % and at most 10 ms.
+     *
+     * Release, with WAKE and without QUEUE: 0 when the server had no waiter to wake. This client's own waiters then
+     * leave the lock to others, which can only be polling, for about as long as this client had it, at most 50 ms; else
+     * for up to 5 ms, which is enough for a waiter that was woken. */
     int64_t retry_ms;
     /* in and out: the backend's plain data. Zeroed before the first acquire, kept until the release, passed to every
-     * operation on the claim, and taken along to another process by an export. Never a pointer. What a call writes is
-     * kept if it returns 0, by a renewal if the claim's result is 0, too; a request that is sent again may see it in
-     * any case. */
+     * operation on the claim, and taken along to another process by an export. Never a pointer. Data written by a call
+     * is kept if the call returns 0 and, in a renewal, the claim's result is 0; a request that is sent again may see it
+     * in any case. */
     uint64_t state[4];
-    /* out */
-    uint32_t hints; /* preset to 0: DLOCK_HINT_… */
-    /* ENOTREADY: how long the server still grants nothing; -1 (preset): unknown. If retry_ms is left at -1 the core
-     * asks again after this time. */
+    uint32_t hints; /* out; preset to 0: DLOCK_HINT_… */
+    /* out; ENOTREADY: how long the server still grants nothing; -1 (preset): unknown. If retry_ms is left at -1 the
+     * core sends the next request after this time. */
     int64_t ready_ms;
-    /* in; renew of EXCLUSIVE, where FLOOR is offered. If the token has the grant, the server raises the
-     * name's last fence to this value in the same step, if it is less. 0: none. A server that cannot count on from
-     * there answers EINVAL. A backend that offers FLOOR keeps nothing in `state`. */
+    /* in; renew of EXCLUSIVE, where FLOOR is offered. If the token has the grant, the server raises the name's last
+     * fence to this value in the same step, if it is less. 0: none. A server that cannot continue from there answers
+     * EINVAL. A backend that offers FLOOR keeps nothing in `state`. */
     uint64_t floor;
 };
 
 /* The kinds of messages that a server sends unasked. */
 enum dlock_wake_kind {
-    DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should ask again now */
+    DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should send a request now */
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: with fence, server_us and kept_ms, as by acquire */
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
-    DLOCK_WAKE_WANTED = 4,  /* somebody waits for `name` */
+    DLOCK_WAKE_WANTED = 4,  /* another client waits for `name` */
     DLOCK_WAKE_HEARD = 5    /* the server's answer to `probe` */
 };
 
 /* One message from a listening connection. Its strings are valid until the next wake or disconnect of that connection.
- * All of it is preset to 0: a GRANTED whose fence is left at that only says that the token has probably been granted the
- * name, and the core asks; one with a fence and without a kept_ms is ignored. */
+ * All of it is preset to 0. A GRANTED without a fence only says that the token has probably been granted the name, and
+ * the core sends a request; one with a fence and without a kept_ms is ignored. */
 struct dlock_wake {
     enum dlock_wake_kind kind; /* tells which of the following members are set */
     const char *name;          /* as in the claim */
@@ -233,14 +228,16 @@ struct dlock_wake {
     int64_t kept_ms;           /* GRANTED */
 };
 
-/* An operation on n claims (1 <= n <= 256), sorted by name (strcmp). No name occurs twice, except in renew with SHARED
- * and PERMIT (one entry for each grant of this client) and in release (one entry for each token). A simple backend
- * loops; a fast one sends all requests and then reads all answers: n claims should cost one round trip.
+/* An operation on n claims (1 <= n <= 256), sorted by name (strcmp).
+ *
+ * No name occurs twice, except in renew with SHARED and PERMIT (one entry for each grant of this client) and in release
+ * (one entry for each token). A simple backend loops; a fast one sends all requests and then reads all answers: n
+ * claims should cost one round trip.
  *
  * Beside the results that each operation lists, a claim may have every code that a call may return. After EUNAVAILABLE
- * the core asks again, on a new connection if the call returned it. After any other one an acquire's wait ends with it,
- * and what it may have got is released; a renewal is tried again until the lease ends, and so is a release, but that
- * EINVAL and ENOTSUP end it. */
+ * the core sends the request again, on a new connection if the call returned it. Any other code ends an acquire's wait,
+ * and the core releases what the acquire may have got. A renewal is tried again until the lease ends, and so is a
+ * release, unless the code is EINVAL or ENOTSUP. */
 typedef int dlock_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                         struct dlock_error *err);
 
@@ -253,7 +250,7 @@ struct dlock_backend {
     uint32_t abi;               /* DLOCK_ABI */
     uint32_t size;              /* sizeof(struct dlock_backend) */
     const char *name;           /* [a-z0-9_]+, at most 64, the same as in the symbol and in the module's file name */
-    const char *const *schemes; /* NULL-terminated; [a-z0-9+.-]+, at most 64; at least one, of a variant, too */
+    const char *const *schemes; /* NULL-terminated; [a-z0-9+.-]+, at most 64; at least one, also of a variant */
     /* The URI keys that it takes, NULL-terminated; a trailing '*' means that the key may occur several times; the entry
      * "*" takes any key. NULL: none. Other keys are EINVAL before connect. */
     const char *const *keys;
@@ -262,131 +259,181 @@ struct dlock_backend {
     uint32_t caps;
     size_t conn_size; /* size of a connection: 1 to 1 MiB */
 
-    /* Connects, authenticates and checks that the server can do what `caps` promises. `conn` is zeroed; `peer` is valid
-     * as long as the connection. Results: 0, EUNAVAILABLE, EAUTH, EPROTO, EINVAL (the URI asks for something invalid;
-     * final), ENOTSUP (final), ENOMEM. */
+    /* Connects, authenticates and checks that the server can do what `caps` promises.
+     *
+     * `conn` is zeroed; `peer` is valid as long as the connection.
+     *
+     * Results:
+     *   - 0, EUNAVAILABLE, EAUTH, EPROTO, ENOMEM
+     *   - EINVAL: the URI asks for something invalid; final
+     *   - ENOTSUP: the server lacks something; final */
     int (*connect)(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                    struct dlock_error *err);
 
-    /* Frees everything in the connection; also called after a failed connect. Must not wait for the server. Closes by
-     * reset (SO_LINGER 0) when a request is unanswered, so that it cannot arrive late. THREADSAFE: no other call is in
-     * progress. Never fails. */
+    /* Frees everything in the connection, also after a failed connect.
+     *
+     * Must not wait for the server. Closes by reset (SO_LINGER 0) when a request is unanswered, so that it cannot
+     * arrive late. THREADSAFE: no other call is in progress. Never fails. */
     void (*disconnect)(void *conn);
 
-    /* Asks for a grant. EXCLUSIVE is granted when nobody holds the name, SHARED when nobody holds it exclusively,
-     * PERMIT while fewer than `limit` permits are held; and, where there is a queue, only to the first in it: a reader
-     * that comes after a queued writer waits behind it. Every grant has a fence of its own.
+    /* Requests a grant.
      *
-     * The end of a lease is reported to nobody: the next question about the name, from any client, hands the name to
-     * the first waiter that lives, as a release would. After a hand-over that was not confirmed in time, waiters that
-     * have not asked for DLOCK_HAND_OVER_MS count as dead: any number of them in a row costs one hand-over in all.
+     * EXCLUSIVE is granted when the name has no holder, SHARED when it has no exclusive one, PERMIT while fewer than
+     * `limit` permits are held; and, where there is a queue, only to the first in it: a reader that comes after a
+     * queued writer waits behind it. Every grant has a different fence.
      *
-     * Results per claim: 0 (granted, or granted to this token before: then same fence, lease set anew); EBUSY (retry_ms
-     * says when to ask again: not later than the answer may change); ENOTREADY (nobody is known to hold it, and the
-     * server grants nothing to anybody for ready_ms, because it was started recently: otherwise as EBUSY, the place in
-     * the queue included); EINVAL (final: what the server cannot take; a name in use as permits asked for as a lock, or
-     * the other way round, or permits with another limit than those that are held: say so in `err`); ENOTSUP (the
-     * mode); THREADSAFE backends also EUNAVAILABLE (outcome unknown; ask again). */
+     * The end of a lease is not reported. The next request about the name, from any client, hands the name to the first
+     * waiter that is alive, as a release would. After a hand-over that was not confirmed in time, waiters that have
+     * sent no request for DLOCK_HAND_OVER_MS are treated as dead: any number of them in a row costs one hand-over in
+     * all.
+     *
+     * Results per claim:
+     *   - 0: granted, or granted to this token before: then with the same fence and a restarted lease
+     *   - EBUSY: retry_ms says when to send the next request, not later than the answer may change
+     *   - ENOTREADY: no holder is known, and the server grants nothing at all for ready_ms, because it was started
+     *     recently; otherwise as EBUSY, including the place in the queue
+     *   - EINVAL: final. The server cannot take the claim; or a name in use as permits is requested as a lock, or the
+     *     reverse, or permits with another limit than those that are held: explain it in `err`
+     *   - ENOTSUP: the mode
+     *   - EUNAVAILABLE: THREADSAFE only: outcome unknown; the core sends the request again */
     dlock_batch *acquire;
 
-    /* Sets the lease anew to lease_ms from now, if the token still has the grant. With mode SHARED on an exclusive
-     * grant: an atomic downgrade that keeps the fence; readers that are first in the queue are granted, too. Never
-     * creates anything. Results: 0 (kept_ms, server_us), ELOST. */
+    /* Restarts the lease with lease_ms from now, if the token still has the grant.
+     *
+     * With mode SHARED on an exclusive grant: an atomic downgrade that keeps the fence, and also grants the readers
+     * that are first in the queue. Never creates anything.
+     *
+     * Results per claim: 0 (kept_ms, server_us), ELOST. */
     dlock_batch *renew;
 
-    /* Ends the grant if the token has it, and hands it to the next waiter where there is a queue (all readers that are
-     * together at its head are granted); or takes the token out of the queue. With mode SHARED the grant may still be
-     * an exclusive one, if the answer to its downgrade was lost. Results: 0 (it had a grant), ELOST (it had none, and
-     * is out of the queue if it was in it: the core knows whether that is an error). */
+    /* Ends the grant if the token has it; or takes the token out of the queue.
+     *
+     * Hands the grant to the next waiter where there is a queue: all adjacent readers at its head are granted. With
+     * mode SHARED the grant may still be an exclusive one, if the answer to its downgrade was lost.
+     *
+     * Results per claim:
+     *   - 0: it had a grant
+     *   - ELOST: it had none, and is out of the queue if it was in it; the core knows whether that is an error */
     dlock_batch *release;
 
-    /* ---- optional from here: NULL = not supported ---- */
+    /* ---- optional from here: NULL: not supported ---- */
 
     /* In a forked child: close(2) every descriptor of the connection and nothing else; no message, no free, no lock.
-     * Where the client library hides them, leave it NULL if an inherited copy does no harm. A child may open a
-     * connection of its own to the same server: nothing inherited may confuse that one. Another thread may have been in
-     * the middle of `connect` or `disconnect`: these must forget a descriptor before they close it, since its number
-     * may belong to another file right after. A fork between open() and the line that stores its number leaves a copy
-     * in the child, which keeps a lock alive that belongs to the open file (flock, OFD locks). */
+     *
+     * Where the client library hides them, leave it NULL if an inherited copy does no harm. A child may open another
+     * connection to the same server: nothing inherited may confuse that one. Another thread may have been in the middle
+     * of `connect` or `disconnect`: these must forget a descriptor before they close it, since its number may belong to
+     * another file right after. A fork between open() and the line that stores its number leaves a copy in the child,
+     * which keeps a lock alive that belongs to the open file (flock, OFD locks). */
     void (*abandon)(void *conn);
 
     /* Makes this connection the listener, which gets this client's wake-ups, and stores a descriptor that polls
-     * readable when there may be one. (One that stays so without any is read every 20 ms only.)
-     * Returns once the server has confirmed. From then on the core calls only `wake`,
-     * `probe` and `disconnect` on it (THREADSAFE: everything). With WAKE or PENDING, which exclude each other. Results:
-     * as connect; ENOTSUP: this server never wakes anybody, all waiters poll.
+     * readable when there may be one.
      *
-     * PENDING: (without QUEUE the core leaves no blocking requests: waiters poll, and `wake` only tells of losses.)
-     * Called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
-     * connection, or a client library, has closed it. An acquire with QUEUE that finds the name taken leaves a blocking
-     * request with the server and answers EBUSY; until `wake` brings its answer the core calls only `wake`,
+     * A descriptor that stays readable without a wake-up is read every 20 ms only. Returns once the server has
+     * confirmed. Afterwards the core calls only `wake`, `probe` and `disconnect` on it (THREADSAFE: everything). With
+     * WAKE or PENDING, which exclude each other.
+     *
+     * PENDING: called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
+     * connection, or a client library, has closed it. An acquire with the flag QUEUE that finds the name taken leaves a
+     * blocking request with the server and answers EBUSY; until `wake` brings its answer the core calls only `wake`,
      * `disconnect`, and `release`, which gives the request up and ensures that nothing is held. While its claim is
-     * granted, or waits, the core calls `wake` when the descriptor polls readable. */
+     * granted, or waits, the core calls `wake` when the descriptor polls readable. Without the capability QUEUE the
+     * core leaves no blocking requests: waiters poll, and `wake` only reports losses.
+     *
+     * Results: as connect; ENOTSUP: this server never wakes a client, all waiters poll. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 
-    /* Reads one wake-up without blocking: 1 = `out` is filled, 0 = none left; EUNAVAILABLE, EPROTO: the connection is
-     * dead. PENDING: the wake-up is about this connection's claim, and name and token may be NULL; as the answer to a
+    /* Reads one wake-up without blocking.
+     *
+     * PENDING: the wake-up is about this connection's claim, and name and token may be NULL; as the answer to a
      * blocking request anything but GRANTED means that it has ended without a grant, and that the claim has lost its
-     * place. */
+     * place.
+     *
+     * Results:
+     *   - 1: `out` is filled
+     *   - 0: no further wake-up
+     *   - EUNAVAILABLE, EPROTO: the connection is dead */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
-    /* From here on, `check` included, the core drops the connection for EUNAVAILABLE and EPROTO only (THREADSAFE: only
-     * while no claim depends on it); any other code is just passed on. Calls `each` for every holder of `name`
-     * (info.name as given here, info.fence as from acquire). Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
+    /* Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire).
+     *
+     * In this operation and those below, `check` included, the core drops the connection for EUNAVAILABLE and EPROTO
+     * only (THREADSAFE: only while no claim depends on it); any other code is just passed on.
+     *
+     * Results: 0, EUNAVAILABLE, EAUTH, EPROTO. */
     int (*inspect)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 
-    /* Calls `each` for the holders of one page of the held names that begin with `prefix`. `cursor` is "" for the first
-     * page, then what the backend wrote into it: write it last, since a page that failed is asked for again with what
-     * stands there. Stops early, with 0, when `each` returns non-zero. Results: 1 = there are more pages (the same
-     * cursor again is EPROTO), 0 = that was the last, EUNAVAILABLE, EAUTH, EPROTO. */
+    /* Calls `each` for the holders of one page of the held names that begin with `prefix`.
+     *
+     * `cursor` is "" for the first page, then the text that the backend wrote into it: write it last, since a page that
+     * failed is requested again with it. Stops early, with 0, when `each` returns non-zero.
+     *
+     * Results:
+     *   - 1: there are more pages (the same cursor again is EPROTO)
+     *   - 0: that was the last
+     *   - EUNAVAILABLE, EAUTH, EPROTO */
     int (*list)(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err);
 
-    /* Ends every grant of `name`, whoever has it, and hands the name to the next waiter. The fence must not go back.
-     * Results: 0, ELOST (nobody has it), EUNAVAILABLE, EAUTH, EPROTO. */
+    /* Ends every grant of `name`, and hands the name to the next waiter. The fence must not go back.
+     *
+     * Results: 0, ELOST (it had no holder), EUNAVAILABLE, EAUTH, EPROTO. */
     int (*break_lock)(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
-    /* Calls `each` for everything about this server that strengthens or weakens locks (version, persistence,
-     * replication, eviction, rights, timeouts, …): what is fine as well as what is not, with advice. Changes nothing.
-     * Stops early, with 0, when `each` returns non-zero. Results: as inspect, or EBUSY (another thread is checking, and
-     * takes too long). */
+    /* Calls `each` for everything about this server that strengthens or weakens locks.
+     *
+     * Version, persistence, replication, eviction, rights, timeouts, …: both good settings and bad ones, with advice.
+     * Changes nothing. Stops early, with 0, when `each` returns non-zero.
+     *
+     * Results: as inspect, or EBUSY (another thread is checking, and takes too long). */
     int (*check)(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 
-    /* The script that an administrator has to run on the server before the first use, as text; NULL: none. */
+    /* The script that an administrator runs on the server before its first use, as text; NULL: none. */
     const char *schema;
 
-    /* LOCAL, and SESSION without THREADSAFE: stores the descriptors that grants of this connection live in, at most
-     * `max`, and returns how many there are. A process with copies of them keeps those grants alive after the process
+    /* Stores the descriptors that grants of this connection live in, at most `max`, and returns how many there are.
+     *
+     * LOCAL, and SESSION without THREADSAFE. A process with copies of them keeps those grants alive after the process
      * that made them, until it closes them; `release` ends the grants whatever copies there are. Any thread. */
     size_t (*descriptors)(void *conn, int *fds, size_t max);
 
-    /* Judges whether the URI makes sense for this backend. Called once, before any name is looked up: hosts are as in
-     * the URI, addresses NULL. Does not block. Results: 0, EINVAL, ENOTSUP. */
+    /* Checks whether the URI is valid for this backend.
+     *
+     * Called once, before any name is looked up: hosts are as in the URI, addresses NULL. Does not block. Results: 0,
+     * EINVAL, ENOTSUP. */
     int (*accepts)(const struct dlock_uri *uri, struct dlock_error *err);
 
     /* Returns another constant backend of the same name that serves this URI in place of this one, with other
-     * operations and capabilities; NULL: this one serves it. Called before anything else is done with the URI, whose
-     * keys may still be wrong; the other backend's `accepts` judges them, and its own `variant` is not called. Does not
-     * block. */
+     * operations and capabilities; NULL: this one serves it.
+     *
+     * Called before anything else is done with the URI, whose keys may still be wrong; the other backend's `accepts`
+     * judges them, and its `variant` is not called. Does not block. */
     const struct dlock_backend *(*variant)(const struct dlock_uri *uri);
 
-    /* SESSION without THREADSAFE: this connection has carried no claim for a third of its last claim's lease, and may
+    /* Prepares an idle connection for a longer pause.
+     *
+     * SESSION without THREADSAFE: this connection has carried no claim for a third of its last claim's lease, and may
      * stay idle. Undo here what a release need not undo at once because the next claim would do it again. Results: 0,
      * or as connect, and the connection is closed. */
     int (*rest)(void *conn, int timeout_ms, struct dlock_error *err);
 
-    /* WAKE without THREADSAFE: asks the server for a sign of life over a listening connection, without blocking. The
-     * answer is a wake-up of kind HEARD. While a waiter relies on wake-ups the core calls this a few times per lease,
-     * and takes a connection that brings nothing for dead, although TCP or a proxy keeps it open. Not called again
-     * before the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the connection is dead. */
+    /* Requests a sign of life from the server over a listening connection, without blocking.
+     *
+     * WAKE without THREADSAFE. The answer is a wake-up of kind HEARD. While a waiter relies on wake-ups the core calls
+     * this a few times per lease, and treats a connection that brings nothing as dead, although TCP or a proxy keeps it
+     * open. Not called again before the connection has brought something. Results: 0; EUNAVAILABLE, EPROTO: the
+     * connection is dead. */
     int (*probe)(void *conn, struct dlock_error *err);
 
     /* Sends the request of an operation on one claim without waiting for anything, and sets *fd to a descriptor that is
-     * readable when the answer is there. The next call on the connection is that operation with the same claim, perhaps
-     * from another thread; it reads the answer, within its own timeout_ms, and everything is as if it had been called
-     * alone at the time of `begin`. So one thread can ask several servers at the same time, as a quorum does. *fd = -1:
-     * nothing was sent, since the operation takes more than one request and one answer this time; it is called as usual.
-     * Results: 0; EUNAVAILABLE: the connection is dead, as the operation reports, too. */
+     * readable when the answer is there.
+     *
+     * The next call on the connection is that operation with the same claim, perhaps from another thread; it reads the
+     * answer, within its own timeout_ms, and everything is as if it had been called alone at the time of `begin`. So
+     * one thread can have requests at several servers at the same time, as a quorum does. *fd = -1: nothing was sent,
+     * since the operation takes more than one request and one answer this time; it is called as usual. Results: 0;
+     * EUNAVAILABLE: the connection is dead, and the operation will report it. */
     int (*begin)(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
                  struct dlock_error *err);
 };
@@ -405,44 +452,15 @@ struct dlock_backend {
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
-/* Replaces control characters by '?': in a text that a server may have written they could do anything to a terminal. */
-static inline void dlock_one_line(char *text) {
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
-}
-
-/* Sets code and message, of one line, and returns the code: `return dlock_fail(err, DLOCK_EPROTO, "…%d…", n);`. `err`
- * may be NULL. */
-DLOCK_PRINTF(3, 4)
-static inline int dlock_fail(struct dlock_error *err, int code, const char *format, ...) {
-    if (err) {
-        va_list args;
-        va_start(args, format);
-        err->code = code;
-        vsnprintf(err->message, sizeof err->message, format, args);
-        va_end(args);
-        dlock_one_line(err->message);
-    }
-    return code;
-}
-
-/* Appends the question whether this is the right kind of server, after an answer that no such server gives, or none:
- * dlock_doubt(err, "Redis"). `err` may be NULL. */
-static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
-    if (!err) return;
-    size_t used = strlen(err->message);
-    const char *article = *kind && strchr("aeiouAEIOU", *kind) ? "an" : "a";
-    snprintf(err->message + used, sizeof err->message - used, "; is this %s %s server?", article, kind);
-}
-
-/* QUEUE: how long the receiver of a hand-over may take to confirm it, by a renewal or by asking again; its lease, if
+/* QUEUE: how long the receiver of a hand-over may take to confirm it, by a renewal or another acquire; its lease, if
  * that is shorter. */
 #define DLOCK_HAND_OVER_MS 3000
 
-/* Returns dlock_claim.retry_ms for a waiter in the server's queue: `place` is 0 for the first; the first of the leases
- * that block it ends in `left_ms` (-1: unknown); `lease_ms` is the waiter's own. All waiters ask when that lease has
- * ended, each a little later than the one before it, so that the first that lives notices the end, and few others ask
- * in vain. They also ask before a hand-over could have come and gone unnoticed, which shows that they live. */
+/* Returns dlock_claim.retry_ms for a waiter in the server's queue. `place` is 0 for the first; the first of the leases
+ * that block it ends in `left_ms` (-1: unknown); `lease_ms` is the waiter's own. All waiters send a request when that
+ * lease has ended, each a little later than the one before it, so that the first that is alive notices the end, and few
+ * others send one without effect. They also send one before a hand-over could have come and gone unnoticed, which shows
+ * that they are alive. */
 static inline int64_t dlock_queue_retry_ms(int64_t place, int64_t left_ms, int64_t lease_ms) {
     int64_t most = place == 0 && lease_ms < DLOCK_HAND_OVER_MS ? lease_ms : DLOCK_HAND_OVER_MS;
     most -= most / 4;
@@ -457,58 +475,9 @@ static inline const char *dlock_uri_get(const struct dlock_uri *uri, const char 
     return NULL;
 }
 
-/* Words of at least this length are not compared. */
-#define DLOCK_GUESS_MAX 40
-
-/* Returns how many letters have to be inserted, deleted, changed or exchanged with their neighbours to turn `a` into
- * `b`, regardless of case. A '*' at the end of `b` does not count. DLOCK_GUESS_MAX: one of them is too long. */
-static inline size_t dlock_edit_distance(const char *a, const char *b) {
-    size_t rows[3][DLOCK_GUESS_MAX + 1], n = strlen(a), m = strlen(b);
-    size_t *before = rows[0], *last = rows[1], *row = rows[2], *spare;
-    if (m && b[m - 1] == '*') m--;
-    if (n >= DLOCK_GUESS_MAX || m >= DLOCK_GUESS_MAX) return DLOCK_GUESS_MAX;
-    for (size_t j = 0; j <= m; j++) row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        spare = before;
-        before = last;
-        last = row;
-        row = spare;
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t best = last[j - 1] + ((a[i - 1] | 0x20) != (b[j - 1] | 0x20));
-            if (last[j] + 1 < best) best = last[j] + 1;
-            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
-                best = before[j - 2] + 1;
-            row[j] = best;
-        }
-    }
-    return row[m];
-}
-
-/* Guesses what an unknown word was meant to be. If exactly one of `words` (NULL-terminated) is near it (a third of its
- * letters may be wrong, and one always), writes "; did you mean "WORD"?" into `out` and returns true. Otherwise `out`
- * is "": show all of them. */
-static inline bool dlock_guess(char *out, size_t size, const char *word, const char *const *words) {
-    const char *nearest = NULL;
-    size_t least = DLOCK_GUESS_MAX;
-    for (; words && *words; words++) {
-        size_t distance = dlock_edit_distance(word, *words);
-        if (distance > least) continue;
-        nearest = distance == least ? NULL : *words;
-        least = distance;
-    }
-    *out = '\0';
-    if (!nearest) return false;
-    size_t length = strlen(nearest) - (nearest[strlen(nearest) - 1] == '*');
-    if (least > 1 && least > length / 3) return false;
-    snprintf(out, size, "; did you mean \"%.*s\"?", (int)length, nearest);
-    return true;
-}
-
-/* For the backend of a server that has hosts: refuses a path without a leading '/', since the "//" before the hosts has
- * been forgotten. The path is quoted only if it looks like a host, with or without a port and a path: else it may have
- * a password in it. Returns 0 or EINVAL. */
+/* Refuses a path without a leading '/', since the "//" before the hosts was forgotten: for the backend of a server that
+ * has hosts. The path is quoted only if it looks like a host, with or without a port and a path: else it may have a
+ * password in it. Returns 0 or EINVAL. */
 static inline int dlock_check_slashes(const struct dlock_uri *uri, struct dlock_error *err) {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
     const char *path = uri->path;
@@ -524,41 +493,6 @@ static inline int dlock_check_slashes(const struct dlock_uri *uri, struct dlock_
     if (plain && !path[length])
         return dlock_fail(err, DLOCK_EINVAL, "URI: \"//\" is missing; did you mean %s://%.200s?", uri->scheme, path);
     return dlock_fail(err, DLOCK_EINVAL, "URI: \"//\" is missing before the hosts: write %s://HOST", uri->scheme);
-}
-
-/* Returns the milliseconds of a duration in the form that every URI key takes: "500ms", "10s", "2m", "1h"; a bare
- * number is seconds. Rounded to the nearest, but what is not zero does not become zero. -1: not a duration; INT64_MAX:
- * longer than 292 years, so that it could not be added to a clock in nanoseconds. Computes with integers only, so that
- * 0.3s is 300 on every machine. */
-static inline int64_t dlock_duration_ms(const char *text) {
-    static const struct {
-        const char *unit;
-        int64_t ms;
-    } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
-    const int64_t longest_ms = INT64_MAX / 1000000;
-    int64_t whole = 0, fraction = 0, scale = 1;
-    bool more = false; /* more than twelve digits after the point; these make no difference even to an hour */
-    const char *at = text;
-    for (; *at >= '0' && *at <= '9'; at++)
-        if (whole <= longest_ms) whole = whole * 10 + (*at - '0');
-    if (*at == '.') {
-        if (at[1] < '0' || at[1] > '9') return -1;
-        for (at++; *at >= '0' && *at <= '9'; at++) {
-            if (scale == INT64_C(1000000000000)) {
-                more = more || *at != '0';
-                continue;
-            }
-            fraction = fraction * 10 + (*at - '0');
-            scale *= 10;
-        }
-    }
-    for (size_t i = 0; at > text && i < sizeof units / sizeof units[0]; i++) {
-        if (strcmp(at, units[i].unit) != 0) continue;
-        if (whole > longest_ms / units[i].ms - 1) return INT64_MAX;
-        int64_t ms = whole * units[i].ms + (fraction * units[i].ms + scale / 2) / scale;
-        return ms == 0 && (fraction || more) ? 1 : ms;
-    }
-    return -1;
 }
 
 /* The state with which a `check` operation calls dlock_find(). */
@@ -582,74 +516,11 @@ static inline void dlock_find(struct dlock_report *report, const char *advice, c
     report->ended = report->each(&finding, report->arg) != 0;
 }
 
-/* Writes a duration for people: "250ms", "42s", "9m32s", "2h5m". Returns `out`. */
-static inline const char *dlock_duration_text(char out[32], int64_t ms) {
-    const long long values[] = {(long long)(ms / 3600000), (long long)(ms / 60000 % 60), (long long)(ms / 1000 % 60)};
-    size_t used = 0;
-    snprintf(out, 32, "%lldms", (long long)ms);
-    for (size_t i = 0; i < 3 && ms > 0 && ms % 1000 == 0; i++)
-        if (values[i]) used += (size_t)snprintf(out + used, 32 - used, "%lld%c", values[i], "hms"[i]);
-    return out;
-}
-
-/* Writes how long a server will go on to answer ENOTREADY: "grants nothing for another 9m32s"; left_ms is as ready_ms.
- * Returns `out`. */
-static inline const char *dlock_not_ready_text(char out[64], int64_t left_ms) {
-    char text[32];
-    if (left_ms > 1000 && left_ms < DLOCK_FOREVER - 1000) left_ms = (left_ms + 999) / 1000 * 1000;
-    if (left_ms < 0 || left_ms == DLOCK_FOREVER)
-        snprintf(out, 64, "grants nothing yet");
-    else
-        snprintf(out, 64, "grants nothing for another %s", dlock_duration_text(text, left_ms));
-    return out;
-}
-
 /* Reports that the server grants nothing yet. */
 static inline void dlock_find_not_ready(struct dlock_report *report, int64_t left_ms) {
     char text[64];
     dlock_find(report, "wait: a server that was restarted may have lost grants", "%s: quarantine after a restart",
                dlock_not_ready_text(text, left_ms));
-}
-
-/* FNV-1a hash of `n` bytes, continued from `from`; begin with DLOCK_HASH_SEED. */
-#define DLOCK_HASH_SEED UINT64_C(14695981039346656037)
-static inline uint64_t dlock_hash(const char *bytes, size_t n, uint64_t from) {
-    for (size_t i = 0; i < n; i++) from = (from ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
-    return from;
-}
-
-/* Writes `name` into `out` with control characters, '%' and every byte of `special` percent-encoded, and bytes above
- * 0x7f, too, if `ascii` is set. A result that does not fit into `size` - 1 bytes is cut and ends in '~' and the 16 hex
- * digits of the FNV-1a hash of the whole name, so that distinct long names stay distinct: store the full name in the
- * value. `size` is at least 64. */
-static inline void dlock_encode_name(char *out, size_t size, const char *name, const char *special, bool ascii) {
-    static const char hex[] = "0123456789ABCDEF";
-    size_t used = 0, cut = 0;
-    const unsigned char *p = (const unsigned char *)name;
-    for (; *p; p++) {
-        const char *kept = special;
-        while (*kept && (unsigned char)*kept != *p) kept++;
-        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !*kept;
-        size_t need = plain ? 1 : 3;
-        if (used + need >= size) break;
-        if (plain) {
-            out[used] = (char)*p;
-        } else {
-            out[used] = '%';
-            out[used + 1] = hex[*p >> 4];
-            out[used + 2] = hex[*p & 15];
-        }
-        used += need;
-        if (used + 18 <= size) cut = used;
-    }
-    if (*p) { /* it does not fit */
-        while (*p) p++;
-        uint64_t hash = dlock_hash(name, (size_t)(p - (const unsigned char *)name), DLOCK_HASH_SEED);
-        out[cut] = '~';
-        for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
-        used = cut + 17;
-    }
-    out[used] = '\0';
 }
 
 #ifdef __cplusplus

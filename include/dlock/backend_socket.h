@@ -1,4 +1,4 @@
-/* For backends that talk to their server through a socket of their own: deadlines, connecting, closing.
+/* For backends that talk to their server through a socket: deadlines, connecting, closing.
  *
  * SPDX-License-Identifier: MIT
  *
@@ -24,7 +24,7 @@
 extern "C" {
 #endif
 
-/* The time in µs by CLOCK_BOOTTIME, the core's clock, which goes on during suspend. */
+/* The time in µs by CLOCK_BOOTTIME, the core's clock, which continues during suspend. */
 static inline int64_t dlock_now_us(void) {
     struct timespec now;
     clock_gettime(CLOCK_BOOTTIME, &now);
@@ -61,7 +61,7 @@ static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
 /* Why a connection could not be made, where a client library tells only in words: EMFILE, ENFILE or ENOMEM if `message`
  * says so, in strerror()'s words or by the number that OpenSSL 3 gives it, or if the process cannot open two descriptors
  * now (of which the failed connection may have had one); else 0. That passes: connect answers it with EUNAVAILABLE, not
- * with a code that blames the URI or a file, so that waits go on. */
+ * with a code that blames the URI or a file, so that waits continue. */
 static inline int dlock_used_up(const char *message) {
     const int errors[] = {EMFILE, ENFILE, ENOMEM};
     char number[24];
@@ -135,7 +135,7 @@ static inline int dlock_finish_connect(int fd, const union dlock_socket_address 
 
 /* Connects to the Unix socket `path`, or if that is NULL to `address` and `port`, and stores the descriptor in *fd.
  * Returns 0 or an errno; EDESTADDRREQ: not an address. While it connects, *dialing is the descriptor plus 1, for
- * `abandon` in a child that is forked meanwhile; afterwards 0. */
+ * `abandon` in a child that is forked during the call; afterwards 0. */
 static inline int dlock_dial(const char *path, const char *address, int port, int64_t deadline_us, int *dialing,
                              int *fd) {
     union dlock_socket_address to;

@@ -11,17 +11,18 @@
  *     dlock_free(lock); dlock_close(client);
  *
  * Conventions, true of every declaration below unless it says otherwise:
- *   - Functions return 0 or a negative DLOCK_E… code. On failure outputs are untouched and `err`, where it is not NULL,
+ *   - Functions return 0 or a negative DLOCK_E… code. On failure outputs are untouched, and `err`, unless it is NULL,
  *     says what is wrong and what to do. On success `err` is untouched.
- *   - A handle that is NULL is EINVAL. What talks to the server may also return EAUTH, EPROTO, EINVAL, ENOTSUP or
- *     ENOMEM where its comment does not list them: if the server refuses the request, if it was replaced by one that
- *     dlock_open() would refuse, or if memory is short.
- *   - Pointer-to-pointer outputs belong to the caller, who ends them with the function that the comment names.
- *     Everything else stays the library's. Inputs are copied where they are needed later.
- *   - Every function may be called from any thread at any time. None is async-signal-safe. A thread must not be cancelled
- *     (pthread_cancel) while it is in a call, nor leave it by longjmp() or an exception; dlock_cancel() ends a wait.
- *   - `_ms` is milliseconds. A timeout is relative: 0 tries once, DLOCK_FOREVER (or any negative number) waits for
- *     ever. A call with a timeout ends at most 100 ms after it. A call without one is bounded by the URI's `timeout`
+ *   - Comments list errors without the prefix DLOCK_, one a line. They do not repeat the common ones: EINVAL (an
+ *     argument is NULL or invalid), ECANCELED (the client was closed), EFORKED (the handle was made before fork()) and
+ *     ENOMEM. A function that talks to the server may also return EAUTH, EPROTO, EINVAL or ENOTSUP, if the
+ *     server refuses the request or was replaced by one that dlock_open() would refuse.
+ *   - Pointer-to-pointer outputs belong to the caller, which ends them with the function that the comment names.
+ *     Everything else belongs to the library. Inputs are copied if they are needed later.
+ *   - Every function may be called from any thread at any time. None is async-signal-safe. A thread must not be
+ *     cancelled (pthread_cancel) during a call, nor leave it by longjmp() or an exception; dlock_cancel() ends a wait.
+ *   - `_ms` is milliseconds. A timeout is relative: 0 tries once, DLOCK_FOREVER (or any negative number) waits without
+ *     a limit. A call with a timeout ends within 100 ms after it. A call without one is bounded by the URI's `timeout`
  *     key.
  *   - After fork() every handle answers DLOCK_EFORKED in the child; exec() there is always safe. A fork waits while
  *     another thread loads a module, and up to 50 ms while one connects. A call whose callback forks ends in the child
@@ -39,7 +40,7 @@
 extern "C" {
 #endif
 
-/* The version of this header, by numbers and as text. The library's is dlock_version(). */
+/* The version of this header, in numbers and as text. The library's is dlock_version(). */
 #define DLOCK_VERSION_MAJOR 0
 #define DLOCK_VERSION_MINOR 1
 #define DLOCK_VERSION_PATCH 0
@@ -54,7 +55,7 @@ extern "C" {
 #define DLOCK_PRINTF(fmt_at, args_at)
 #endif
 
-/* As a timeout: wait for ever. As a duration the library reports: it does not end by itself. */
+/* As a timeout: wait without a limit. As a duration that the library reports: without an end. */
 #define DLOCK_FOREVER INT64_MAX
 
 /* Longest lock name, in bytes. A name has at least one byte, and neither NUL nor control characters (below 0x20, and
@@ -72,8 +73,8 @@ extern "C" {
 
 /* ---- errors ------------------------------------------------------------------------------------------------------ */
 
-/* Every error code: X(name, number, text, what the caller should do). The enum, dlock_strerror() and the documentation
- * are all made from this list. Numbers never change. */
+/* Every error code: X(name, number, text, advice for the caller). The enum, dlock_strerror() and the documentation are
+ * generated from this list. Numbers never change. */
 #define DLOCK_ERRORS(X)                                                                                          \
     X(OK, 0, "success", "nothing")                                                                               \
     X(EBUSY, -1, "somebody else holds the lock", "try later, or acquire with a timeout")                         \
@@ -103,16 +104,17 @@ enum dlock_code {
 };
 
 /* Describes an error. `code` is the function's return value; `message` is one line for a person, without a newline, and
- * never contains a password. The struct never grows, so it may stand on any stack. */
+ * never contains a password. The struct never grows. */
 struct dlock_error {
     int code;          /* DLOCK_E… */
     char message[508]; /* what is wrong and what to do */
 };
 
-/* Returns a short, static, English text for `code` ("unknown error" for others). Never NULL. Never blocks. */
+/* Returns a short, static, English text for `code`: "unknown error" if there is no such code. Never NULL. Never
+ * blocks. */
 DLOCK_EXPORT const char *dlock_strerror(int code);
 
-/* Returns the library's version: DLOCK_VERSION when it was built. Static. Never blocks. */
+/* Returns the library's version: DLOCK_VERSION of the header it was built with. Static. Never blocks. */
 DLOCK_EXPORT const char *dlock_version(void);
 
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
@@ -121,15 +123,15 @@ DLOCK_EXPORT const char *dlock_version(void);
 enum dlock_mode {
     DLOCK_EXCLUSIVE = 0, /* one holder */
     /* Many readers, or one exclusive holder. An owner that holds the name exclusively may re-enter it shared, and
-     * remains a reader after the release of all that it acquired exclusively. An owner that holds it shared cannot
-     * acquire it exclusively (EDEADLK). */
+     * remains a reader after its last exclusive release. An owner that holds it shared cannot acquire it exclusively
+     * (EDEADLK). */
     DLOCK_SHARED = 1,
-    /* Up to dlock_options.limit holders; all of them have to give the same limit (else EINVAL). Not re-entrant: a
-     * thread that acquires again has two permits, and gives back the younger one first. */
+    /* Up to dlock_options.limit holders, which must all give the same limit (else EINVAL). Not re-entrant: a thread
+     * that acquires again has two permits, and gives back the younger one first. */
     DLOCK_PERMIT = 2
 };
 
-/* Who owns a grant, and so may acquire it again and release it. */
+/* The owner of a grant, which may acquire it again and release it. */
 enum dlock_owner {
     DLOCK_OWNER_THREAD = 0, /* the calling thread, across all handles of a name in one client; re-entry is counted */
     DLOCK_OWNER_HANDLE = 1  /* the handle: any thread may release it; one acquisition at a time (for event loops) */
@@ -137,7 +139,7 @@ enum dlock_owner {
 
 /* dlock_options.flags */
 enum dlock_flag {
-    DLOCK_FIXED_LEASE = 1, /* the grant is not renewed: it ends with its lease, unless dlock_extend() sets that anew */
+    DLOCK_FIXED_LEASE = 1, /* the grant is not renewed: it ends with its lease, unless dlock_extend() restarts that */
     DLOCK_NO_REENTRY = 2   /* the owner may not acquire again (DLOCK_EDEADLK) */
 };
 
@@ -146,15 +148,15 @@ enum dlock_client_flag {
     DLOCK_CLIENT_LAZY = 1,     /* dlock_open does not connect; the first operation does */
     DLOCK_CLIENT_MANUAL = 2,   /* callbacks run inside dlock_client_dispatch(): see dlock_callback */
     DLOCK_CLIENT_GUARDIAN = 4, /* as `guardian=on` in the URI; `guardian=off` there takes precedence */
-    /* The guardian kills the group of dlock_client_guard() only when this process is gone, and not when a grant ends:
-     * for a program that handles the loss itself. */
+    /* The guardian kills the group of dlock_client_guard() only when this process is gone, and not when a grant ends.
+     * For a program that handles the loss itself. */
     DLOCK_CLIENT_SPARE_GROUP = 8
 };
 
-/* How serious a line is that dlock_client_options.log gets. */
+/* The severity of a line that dlock_client_options.log gets. */
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
 
-/* The capabilities of a backend: X(name, bit, word, what it means). */
+/* The capabilities of a backend: X(name, bit, word, meaning). */
 #define DLOCK_CAPS(X)                                                                            \
     X(FENCE, 0, "fence", "fences keep growing across a restart of the server")                   \
     X(QUEUE, 1, "queue", "waiters are served in order of arrival")                               \
@@ -185,14 +187,14 @@ enum dlock_cap {
 typedef struct dlock_client dlock_client;
 typedef struct dlock_lock dlock_lock;
 
-/* One holder of a name, as the server reports it. Valid, with its strings, only inside the callback that gets it. */
+/* One holder of a name, as the server reports it. Valid, with its strings, only inside the callback. */
 struct dlock_info {
     size_t size;          /* sizeof(struct dlock_info) in the library that fills it */
     const char *name;     /* without the client's `prefix` */
     const char *token;    /* the holder's name at the server; "" when the server does not say */
     enum dlock_mode mode; /* how it is held */
-    uint32_t waiters;     /* how many wait in the server's queue; 0 where it keeps none */
-    uint32_t limit;       /* permits: how many there are; 1 otherwise */
+    uint32_t waiters;     /* number of waiters in the server's queue; 0 where it keeps none */
+    uint32_t limit;       /* number of permits; 1 in other modes */
     /* 0 when unknown. Its last byte is 0: the holder's own dlock_fence() is greater after a hand-over within its
      * client, a downgrade or an import. */
     uint64_t fence;
@@ -206,40 +208,41 @@ struct dlock_backend_info {
     uint32_t caps;              /* DLOCK_CAP_… bits */
     const char *path;           /* the module's file; NULL when built in or registered */
     const char *error;          /* why the module could not be loaded; NULL when it was */
-    const char *schema;         /* script that an administrator has to run on the server first; NULL: none */
+    const char *schema;         /* script that an administrator runs on the server before its first use; NULL: none */
 };
 
-/* How dlock_check() judges a setting. */
+/* The judgement of dlock_check() on a setting. */
 enum dlock_health {
     DLOCK_FINE = 0, /* as it should be */
     DLOCK_WEAK = 1  /* locks work, but promise less than they could */
 };
 
-/* One result of dlock_check(). Valid, with its strings, only inside the callback that gets it. */
+/* One result of dlock_check(). Valid, with its strings, only inside the callback. */
 struct dlock_finding {
     size_t size;              /* sizeof(struct dlock_finding) in the library that fills it */
     enum dlock_health health; /* the judgement */
     const char *what;         /* one line: the setting and its value */
-    const char *advice;       /* one line: what it weakens and what to set instead; NULL when fine */
+    const char *advice;       /* one line: its consequence, and a better setting; NULL when fine */
 };
 
-/* Tells the application that something ended; `err` is NULL on success, and valid only inside the call. Runs in the
- * client's worker thread, or inside dlock_client_dispatch() (DLOCK_CLIENT_MANUAL); the `done` of an acquire or release
- * that dlock_free() or dlock_close() ends runs in the thread that calls these, even beside a callback of another lock.
- * The worker thread blocks every signal, so that none is taken from the application; a program that a callback starts
- * inherits that, and should unblock what it needs.
- * It may call the library, but must not block for long, and must not close the client. */
+/* Reports that something ended. `err` is NULL on success, and valid only inside the call.
+ *
+ * It runs in the client's worker thread, or inside dlock_client_dispatch() (DLOCK_CLIENT_MANUAL). The `done` of an
+ * acquire or release that dlock_free() or dlock_close() ends runs in the thread that calls these, and may run beside a
+ * callback of another lock. The worker thread blocks every signal, so that it takes none from the application; a
+ * program that a callback starts inherits this mask and should unblock the signals that it needs. The callback may call
+ * the library, but must not block for long, and must not close the client. */
 typedef void (*dlock_callback)(dlock_lock *lock, const struct dlock_error *err, void *arg);
 
-/* Gets one holder of a walk. Returns 0 to go on; anything else ends the walk, which then succeeds. Runs in the calling
- * thread and must not call the library with the same client. */
+/* Gets one holder of a walk. Returns 0 to continue; any other value ends the walk, which then succeeds. Runs in the
+ * calling thread and must not call the library with the same client. */
 typedef int (*dlock_each)(const struct dlock_info *info, void *arg);
 
-/* Gets one finding of dlock_check(). Returns 0 to go on; anything else ends the walk, which then succeeds. It must not
- * call the library with the same client. */
+/* Gets one finding of dlock_check(). Returns 0 to continue; any other value ends the walk, which then succeeds. It must
+ * not call the library with the same client. */
 typedef int (*dlock_each_finding)(const struct dlock_finding *finding, void *arg);
 
-/* Gets one backend of dlock_backends(). Returns 0 to go on; anything else ends the walk. */
+/* Gets one backend of dlock_backends(). Returns 0 to continue; any other value ends the walk. */
 typedef int (*dlock_each_backend)(const struct dlock_backend_info *info, void *arg);
 
 /* The options of dlock_open(). */
@@ -247,31 +250,31 @@ struct dlock_client_options {
     size_t size;    /* sizeof(struct dlock_client_options) */
     uint32_t flags; /* DLOCK_CLIENT_… */
     void (*log)(int level, const char *message,
-                void *arg); /* one line for the log, in any thread; must not call the library; NULL: none */
+                void *arg); /* gets a line for the log, in any thread; must not call the library; NULL: none */
     void *log_arg;          /* the last argument of `log` */
 };
 /* The default values of the members. */
 #define DLOCK_CLIENT_OPTIONS_INIT \
     { sizeof(struct dlock_client_options), 0, NULL, NULL }
 
-/* How a name is to be held: the options of dlock_new(). */
+/* The options of dlock_new(). */
 struct dlock_options {
     size_t size;            /* sizeof(struct dlock_options); bytes that the library does not know must be 0 */
     enum dlock_mode mode;   /* default DLOCK_EXCLUSIVE */
     enum dlock_owner owner; /* default DLOCK_OWNER_THREAD */
-    uint32_t limit;         /* permits: how many there are, 1 to DLOCK_LIMIT_MAX; other modes: 0 */
+    uint32_t limit;         /* number of permits, 1 to DLOCK_LIMIT_MAX; 0 in other modes */
     uint32_t flags;         /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to DLOCK_LEASE_MAX_MS, and not longer than a
-     * quarantine */
+    /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to DLOCK_LEASE_MAX_MS, and not longer than the
+     * server's quarantine */
     int64_t lease_ms;
-    /* Called once per lost grant, with err->code DLOCK_ELOST, before anybody else can be granted the lock. It comes
+    /* Called once per lost grant, with err->code DLOCK_ELOST, before another owner can be granted the lock. It comes
      * later if the process was stopped or the machine suspended, if another callback of the client still runs, or if
-     * nobody dispatches (DLOCK_CLIENT_MANUAL); and at the next renewal if the server took the grant away (dlock_break)
-     * or forgot it. The library releases the lost grant at the server when on_lost has returned, or has released or
-     * freed the handle itself, but no later than one lease after the loss: a program that hangs does not keep the lock
-     * for ever, and its on_lost then comes when somebody else may have it. To acquire the lock again inside on_lost,
-     * first release the handle (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only the
-     * thread that acquired it can release it). Not called for a loss that a release is the first to notice: that
+     * the program does not dispatch (DLOCK_CLIENT_MANUAL). It comes at the next renewal if the server took the grant
+     * away (dlock_break) or forgot it. The library releases the lost grant at the server when on_lost has returned, or
+     * has released or freed the handle itself, but no later than one lease after the loss: a program that hangs does
+     * not keep the lock, and its on_lost then comes when another owner may have it. To acquire the lock again inside
+     * on_lost, first release the handle (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only
+     * the thread that acquired it can release it). Not called for a loss that a release is the first to notice: that
      * release returns ELOST. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
@@ -282,37 +285,36 @@ struct dlock_options {
 
 /* The number of buckets in dlock_stats.wait_counts. */
 #define DLOCK_WAIT_BUCKETS 24
-/* The longest wait that bucket i counts, except the last one, which counts all longer waits: 0.1 ms doubled i times, up
- * to 7 minutes. In seconds these bounds have few digits (0.0001, 0.0002, 0.0004 …), as suits a Prometheus histogram,
- * each of whose buckets is the sum of all up to it. */
+/* The longest wait that bucket i counts, in microseconds: 0.1 ms doubled i times, up to 7 minutes; the last bucket
+ * counts all longer waits. In seconds these bounds have few digits (0.0001, 0.0002, 0.0004 …), as suits a Prometheus
+ * histogram, each of whose buckets is the sum of all up to it. */
 #define DLOCK_WAIT_BOUND_US(i) (INT64_C(100) << (i))
 
-/* What a client has done since dlock_open(). All numbers except `waiting` only grow. */
+/* The counters of a client since dlock_open(). All except `waiting` only grow. */
 struct dlock_stats {
     size_t size; /* sizeof(struct dlock_stats), set by the caller */
-    /* Acquisitions of which an owner was told: by any function that acquires (each lock of dlock_acquire_all counts),
-     * and by dlock_import. Re-entries do not count. */
+    /* Acquisitions that an owner got: by any function that acquires (each lock of dlock_acquire_all counts), and by
+     * dlock_import. Re-entries do not count. */
     uint64_t grants;
-    /* … those among them for which the server was not asked for a new grant: handed over by another thread or handle of
-     * this client, taken while they lingered, or imported. */
+    /* Those among them that needed no new grant of the server: handed over by another thread or handle of this client,
+     * taken while they lingered, or imported. */
     uint64_t local_grants;
     uint64_t reentries; /* acquisitions by an owner that already held the name */
     /* Grants that ended before their release. Each counts once, whether on_lost or the release reported it. A grant
-     * that nobody had been told of, or that only lingered, does not count, nor does what a closed client gives back. */
+     * that no owner had yet, or that only lingered, does not count, nor do those that a closed client gives back. */
     uint64_t losses;
-    /* Grants that the server confirmed anew, where one request that renews many grants counts once for each: in the
-     * background, by dlock_extend and dlock_downgrade, and before some hand-overs. */
+    /* Grants that the server confirmed again, in the background, by dlock_extend and dlock_downgrade, and before some
+     * hand-overs. One request that renews many grants counts once for each. */
     uint64_t renewals;
     uint64_t renewal_failures; /* grants whose renewal was refused, or not answered in time; it is tried again */
-    uint64_t reconnects;       /* connections opened in place of one that broke, or was closed because it was silent */
+    uint64_t reconnects;       /* connections opened in place of one that broke or was silent */
     uint64_t waiting;          /* waits in progress now */
-    /* Waits that have ended, with a grant or without. An acquire with a timeout is a wait if its first question did not
-     * settle it: somebody else held the name or stood in line, here or at the server, or the server granted nothing yet
-     * or was unreachable. A try (timeout 0) is no wait, nor is a lock granted by the first request of
-     * dlock_acquire_all. */
+    /* Waits that have ended, with a grant or without. An acquire with a timeout is a wait if its first request did not
+     * settle it: the name was held or had waiters, here or at the server, or the server granted nothing yet or was
+     * unreachable. A try (timeout 0) is no wait, nor is a lock granted by the first request of dlock_acquire_all. */
     uint64_t waits;
     uint64_t wait_us;                         /* the sum of these waits, each from the call that acquires to its end */
-    uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* how many took so long: see DLOCK_WAIT_BOUND_US */
+    uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* number of waits by length: see DLOCK_WAIT_BOUND_US */
 };
 /* The initial value for dlock_client_stats(). */
 #define DLOCK_STATS_INIT                                            \
@@ -324,247 +326,378 @@ struct dlock_stats {
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
-/* Opens a client of the server that `uri` names and stores it in *client; end it with dlock_close(). `options` may be
- * NULL. Connects once, unless DLOCK_CLIENT_LAZY is set, so that a wrong address or password shows here; during later
- * outages each call tries until its own deadline. Blocks up to the URI's `timeout`. Errors: EINVAL (the URI, one of its
- * keys or a flag is unknown or invalid; the message names it), ENOBACKEND, EABI, EAUTH, EUNAVAILABLE, EPROTO, ENOTSUP
- * (what the URI asks for, or the server as it is set up, is not supported; a guardian for a set-user-ID program),
- * ENOMEM. */
+/* Opens a client of the server that `uri` names, and stores it in *client.
+ *
+ * End it with dlock_close(). `options` may be NULL. Connects once, unless DLOCK_CLIENT_LAZY is set, so that a wrong
+ * address or password shows here; during later outages each call retries until its own deadline. Blocks up to the URI's
+ * `timeout`.
+ *
+ * Errors:
+ *   - EINVAL: the URI, one of its keys or a flag is unknown or invalid; the message names it
+ *   - ENOBACKEND: no backend serves the URI's scheme
+ *   - EABI: the backend's module does not fit this library
+ *   - EAUTH: the server refuses the credentials
+ *   - EUNAVAILABLE: the server cannot be reached
+ *   - EPROTO: the server sends invalid answers
+ *   - ENOTSUP: the server, or its settings, do not support what the URI asks for; or the guardian of a set-user-ID
+ *     program */
 DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **client,
                             struct dlock_error *err);
 
-/* Closes the client: waits in progress end with ECANCELED, held locks are released, callbacks stop, and every later
- * call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits any more). Blocks up to the URI's
- * `timeout`, plus the time that a running callback takes, plus up to 5 s if its guardian is a child of this process
- * (process 1, or PR_SET_CHILD_SUBREAPER). Lock handles stay valid: their owner frees them, before or after. The client
- * ends with the last of them, here if there is none: no call may then name it any more. Call it once, not from a
- * callback. NULL is allowed. In a forked child it returns at once and leaves the parent's memory
- * alone. */
+/* Closes the client: releases its locks, ends its waits with ECANCELED and stops its callbacks.
+ *
+ * Every later call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits). Lock handles stay valid:
+ * their owner frees them, before or after. The client ends with the last of them, or here if there is none; afterwards
+ * no call may name it. Call it once, not from a callback. NULL is allowed. In a forked child it returns at once and
+ * leaves the parent's memory alone. Blocks up to the URI's `timeout`, plus the time that a running callback takes, plus
+ * up to 5 s if the guardian is a child of this process (process 1, or PR_SET_CHILD_SUBREAPER). */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
-/* For MANUAL clients: returns a descriptor that polls readable when dlock_client_dispatch() has something to do. It
- * belongs to the client. Never blocks. Errors: ENOTSUP (not a MANUAL client), EFORKED. */
+/* Returns a descriptor that polls readable when dlock_client_dispatch() has something to do.
+ *
+ * For MANUAL clients. The descriptor belongs to the client. Never blocks.
+ *
+ * Errors:
+ *   - ENOTSUP: not a MANUAL client */
 DLOCK_EXPORT int dlock_client_fd(dlock_client *client);
 
-/* For MANUAL clients: runs the callbacks that are due, in the calling thread, and returns how many ran. Blocks only as
- * long as they do. Errors: ENOTSUP (not a MANUAL client), EFORKED. */
+/* Runs the callbacks that are due, in the calling thread, and returns how many ran.
+ *
+ * For MANUAL clients. Blocks only as long as the callbacks do.
+ *
+ * Errors:
+ *   - ENOTSUP: not a MANUAL client */
 DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
 
-/* For a client with a guardian (the URI's `guardian=on`): says that the process group `group` does the work that the
- * client's grants protect; 0: no group does any more. When this process is gone, the guardian then kills that group
- * (SIGKILL), and releases the grants only once nothing of it runs. Unless the client has DLOCK_CLIENT_SPARE_GROUP, the
- * guardian also kills the group before the first grant ends because this process is stopped or hangs, and so does not
- * renew it. Processes that have left the group are not killed. On file: and with mode=session the guardian keeps only
- * the grants that are held at the time of the call: acquire first. Call it before the group begins to work, and with 0
- * before its number can be reused: before its first process is waited for. Blocks while a guardian is started. Errors:
- * ELOST (with 0: the guardian has killed the group before, since this process lives but did not renew in time), ENOTSUP
- * (no guardian, or a backend whose grants it cannot keep), EINVAL (a group that includes this process), ENOMEM,
- * EUNAVAILABLE (the guardian cannot be started), ECANCELED, EFORKED. */
+/* Registers `group` as the process group that works under this client's grants; 0 unregisters it.
+ *
+ * For a client with a guardian (the URI's `guardian=on`). When this process is gone, the guardian kills that group
+ * (SIGKILL), and releases the grants only once no process of it runs. Unless the client has DLOCK_CLIENT_SPARE_GROUP,
+ * the guardian also kills the group before the first grant ends because this process is stopped or hangs, and so does
+ * not renew it. Processes that have left the group are not killed. On file: and with mode=session the guardian keeps
+ * only the grants that are held at the time of the call: acquire first. Call it before the group begins to work, and
+ * with 0 before its number can be reused, that is, before its first process is waited for. Blocks while a guardian is
+ * started.
+ *
+ * Errors:
+ *   - EINVAL: the group includes this process
+ *   - ELOST: with 0: the guardian has already killed the group, since this process did not renew in time
+ *   - ENOTSUP: no guardian, or a backend whose grants it cannot keep
+ *   - EUNAVAILABLE: the guardian cannot be started */
 DLOCK_EXPORT int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err);
 
-/* Returns the backend that serves this client, which must not be NULL. Static; never NULL; never blocks. */
+/* Returns the backend that serves this client, which must not be NULL. Static; never NULL. Never blocks. */
 DLOCK_EXPORT const struct dlock_backend_info *dlock_client_backend(dlock_client *client);
 
-/* Returns for how many milliseconds after its start the server grants nothing (ENOTREADY). Longer leases are refused.
- * It is the URI's `quarantine` where a restart may forget grants; 0: there is none. `client` must not be NULL. Never
- * blocks. */
+/* Returns for how many milliseconds after its start the server grants nothing (ENOTREADY).
+ *
+ * Longer leases are refused. It is the URI's `quarantine` where a restart may forget grants; 0: there is none. `client`
+ * must not be NULL. Never blocks. */
 DLOCK_EXPORT int64_t dlock_client_quarantine_ms(dlock_client *client);
 
-/* Writes what the client has done so far into *stats, whose `size` the caller has set: a program that was built with an
- * older header gets the members that it knows, and members that the library does not know become 0. Cheap, since it
- * only copies. Never blocks. Errors: EINVAL (NULL, or no `size`), ECANCELED, EFORKED. */
+/* Copies the client's counters into *stats.
+ *
+ * The caller sets `size`: a program that was built with an older header gets the members that it knows, and members
+ * that the library does not know become 0. Never blocks.
+ *
+ * Errors:
+ *   - EINVAL: `stats` is NULL or has no `size` */
 DLOCK_EXPORT int dlock_client_stats(dlock_client *client, struct dlock_stats *stats, struct dlock_error *err);
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */
 
 struct dlock_backend;
 
-/* Adds a backend that is linked into the application (see <dlock/backend.h>); its schemes take precedence over modules
- * of the same name. The struct is copied, its strings are not. Never blocks. Errors: EABI (the message names what does
- * not fit), EINVAL (a mandatory operation or a name is missing, or a scheme is taken), ENOMEM. */
+/* Adds a backend that is linked into the application (see <dlock/backend.h>).
+ *
+ * Its schemes take precedence over modules of the same name. The struct is copied, its strings are not. Never blocks.
+ *
+ * Errors:
+ *   - EABI: the struct does not fit this library; the message says why
+ *   - EINVAL: a mandatory operation or a name is missing, or a scheme is taken */
 DLOCK_EXPORT int dlock_register(const struct dlock_backend *backend, struct dlock_error *err);
 
-/* Calls `each` for every backend that is built in, registered, or found as a module in DLOCK_PLUGIN_PATH or beside the
- * library; loads the modules. A module that cannot be loaded is shown with its `error`. Blocks only on the disk.
- * Errors: ENOMEM. */
+/* Calls `each` for every backend that is built in, registered, or found as a module.
+ *
+ * Looks for modules in DLOCK_PLUGIN_PATH and beside the library, and loads them. A module that cannot be loaded is
+ * shown with its `error`. Blocks only on the disk. */
 DLOCK_EXPORT int dlock_backends(dlock_each_backend each, void *arg, struct dlock_error *err);
 
-/* Reads a duration, in the form that URIs and the command take ("500ms", "10s", "2m", "1h"; a bare number is seconds,
- * fractions are allowed), into *ms. Never blocks. Errors: EINVAL (empty, negative, unknown unit, or too large). */
+/* Reads a duration, such as "500ms", "10s", "2m" or "1h", into *ms.
+ *
+ * This is the form that URIs and the command take: a bare number is seconds, and fractions are allowed. Never blocks.
+ *
+ * Errors:
+ *   - EINVAL: empty, negative, an unknown unit, or too large */
 DLOCK_EXPORT int dlock_parse_duration(const char *text, int64_t *ms, struct dlock_error *err);
 
-/* Writes `uri` into `out`, of `size` bytes, in a form that others may see: without the password, and without the keys
- * whose values may be secret, which are "auth", those with "password", "secret" or "token" in their names, and those whose
- * value is a URI with something secret in it. A `password_file` stays. A buffer with room for `uri` is large enough.
- * Never blocks. Errors: EINVAL (`uri` is invalid, or `size` is not greater than its length), ENOMEM. */
+/* Writes `uri` without its secrets into `out`, of `size` bytes.
+ *
+ * Leaves out the password, the key "auth", keys with "password", "secret" or "token" in their names, and keys whose
+ * values are URIs with a secret. A `password_file` stays. A buffer with room for `uri` is large enough. Never blocks.
+ *
+ * Errors:
+ *   - EINVAL: `uri` is invalid, or `size` is not greater than its length */
 DLOCK_EXPORT int dlock_uri_without_secrets(const char *uri, char *out, size_t size, struct dlock_error *err);
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
 
-/* Makes a handle for the lock `name` and stores it in *lock; end it with dlock_free(). `options` may be NULL. Talks to
- * no server and never blocks. Errors: EINVAL (name or options; the message says which), ENOTSUP (a mode this backend
- * lacks), ECANCELED (client closed), EFORKED, ENOMEM. */
+/* Makes a handle for the lock `name`, and stores it in *lock.
+ *
+ * End it with dlock_free(). `options` may be NULL. Talks to no server and never blocks.
+ *
+ * Errors:
+ *   - EINVAL: the name or the options; the message says which
+ *   - ENOTSUP: the backend does not have this mode */
 DLOCK_EXPORT int dlock_new(dlock_client *client, const char *name, const struct dlock_options *options,
                            dlock_lock **lock, struct dlock_error *err);
 
-/* Ends a handle: cancels the waits on it, releases what was acquired through it (whoever owns it), and waits for a
- * running callback of it, unless called from that callback. Afterwards no callback of the handle runs. Blocks up to the
- * URI's `timeout` if something is held, and as long before that if another thread's wait on it is in a request. NULL is
- * allowed. Waits in progress in other threads end with ECANCELED; from this call on no thread may begin another call on
- * the handle. */
+/* Ends a handle: cancels its waits, and releases everything that was acquired through it, by any thread.
+ *
+ * Waits in progress in other threads end with ECANCELED; from this call on no thread may begin another call on the
+ * handle. Waits for a running callback of the handle, unless it is called from that callback; afterwards no callback of
+ * the handle runs. NULL is allowed. Blocks up to the URI's `timeout` if something is held, and as long before that if
+ * another thread's wait on it is in a request. */
 DLOCK_EXPORT void dlock_free(dlock_lock *lock);
 
-/* Acquires the lock, waiting up to timeout_ms for it (0: a try, one request, bounded by the URI's `timeout`). The grant
- * is renewed in the background until it is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread, or
- * handle) may acquire again; each acquisition needs a release. Through a handle with other terms the grant gets the
- * stronger of both until its last release: it is renewed unless both leases are fixed, for the longer of the two; a
- * shorter fixed lease does not become a longer fixed one (EDEADLK: call dlock_extend() first). Blocks. Errors: EBUSY (a
- * try only), ETIMEDOUT, ENOTREADY (the server was started recently and grants nothing yet, and knows no holder. A wait
- * goes on meanwhile, and returns this only at its deadline. The message says how long it lasts), ECANCELED
- * (dlock_cancel, dlock_free or dlock_close), EDEADLK (upgrade from shared; a second acquisition without re-entry, or
- * for a longer fixed lease), ELOST (this owner's earlier acquisition was lost and is not yet released as often as it
- * was acquired), EUNAVAILABLE (no answer until the deadline), EAUTH, EPROTO, EINVAL, ENOMEM, ENOBACKEND and EABI (of a
- * quorum's member, where dlock_open did not connect), EFORKED. Whatever the error, nothing is left held: if an answer
- * was lost, the library goes on releasing in the background. */
+/* Acquires the lock, waiting up to timeout_ms for it.
+ *
+ * A timeout of 0 is a try: one request, bounded by the URI's `timeout`. The grant is renewed in the background until it
+ * is released, unless the handle has DLOCK_FIXED_LEASE. The owner (thread or handle) may acquire again; each
+ * acquisition needs a release. Through a handle with other terms the grant gets the stronger of both until its last
+ * release: it is renewed unless both leases are fixed, for the longer of the two. After any error nothing is held: if
+ * an answer was lost, the library continues to release in the background. Blocks.
+ *
+ * Errors:
+ *   - EBUSY: another owner holds the lock (only of a try)
+ *   - ETIMEDOUT: the lock was not free in time
+ *   - ENOTREADY: the server was started recently, grants nothing yet, and knows no holder; the message says for how
+ *     long. A wait continues, and returns this only if its deadline comes first
+ *   - ECANCELED: dlock_cancel, dlock_free or dlock_close has ended the wait
+ *   - EDEADLK: an upgrade from shared, a second acquisition without re-entry, or a longer fixed lease in place of a
+ *     shorter fixed one (call dlock_extend() first)
+ *   - ELOST: this owner's earlier acquisition was lost, and has not been released as often as it was acquired
+ *   - EUNAVAILABLE: no answer until the deadline
+ *   - ENOBACKEND, EABI: of a quorum's member, where dlock_open did not connect */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
-/* Gives back one acquisition. The last one frees the lock for others. When it returns 0 the server has ended the grant,
- * unless another thread of this client waits for the lock: that thread then gets the grant, after a renewal if the
- * server has not confirmed it recently; or unless the URI has `linger`: the grant may then stay with this client until
- * that time is over or another client asks for the lock. If an owner that also holds the name shared gives back its
- * last exclusive acquisition, the grant becomes shared as by dlock_downgrade, with that function's errors ELOST and
- * EUNAVAILABLE; dlock_release_all and dlock_free do not wait for that. (A grant whose fence cannot grow any more stays
- * exclusive.) Blocks up to the URI's `timeout`. A connection that was silent for half of that time is taken for dead,
- * and the release is sent again over a fresh one, or answered with EUNAVAILABLE where the grant lives in the
- * connection. Errors: EOWNER (the caller holds nothing; nothing was released), ELOST (the grant had ended before: treat
- * the work done as possibly overlapped. If the library knew already, on_lost has been called or is about to be; if it
- * learns of the loss here, on_lost is not called), EUNAVAILABLE (no answer: the caller no longer holds the lock, the
- * library goes on trying to release it, and it becomes free at the latest when its lease ends), ECANCELED (client
- * closed), EFORKED, and what the server refuses the release with: EAUTH, EPROTO, EINVAL, ENOTSUP, ENOMEM (then as after
- * EUNAVAILABLE). */
+/* Gives back one acquisition; the last one frees the lock for others.
+ *
+ * When it returns 0 the server has ended the grant, with two exceptions: if another thread of this client waits for the
+ * lock, that thread gets the grant, after a renewal if the server has not confirmed it recently; and if the URI has
+ * `linger`, the grant may stay with this client until that time is over or another client asks for the lock. If an
+ * owner that also holds the name shared gives back its last exclusive acquisition, the grant becomes shared as by
+ * dlock_downgrade, with that function's errors ELOST and EUNAVAILABLE; dlock_release_all and dlock_free do not wait for
+ * that. (A grant whose fence cannot grow further stays exclusive.) Blocks up to the URI's `timeout`. A connection that
+ * was silent for half of that time is treated as dead: the release is sent again over a new one, or returns
+ * EUNAVAILABLE where the grant lives in the connection.
+ *
+ * Errors:
+ *   - EOWNER: the caller holds nothing; nothing was released
+ *   - ELOST: the grant had ended before: treat the work done as possibly overlapped. If the library knew already,
+ *     on_lost has been or will be called; if it learns of the loss here, on_lost is not called
+ *   - EUNAVAILABLE: no answer: the caller no longer holds the lock, the library continues to release it, and it becomes
+ *     free when its lease ends, if not earlier
+ *   - EAUTH, EPROTO, EINVAL, ENOTSUP, ENOMEM: the server refuses the release; otherwise as EUNAVAILABLE */
 DLOCK_EXPORT int dlock_release(dlock_lock *lock, struct dlock_error *err);
 
-/* As dlock_acquire, without blocking and without a thread that waits: `done` is called once, when the acquire has
- * ended, with what dlock_acquire would have returned, and never from inside this call. For handles with
- * DLOCK_OWNER_HANDLE. Errors at once: EINVAL, ENOTSUP (the handle is owned by threads), EDEADLK (held or being acquired
- * already), ELOST, ECANCELED, EFORKED, ENOMEM; `done` is then not called. dlock_free and dlock_close end the wait, and
- * call `done` before they return; an acquire of the same handle that `done` then begins is refused with ECANCELED. */
+/* Acquires the lock as dlock_acquire does, without blocking and without a thread that waits.
+ *
+ * `done` is called once, when the acquire has ended, with the result that dlock_acquire would have returned, and never
+ * from inside this call. For handles with DLOCK_OWNER_HANDLE. dlock_free and dlock_close end the wait, and call `done`
+ * before they return; an acquire of the same handle that `done` then begins is refused with ECANCELED. If this call
+ * fails, `done` is not called.
+ *
+ * Errors:
+ *   - ENOTSUP: the handle is owned by threads
+ *   - EDEADLK: held or being acquired already
+ *   - ELOST: the earlier acquisition was lost, and has not been released */
 DLOCK_EXPORT int dlock_acquire_async(dlock_lock *lock, int64_t timeout_ms, dlock_callback done, void *arg);
 
-/* As dlock_release, without blocking: `done` is called once, when the release has ended, and never from inside this
- * call. The handle no longer holds the lock when this returns. Errors at once: as dlock_acquire_async and EOWNER. */
+/* Releases the lock as dlock_release does, without blocking.
+ *
+ * `done` is called once, when the release has ended, and never from inside this call. The handle no longer holds the
+ * lock when this returns. If this call fails, `done` is not called.
+ *
+ * Errors:
+ *   - ENOTSUP: the handle is owned by threads
+ *   - EOWNER: the handle does not hold the lock */
 DLOCK_EXPORT int dlock_release_async(dlock_lock *lock, dlock_callback done, void *arg);
 
-/* Turns the caller's exclusive grant into a shared one; no waiting writer can be granted the lock in between. Only the
- * last byte of the fence grows. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EOWNER, ELOST, EINVAL (not held
- * exclusively; or the grant has changed hands 255 times since the server gave it: release it, and acquire it anew),
- * EUNAVAILABLE (not confirmed: the grant counts as shared from now on all the same, and the library goes on trying),
- * ECANCELED, EFORKED. */
+/* Turns the caller's exclusive grant into a shared one.
+ *
+ * No waiting writer can be granted the lock in between. Only the last byte of the fence grows. Blocks up to the URI's
+ * `timeout`.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend has no shared locks
+ *   - EOWNER: the caller does not hold the lock
+ *   - EINVAL: not held exclusively; or the grant has changed hands 255 times since the server gave it: release it and
+ *     acquire it again
+ *   - ELOST: the grant has ended
+ *   - EUNAVAILABLE: not confirmed: the grant is shared all the same, and the library continues to tell the server */
 DLOCK_EXPORT int dlock_downgrade(dlock_lock *lock, struct dlock_error *err);
 
-/* Sets the lease of the caller's grant anew: it ends lease_ms from now, whether that is later or earlier than before; 0
- * stands for the handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, by a program that knows that its work
- * goes on. A grant that is renewed keeps its lease: it takes that value or 0, and is renewed at once, so that the
- * server has just confirmed it when this returns 0. The fence does not change. Of several permits of a thread, the one
- * that dlock_release would give back is extended. Every handle and thread that holds the grant sees the new end. The
- * server may keep it for less: dlock_remaining_ms tells. Blocks up to the URI's `timeout`; calls of several threads
- * take turns. Errors: EINVAL (lease_ms is out of the bounds of dlock_options.lease_ms, or is not the own lease of a
- * grant that is renewed), EOWNER (not held, or another thread has released it meanwhile), ELOST (the grant ended first,
- * and is to be released as always), EUNAVAILABLE (not confirmed: still held until the earlier of both ends, though the
- * server may keep it until the later one; call it again), ECANCELED, EFORKED, and what the server answers to a renewal
- * that it refuses, with the same ends: EAUTH, EPROTO, EINVAL. */
+/* Restarts the lease of the caller's grant: it ends lease_ms from now, which may be later or earlier than before.
+ *
+ * 0 stands for the handle's own lease. Meant for grants with DLOCK_FIXED_LEASE, in a program that needs more time. A
+ * grant that is renewed keeps its lease: it takes that value or 0, and is renewed at once, so that the server has just
+ * confirmed it when this returns 0. The fence does not change. Of several permits of a thread, the one that
+ * dlock_release would give back is extended. Every handle and thread that holds the grant sees the new end. The server
+ * may keep it for less: see dlock_remaining_ms. Blocks up to the URI's `timeout`; calls of several threads take turns.
+ *
+ * Errors:
+ *   - EINVAL: lease_ms is out of the bounds of dlock_options.lease_ms, or is not the own lease of a grant that is
+ *     renewed
+ *   - EOWNER: not held, or released by another thread during the call
+ *   - ELOST: the grant has ended, and needs a release as always
+ *   - EUNAVAILABLE: not confirmed: still held until the earlier of both ends, though the server may keep it until the
+ *     later one; call it again
+ *   - EAUTH, EPROTO, EINVAL: the server refuses the renewal; otherwise as EUNAVAILABLE */
 DLOCK_EXPORT int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err);
 
-/* Ends the waits in progress on this handle with ECANCELED. A call that waits returns when the server has answered the
- * request in progress, at the latest after the URI's `timeout`. Waits that begin later are not affected. Never blocks.
- * Errors: EFORKED. */
+/* Ends the waits in progress on this handle with ECANCELED.
+ *
+ * A call that waits returns when the server has answered the request in progress, within the URI's `timeout`. Waits
+ * that begin later are not affected. Never blocks. */
 DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
 
-/* Tells whether the server granted anything when it was last asked for this lock's name, for programs that say why a
- * wait lasts: 0 (also if nobody of this client has asked yet), ENOTREADY with the message that dlock_acquire would
- * give now, or EUNAVAILABLE with the reason why that question had no answer, or why the server refuses all. Never
- * blocks. Errors: ENOTREADY, EUNAVAILABLE, ECANCELED, EFORKED. */
+/* Tells whether the server granted anything when it was last asked for this lock's name.
+ *
+ * For programs that say why a wait lasts. Returns 0 also if this client has not asked yet. Never blocks.
+ *
+ * Errors:
+ *   - ENOTREADY: it granted nothing yet, with the message that dlock_acquire would give now
+ *   - EUNAVAILABLE: no answer, or the server refuses all; the message gives the reason */
 DLOCK_EXPORT int dlock_ready(dlock_lock *lock, struct dlock_error *err);
 
-/* True while the caller (the calling thread, or the handle with DLOCK_OWNER_HANDLE) holds the lock and its lease, by
- * the local clock, has not ended. Never blocks. While it is true the call does not wait for any other thread either,
- * and is cheap enough for the condition of a loop. */
+/* Returns true while the caller holds the lock and its lease, by the local clock, has not ended.
+ *
+ * The caller is the calling thread, or the handle with DLOCK_OWNER_HANDLE. Never blocks. While it is true the call does
+ * not wait for any other thread either, and is cheap enough for the condition of a loop. */
 DLOCK_EXPORT bool dlock_held(dlock_lock *lock);
 
-/* Returns how long the caller's grant is valid without a further renewal, in milliseconds: 0 when not held or lost,
- * DLOCK_FOREVER where it ends only with this process (file:). Never blocks. */
+/* Returns for how many milliseconds the caller's grant is valid without a further renewal.
+ *
+ * 0 when not held or lost, DLOCK_FOREVER where it ends only with this process (file:). Never blocks. */
 DLOCK_EXPORT int64_t dlock_remaining_ms(dlock_lock *lock);
 
-/* Returns the fence of the caller's grant: greater than that of every earlier grant of the name. Hand it to whatever
- * the lock protects, and let that refuse smaller ones. Still returned after a loss, until the release; 0 when not held.
- * Never blocks. */
+/* Returns the fence of the caller's grant: greater than that of every earlier grant of the name.
+ *
+ * Pass it to the resource that the lock protects, which should refuse smaller ones. Still returned after a loss, until
+ * the release; 0 when not held. Never blocks. */
 DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
 
-/* Copies the token of the caller's grant, which names the holder at the server, into `token` (at least DLOCK_TOKEN_MAX
- * + 1 bytes). Never blocks. Errors: EOWNER (not held), EINVAL (size), EFORKED. */
+/* Copies the token of the caller's grant, which names the holder at the server, into `token`.
+ *
+ * `size` is at least DLOCK_TOKEN_MAX + 1. Never blocks.
+ *
+ * Errors:
+ *   - EOWNER: the caller does not hold the lock
+ *   - EINVAL: `size` is too small */
 DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err);
 
-/* Returns the lock's name as dlock_new() takes it, without the client's `prefix`. Of a handle that dlock_import() has
- * made it is the name of the exported lock. The text stays the library's, and is valid until dlock_free(); also after
- * dlock_close(), and after fork() in the child. NULL only if `lock` is NULL. Never blocks. */
+/* Returns the lock's name as dlock_new() takes it, without the client's `prefix`.
+ *
+ * For a handle made by dlock_import() it is the name of the exported lock. The text belongs to the library, and is
+ * valid until dlock_free(), also after dlock_close() and after fork() in the child. NULL only if `lock` is NULL. Never
+ * blocks. */
 DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
 
-/* Acquires n locks, of one or several clients, all or none, whatever their order in the list, without deadlock: by one
- * request per server when all are free, for up to 256 locks (with mode=session one for each lock, on MySQL one for
- * 128). timeout_ms is for all of them together. Permits of one name may occur several times in the list, for one more
- * permit each time, by one handle that is owned by threads or by several handles; each is a request of its own. While
- * some of these permits are missing, those already granted are kept for at most 2 s, then given back for as long, so
- * that callers that lack each other's permits all get theirs, one after the other and in no particular order. A lock
- * that is lost while others are waited for is acquired anew, though its on_lost is called. Blocks. Errors: as
- * dlock_acquire; ELOST also if one was lost in this way several times; EDEADLK also if one lock of a client occurs
- * twice (this is not noticed if the two handles belong to different clients of one server: the call then waits until
- * its deadline), or permits occur more often than their limit, or with DLOCK_NO_REENTRY. Whatever the error, none of
- * them is held by this call. dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. */
+/* Acquires n locks, of one or several clients: all or none, without deadlock, in whatever order they are listed.
+ *
+ * If all are free this takes one request per server for up to 256 locks (with mode=session one for each lock, on MySQL
+ * one for 128). timeout_ms is for all of them together. Permits of one name may occur several times in the list, for
+ * one more permit each time, by one handle that is owned by threads or by several handles; each is a separate request.
+ * While some of these permits are missing, those already granted are kept for at most 2 s, then given back for as long,
+ * so that callers that lack each other's permits all get theirs, in no particular order. A lock that is lost while
+ * others are waited for is acquired again, though its on_lost is called. After any error this call holds none of them.
+ * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. Blocks.
+ *
+ * Errors: as dlock_acquire, and
+ *   - ELOST: a lock was lost in this way several times
+ *   - EDEADLK: one lock of a client occurs twice, or permits occur more often than their limit or with
+ *     DLOCK_NO_REENTRY. Two handles of one lock in different clients of one server are not noticed: the call waits
+ *     until its deadline */
 DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err);
 
-/* Releases n locks, all of them whatever happens, also beside a NULL in the list, and without memory; returns the first
- * error that occurred. Blocks. Errors: as dlock_release. */
+/* Releases n locks, all of them even after an error, beside a NULL in the list, and without memory.
+ *
+ * Returns the first error that occurred. Blocks. Errors: as dlock_release. */
 DLOCK_EXPORT int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err);
 
-/* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`, of at least
- * DLOCK_TICKET_MAX + 1 bytes. A ticket is printable, has no spaces, and is as good as the grant itself, so keep it
- * private. Afterwards this handle no longer holds the grant and nobody renews it: unless it is imported it ends with
- * its lease, which is set anew here unless it is fixed. Blocks up to the URI's `timeout`. Errors: ENOTSUP (grants that
- * die with their connection), EOWNER, ELOST, EINVAL (size; acquired more than once; changed hands 255 times, see
- * dlock_downgrade), EUNAVAILABLE (still held here), ECANCELED, EFORKED. */
+/* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`.
+ *
+ * `size` is at least DLOCK_TICKET_MAX + 1. A ticket is printable, has no spaces, and is as good as the grant itself:
+ * keep it private. Afterwards this handle no longer holds the grant, and it is no longer renewed: unless it is imported
+ * it ends with its lease, which is restarted here unless it is fixed. Blocks up to the URI's `timeout`.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend's grants end with their connection
+ *   - EINVAL: `size`; acquired more than once; or changed hands 255 times, see dlock_downgrade
+ *   - EOWNER: the caller does not hold the lock
+ *   - ELOST: the grant has ended
+ *   - EUNAVAILABLE: no answer: still held here */
 DLOCK_EXPORT int dlock_export(dlock_lock *lock, char *ticket, size_t size, struct dlock_error *err);
 
-/* Takes over the grant that a ticket names, into a new handle that holds it; end it with dlock_free(). Sets its lease
- * anew, a fixed one too. Mode, limit and lease are the ticket's: leave them zero in `options`, which may be NULL. The
- * fence is greater than the exporter's. If two processes import one ticket both hold the same grant. Blocks up to the
- * URI's `timeout`. Errors: ENOTSUP, EINVAL (ticket, options), ELOST (it has ended), EUNAVAILABLE (not taken over; the
- * ticket is as good as before), ECANCELED, EFORKED, ENOMEM. */
+/* Takes over the grant that a ticket names, into a new handle that holds it, and stores the handle in *lock.
+ *
+ * End it with dlock_free(). Restarts the lease, including a fixed one. Mode, limit and lease are the ticket's: leave
+ * them zero in `options`, which may be NULL. The fence is greater than the exporter's. If two processes import one
+ * ticket both hold the same grant. Blocks up to the URI's `timeout`.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend's grants end with their connection
+ *   - EINVAL: the ticket or the options
+ *   - ELOST: the grant has ended
+ *   - EUNAVAILABLE: not taken over: the ticket can still be imported */
 DLOCK_EXPORT int dlock_import(dlock_client *client, const char *ticket, const struct dlock_options *options,
                               dlock_lock **lock, struct dlock_error *err);
 
 /* ---- looking at locks, for operators ----------------------------------------------------------------------------- */
 
-/* Calls `each` for every holder of `name`; not at all when it is free. What it shows may have changed by then: never
- * decide by it whether to do the protected work. Blocks up to the URI's `timeout`. Errors: EINVAL (name), ENOTSUP,
- * EUNAVAILABLE, EAUTH, EPROTO, ECANCELED, EFORKED. */
+/* Calls `each` for every holder of `name`; not at all when it is free.
+ *
+ * The answer may be outdated when it arrives: never decide by it whether to do the protected work. Blocks up to the
+ * URI's `timeout`.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend cannot do that
+ *   - EUNAVAILABLE: no answer in time */
 DLOCK_EXPORT int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void *arg,
                                struct dlock_error *err);
 
 /* Calls `each` for every holder of every held name that begins with `prefix` ("" for all), in no particular order.
- * Blocks up to the URI's `timeout` per page of the walk. Errors: as dlock_inspect. */
+ *
+ * Blocks up to the URI's `timeout` per page of the walk.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend cannot do that
+ *   - EUNAVAILABLE: no answer in time */
 DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *arg,
                             struct dlock_error *err);
 
-/* Takes the lock `name` away from its holders; the next waiter gets it, as soon as the server grants anything
- * (ENOTREADY). Its holders learn of it at their next renewal, and may be working until then: their fences are smaller.
- * Blocks up to the URI's `timeout`. Errors: EOWNER (nobody holds it), and as dlock_inspect; after EUNAVAILABLE it may
- * have been taken away: look who holds it before you repeat that, since the next holder could lose it. */
+/* Takes the lock `name` away from its holders; the next waiter gets it.
+ *
+ * The waiter gets it as soon as the server grants anything (ENOTREADY). The holders learn of it at their next renewal,
+ * and may be working until then: their fences are smaller. Blocks up to the URI's `timeout`.
+ *
+ * Errors:
+ *   - EOWNER: the name is not held
+ *   - ENOTSUP: the backend cannot do that
+ *   - EUNAVAILABLE: no answer in time: it may have been taken away. Inspect it before you repeat the call, since the
+ *     next holder could lose it */
 DLOCK_EXPORT int dlock_break(dlock_client *client, const char *name, struct dlock_error *err);
 
-/* Examines the server's version and settings and calls `each` for everything that strengthens or weakens locks there.
- * Changes no lock; on a Redis it may write what the first client of a server writes, too, and a key of its own for a
- * moment. Blocks up to the URI's `timeout`. Errors: ENOTSUP, EUNAVAILABLE, EBUSY (another thread is checking a
- * quorum with this client), EAUTH, EPROTO, ECANCELED, EFORKED, EINVAL. */
+/* Examines the server's version and settings, and calls `each` for everything that strengthens or weakens locks there.
+ *
+ * Changes no lock; on a Redis it may write the keys that the first client of a server writes, and a test key for a
+ * moment. Blocks up to the URI's `timeout`.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend has nothing to check
+ *   - EBUSY: another thread is checking a quorum with this client
+ *   - EUNAVAILABLE: no answer in time */
 DLOCK_EXPORT int dlock_check(dlock_client *client, dlock_each_finding each, void *arg, struct dlock_error *err);
 
 #ifdef __cplusplus

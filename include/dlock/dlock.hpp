@@ -10,8 +10,8 @@
  *     if (guard) run_the_job(nightly.fence());
  *
  * dlock.h says what a call promises and how it may fail. Here every error code except "busy" and "timed out" is thrown
- * as a dlock::error; so is DLOCK_ENOTREADY, since a server that grants nothing yet has not told whether somebody holds
- * the lock. A grant may end before its release: ask held(), set an on_lost, pass fence() to what the lock protects. */
+ * as a dlock::error; so is DLOCK_ENOTREADY, since a server that grants nothing yet has not told whether the lock is
+ * held. A grant may end before its release: check held(), set an on_lost, pass fence() to the protected resource. */
 #ifndef DLOCK_DLOCK_HPP
 #define DLOCK_DLOCK_HPP
 
@@ -85,7 +85,7 @@ struct options {
 };
 
 /* A lock for a name. It is Lockable and TimedLockable, and owned by one thread at a time, as a std::recursive_mutex
- * (with DLOCK_OWNER_THREAD). Movable while nobody holds it or waits for it. Programs call it dlock::lock; the class has
+ * (with DLOCK_OWNER_THREAD). Movable while it is not held or waited for. Programs call it dlock::lock; the class has
  * another name since it has a member lock(). */
 class mutex {
   public:
@@ -108,11 +108,11 @@ class mutex {
         handle_.reset(made);
     }
 
-    /* Acquires the lock, waiting for ever. Throws dlock::error. */
+    /* Acquires the lock, waiting without a limit. Throws dlock::error. */
     void lock() { acquire(-1); }
-    /* Tries to acquire with one request. False: somebody else holds the lock. Throws dlock::error. */
+    /* Tries to acquire with one request. False: another owner holds the lock. Throws dlock::error. */
     bool try_lock() { return acquire(0); }
-    /* Acquires the lock, waiting up to `time`. False: somebody else held it until then. Throws dlock::error. */
+    /* Acquires the lock, waiting up to `time`. False: another owner held it until then. Throws dlock::error. */
     template <class Rep, class Period> bool try_lock_for(const std::chrono::duration<Rep, Period> &time) {
         return acquire(detail::to_ms(time));
     }
@@ -123,8 +123,8 @@ class mutex {
     /* Releases the lock. Throws nothing, since destructors call it: use release() to learn whether the grant had ended
      * before. */
     void unlock() noexcept { (void)dlock_release(get(), nullptr); }
-    /* Releases the lock. Throws dlock::error: with DLOCK_ELOST the work done may have overlapped with somebody
-     * else's. */
+    /* Releases the lock. Throws dlock::error: with DLOCK_ELOST the work done may have overlapped with that of the next
+     * owner. */
     void release() {
         dlock_error err;
         detail::check(dlock_release(get(), &err), err);

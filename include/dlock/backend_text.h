@@ -1,0 +1,198 @@
+/* Helpers of backends for texts: messages, durations, guesses, encoded names. <dlock/backend.h> includes it.
+ *
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef DLOCK_BACKEND_TEXT_H
+#define DLOCK_BACKEND_TEXT_H
+
+#include <dlock/dlock.h>
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Replaces control characters by '?': in a text of a server they could do anything to a terminal. */
+static inline void dlock_one_line(char *text) {
+    for (; *text; text++)
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+}
+
+/* Sets code and message, of one line, and returns the code: `return dlock_fail(err, DLOCK_EPROTO, "…%d…", n);`. `err`
+ * may be NULL. */
+DLOCK_PRINTF(3, 4)
+static inline int dlock_fail(struct dlock_error *err, int code, const char *format, ...) {
+    if (err) {
+        va_list args;
+        va_start(args, format);
+        err->code = code;
+        vsnprintf(err->message, sizeof err->message, format, args);
+        va_end(args);
+        dlock_one_line(err->message);
+    }
+    return code;
+}
+
+/* Appends the question whether this is the right kind of server, after an answer that no such server gives, or none:
+ * dlock_doubt(err, "Redis"). `err` may be NULL. */
+static inline void dlock_doubt(struct dlock_error *err, const char *kind) {
+    if (!err) return;
+    size_t used = strlen(err->message);
+    const char *article = *kind && strchr("aeiouAEIOU", *kind) ? "an" : "a";
+    snprintf(err->message + used, sizeof err->message - used, "; is this %s %s server?", article, kind);
+}
+
+/* Words of at least this length are not compared. */
+#define DLOCK_GUESS_MAX 40
+
+/* Returns how many letters have to be inserted, deleted, changed or exchanged with their neighbours to turn `a` into
+ * `b`, regardless of case. A '*' at the end of `b` does not count. DLOCK_GUESS_MAX: one of them is too long. */
+static inline size_t dlock_edit_distance(const char *a, const char *b) {
+    size_t rows[3][DLOCK_GUESS_MAX + 1], n = strlen(a), m = strlen(b);
+    size_t *before = rows[0], *last = rows[1], *row = rows[2], *spare;
+    if (m && b[m - 1] == '*') m--;
+    if (n >= DLOCK_GUESS_MAX || m >= DLOCK_GUESS_MAX) return DLOCK_GUESS_MAX;
+    for (size_t j = 0; j <= m; j++) row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        spare = before;
+        before = last;
+        last = row;
+        row = spare;
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = last[j - 1] + ((a[i - 1] | 0x20) != (b[j - 1] | 0x20));
+            if (last[j] + 1 < best) best = last[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+/* Guesses the intended word in place of an unknown one. If exactly one of `words` (NULL-terminated) is near it (a third
+ * of its letters may be wrong, and one always), writes "; did you mean "WORD"?" into `out` and returns true. Otherwise
+ * `out` is "": show all of them. */
+static inline bool dlock_guess(char *out, size_t size, const char *word, const char *const *words) {
+    const char *nearest = NULL;
+    size_t least = DLOCK_GUESS_MAX;
+    for (; words && *words; words++) {
+        size_t distance = dlock_edit_distance(word, *words);
+        if (distance > least) continue;
+        nearest = distance == least ? NULL : *words;
+        least = distance;
+    }
+    *out = '\0';
+    if (!nearest) return false;
+    size_t length = strlen(nearest) - (nearest[strlen(nearest) - 1] == '*');
+    if (least > 1 && least > length / 3) return false;
+    snprintf(out, size, "; did you mean \"%.*s\"?", (int)length, nearest);
+    return true;
+}
+
+/* Returns the milliseconds of a duration in the form that every URI key takes: "500ms", "10s", "2m", "1h"; a bare
+ * number is seconds. Rounded to the nearest, but what is not zero does not become zero. -1: not a duration; INT64_MAX:
+ * longer than 292 years, so that it could not be added to a clock in nanoseconds. Computes with integers only, so that
+ * 0.3s is 300 on every machine. */
+static inline int64_t dlock_duration_ms(const char *text) {
+    static const struct {
+        const char *unit;
+        int64_t ms;
+    } units[] = {{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}};
+    const int64_t longest_ms = INT64_MAX / 1000000;
+    int64_t whole = 0, fraction = 0, scale = 1;
+    bool more = false; /* more than twelve digits after the point; these make no difference even to an hour */
+    const char *at = text;
+    for (; *at >= '0' && *at <= '9'; at++)
+        if (whole <= longest_ms) whole = whole * 10 + (*at - '0');
+    if (*at == '.') {
+        if (at[1] < '0' || at[1] > '9') return -1;
+        for (at++; *at >= '0' && *at <= '9'; at++) {
+            if (scale == INT64_C(1000000000000)) {
+                more = more || *at != '0';
+                continue;
+            }
+            fraction = fraction * 10 + (*at - '0');
+            scale *= 10;
+        }
+    }
+    for (size_t i = 0; at > text && i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(at, units[i].unit) != 0) continue;
+        if (whole > longest_ms / units[i].ms - 1) return INT64_MAX;
+        int64_t ms = whole * units[i].ms + (fraction * units[i].ms + scale / 2) / scale;
+        return ms == 0 && (fraction || more) ? 1 : ms;
+    }
+    return -1;
+}
+
+/* Writes a duration for people: "250ms", "42s", "9m32s", "2h5m". Returns `out`. */
+static inline const char *dlock_duration_text(char out[32], int64_t ms) {
+    const long long values[] = {(long long)(ms / 3600000), (long long)(ms / 60000 % 60), (long long)(ms / 1000 % 60)};
+    size_t used = 0;
+    snprintf(out, 32, "%lldms", (long long)ms);
+    for (size_t i = 0; i < 3 && ms > 0 && ms % 1000 == 0; i++)
+        if (values[i]) used += (size_t)snprintf(out + used, 32 - used, "%lld%c", values[i], "hms"[i]);
+    return out;
+}
+
+/* Writes how much longer a server answers ENOTREADY: "grants nothing for another 9m32s"; left_ms is as ready_ms.
+ * Returns `out`. */
+static inline const char *dlock_not_ready_text(char out[64], int64_t left_ms) {
+    char text[32];
+    if (left_ms > 1000 && left_ms < DLOCK_FOREVER - 1000) left_ms = (left_ms + 999) / 1000 * 1000;
+    if (left_ms < 0 || left_ms == DLOCK_FOREVER)
+        snprintf(out, 64, "grants nothing yet");
+    else
+        snprintf(out, 64, "grants nothing for another %s", dlock_duration_text(text, left_ms));
+    return out;
+}
+
+/* FNV-1a hash of `n` bytes, continued from `from`; begin with DLOCK_HASH_SEED. */
+#define DLOCK_HASH_SEED UINT64_C(14695981039346656037)
+static inline uint64_t dlock_hash(const char *bytes, size_t n, uint64_t from) {
+    for (size_t i = 0; i < n; i++) from = (from ^ (unsigned char)bytes[i]) * UINT64_C(1099511628211);
+    return from;
+}
+
+/* Writes `name` into `out`, with control characters, '%' and every byte of `special` percent-encoded, and if `ascii` is
+ * set also bytes above 0x7f. A result that does not fit into `size` - 1 bytes is cut and ends in '~' and the 16 hex
+ * digits of the FNV-1a hash of the whole name, so that distinct long names stay distinct: store the full name in the
+ * value. `size` is at least 64. */
+static inline void dlock_encode_name(char *out, size_t size, const char *name, const char *special, bool ascii) {
+    static const char hex[] = "0123456789ABCDEF";
+    size_t used = 0, cut = 0;
+    const unsigned char *p = (const unsigned char *)name;
+    for (; *p; p++) {
+        const char *kept = special;
+        while (*kept && (unsigned char)*kept != *p) kept++;
+        bool plain = *p >= 0x20 && *p != 0x7f && *p != '%' && (*p < 0x80 || !ascii) && !*kept;
+        size_t need = plain ? 1 : 3;
+        if (used + need >= size) break;
+        if (plain) {
+            out[used] = (char)*p;
+        } else {
+            out[used] = '%';
+            out[used + 1] = hex[*p >> 4];
+            out[used + 2] = hex[*p & 15];
+        }
+        used += need;
+        if (used + 18 <= size) cut = used;
+    }
+    if (*p) { /* it does not fit */
+        while (*p) p++;
+        uint64_t hash = dlock_hash(name, (size_t)(p - (const unsigned char *)name), DLOCK_HASH_SEED);
+        out[cut] = '~';
+        for (int i = 0; i < 16; i++) out[cut + 1 + (size_t)i] = hex[(hash >> (60 - 4 * i)) & 15];
+        used = cut + 17;
+    }
+    out[used] = '\0';
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
