@@ -28,9 +28,8 @@
 
 /* Statements of mode=session. The CASE guarantees that the fence is drawn only after the lock is there. $2 is true for
  * the first fence of a connection, which is drawn by a function of the schema: session.sql says why. */
-#define TAKE(got)                                                                                \
-    "SELECT CASE WHEN " got                                                                      \
-    " THEN CASE WHEN $2 THEN {}.first_fence_v2() ELSE pg_catalog.nextval('{}.fences') END END, " \
+#define TAKE(got)                                                                                                     \
+    "SELECT CASE WHEN " got " THEN CASE WHEN $2 THEN {}.first_fence() ELSE pg_catalog.nextval('{}.fences') END END, " \
     "pg_catalog.clock_timestamp()"
 #define TRY(shared) TAKE("pg_catalog.pg_try_advisory_lock" shared "($1)")
 #define WAIT(shared) TAKE("pg_catalog.pg_advisory_lock" shared "($1) IS NOT NULL")
@@ -49,15 +48,15 @@ static const struct {
     unsigned how; /* bits */
 } calls[PG_CALLS] = {
     [PG_TAKE] = {"dlock_take",
-                 "UPDATE {}.take_v5 SET name = $1, token = $2, lease_ms = $3, flags = $4, wait_ms = " WAIT_MS(
+                 "UPDATE {}.take SET name = $1, token = $2, lease_ms = $3, flags = $4, wait_ms = " WAIT_MS(
                      "$5", "$6") " RETURNING 1, granted, server_us",
                  3, PATIENT | CREATES | BOUNDED},
-    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM {}.acquire_v4($1, $2, $3, $4, $5, $6, " WAIT_MS("$7", "$8") ")", 7,
+    [PG_ACQUIRE] = {"dlock_acquire", "SELECT * FROM {}.acquire($1, $2, $3, $4, $5, $6, " WAIT_MS("$7", "$8") ")", 7,
                     PATIENT | CREATES | BOUNDED},
-    [PG_RENEW] = {"dlock_renew", "SELECT * FROM {}.renew_v4($1, $2, $3, $4, $5)", 3, PATIENT},
-    [PG_GIVE] = {"dlock_give", "UPDATE {}.give_v5 SET name = $1, token = $2 RETURNING 1, ended", 2, 0},
-    [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release_v4($1, $2, $3)", 3, PATIENT},
-    [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break_v4($1, $2)", 2, PATIENT},
+    [PG_RENEW] = {"dlock_renew", "SELECT * FROM {}.renew($1, $2, $3, $4, $5)", 3, PATIENT},
+    [PG_GIVE] = {"dlock_give", "UPDATE {}.give SET name = $1, token = $2 RETURNING 1, ended", 2, 0},
+    [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release($1, $2, $3)", 3, PATIENT},
+    [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break($1, $2)", 2, PATIENT},
     [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM {}.holders($1, $2, $3)", 7, 0},
     [PG_TRY] = {"dlock_try", TRY(""), 2, CREATES},
     [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, CREATES},
@@ -67,7 +66,7 @@ static const struct {
     [PG_TRY_SHARED_LEASE] = {"dlock_try_shared_lease", TRY("_shared") LEASE("$3", "$4"), 3, CREATES},
     [PG_WAIT_LEASE] = {"dlock_wait_lease", WAIT("") LEASE("$3", "$4"), 3, CREATES},
     [PG_WAIT_SHARED_LEASE] = {"dlock_wait_shared_lease", WAIT("_shared") LEASE("$3", "$4"), 3, CREATES},
-    [PG_DRAW] = {NULL, "SELECT {}.first_fence_v2(), pg_catalog.clock_timestamp()" LEASE("$1", "$2"), 3, 0},
+    [PG_DRAW] = {NULL, "SELECT {}.first_fence(), pg_catalog.clock_timestamp()" LEASE("$1", "$2"), 3, 0},
     [PG_PROVE] = {NULL, "SELECT pg_catalog.clock_timestamp()" LEASE("$1", "$2"), 2, 0},
     [PG_DOWNGRADE] = {NULL,
                       "SELECT pg_catalog.clock_timestamp()" LEASE(
@@ -77,8 +76,8 @@ static const struct {
                       2, 0},
     [PG_GIVE_BACK] = {"dlock_give_back", "SELECT pg_catalog.pg_advisory_unlock_all()", 1, 0},
     [PG_END_SESSIONS] = {"dlock_end_sessions", "SELECT {}.end_sessions($1, $2)", 1, PATIENT},
-    [PG_LISTEN] = {"dlock_listen", "SELECT {}.listen_v4($1, $2, $3)", 1, CREATES},
-    [PG_TELL] = {"dlock_tell", "SELECT {}.tell_v4($1)", 1, 0},
+    [PG_LISTEN] = {"dlock_listen", "SELECT {}.listen($1, $2, $3)", 1, CREATES},
+    [PG_TELL] = {"dlock_tell", "SELECT {}.tell($1)", 1, 0},
 };
 
 /* ---- one exchange ------------------------------------------------------------------------------------------------ */

@@ -58,11 +58,11 @@ static const char question[] = PG_SAFE_PATH
     "coalesce(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE')), "
     "has_schema_privilege(n.oid, 'USAGE'), "
     "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
-    "p.proname IN ('acquire_v4', 'renew_v4', 'release_v4', 'break_v4', 'listen_v4', 'tell_v4', 'send', 'holders', "
-    "'end_sessions', 'first_fence_v2')) AND coalesce((SELECT "
+    "p.proname IN ('acquire', 'renew', 'release', 'break', 'listen', 'tell', 'send', 'holders', "
+    "'end_sessions', 'first_fence')) AND coalesce((SELECT "
     "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
     "true) AND coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, "
-    "'UPDATE')) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('take_v5', 'give_v5')), true), "
+    "'UPDATE')) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('take', 'give')), true), "
     "(SELECT substring(p.prosrc FROM '[0-9]+') FROM pg_proc p WHERE p.pronamespace = n.oid AND "
     "p.proname = '%s'), "
     /* what others could do with it */
@@ -216,20 +216,7 @@ static void check_room(struct dlock_report *report, const struct pg *pg, const P
 }
 
 static void check_rights(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
-    int version = pg->sessions ? PG_SESSION_VERSION : PG_SCHEMA_VERSION;
-    bool older = *fact(facts, OBJECTS) && number(facts, OBJECTS) < version;
-    if (older && (pg->sessions || number(facts, OBJECTS) >= PG_SCHEMA_OLDEST))
-        dlock_find(
-            report,
-            pg->sessions
-                ? "run dlock's postgresql-session.sql, which brings them up to date while they are in use"
-                : "run what `dlock schema postgresql` prints, which brings them up to date while they are in use",
-            "schema %s has the objects of an older dlock", pg->schema);
-    else if (older)
-        dlock_find(report,
-                   "its DBA has to DROP it while nobody locks, and then run what `dlock schema postgresql` prints",
-                   "schema %s has the objects of an older dlock", pg->schema);
-    else if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
+    if (is(facts, MAY_USE, "t") && is(facts, MAY_CALL, "t"))
         dlock_find(report, NULL, "schema %s is there, and may be used", pg->schema);
     else if (*fact(facts, OBJECTS))
         dlock_find(

@@ -11,9 +11,9 @@ enum operation { ACQUIRE, RENEW, RELEASE };
 /* Index in claim->state: 1 if the claim was in the queue when it asked last. */
 enum { STATE_QUEUED };
 
-/* Columns of acquire_v4()'s rows; a row of take_v5 has the first three. */
+/* Columns of acquire()'s rows; a row of take has the first three. */
 enum { GRANTED = 1, SERVER_US, IN_USE, PLACE, LEFT_MS, NOTICES };
-/* Column of the rows of renew_v4() and release_v4(); a row of give_v5 has those before it. */
+/* Column of the rows of renew() and release(); a row of give has those before it. */
 enum { OTHERS_NOTICES = 2 };
 
 /* The claims of one statement. A claim that is refused here is answered at once and left out. */
@@ -66,7 +66,7 @@ static bool will_wait(const struct pg *pg, const struct dlock_claim *claim) {
     return claim->flags & DLOCK_CLAIM_QUEUE && !claim->state[STATE_QUEUED] && is_wanted(pg, claim);
 }
 
-/* Returns the flags that acquire_v4() takes. Without LISTEN there are none, since the client could not be notified. */
+/* Returns the flags that acquire() takes. Without LISTEN there are none, since the client could not be notified. */
 static int32_t flags_of(const struct pg *pg, const struct dlock_claim *claim) {
     if (pg->listen == PG_LISTEN_OFF) return 0;
     return (claim->flags & DLOCK_CLAIM_QUEUE ? 1 : 0) | (claim->flags & DLOCK_CLAIM_LINGER ? 2 : 0) |

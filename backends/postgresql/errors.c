@@ -66,7 +66,6 @@ static const struct {
     {"26000", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
     {"42P05", DLOCK_EPROTO, "; does a pooler that pools transactions stand in between? Then write listen=off"},
     {"42883", DLOCK_EPROTO, "; its DBA has to run what `dlock schema postgresql` prints"}, /* no such function */
-    {"DL003", DLOCK_EPROTO, "; its DBA has to DROP that SCHEMA when nobody locks, and run `dlock schema postgresql`"},
     {"DL005", DLOCK_EAUTH,
      "; let that role run the script if you trust it, or else drop that, or use another `schema`"},
     {"DL007", DLOCK_EAUTH, ", or use another `schema`"},

@@ -33,10 +33,6 @@
 /* Hex digits of the secret that proves that a wake-up comes from the server's functions. */
 #define PG_SECRET 32
 
-#define PG_SCHEMA_OLDEST 3   /* oldest version that the script upgrades */
-#define PG_SCHEMA_VERSION 6  /* the version that schema/acquire.sql defines */
-#define PG_SESSION_VERSION 3 /* the version that schema/session.sql defines; it upgrades the older ones */
-
 /* The prepared statements; calls.c has their SQL. */
 enum pg_call {
     PG_TAKE,

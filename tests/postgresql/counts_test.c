@@ -56,8 +56,8 @@ static void cycles_of(enum dlock_mode mode, const char *name) {
     held_of(&held, &link, name, mode);
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    const char *acquiring = mode == DLOCK_EXCLUSIVE ? "take_v5" : "acquire_v4";
-    const char *releasing = mode == DLOCK_EXCLUSIVE ? "give_v5" : "release_v4";
+    const char *acquiring = mode == DLOCK_EXCLUSIVE ? "take" : "acquire";
+    const char *releasing = mode == DLOCK_EXCLUSIVE ? "give" : "release";
     int64_t acquires = statistics("calls", acquiring), releases = statistics("calls", releasing);
     trace_begin(&trace, &link);
     for (int i = 0; i < 10; i++) {
@@ -290,8 +290,8 @@ static void readers_enter_by_one_statement(void **state) {
 static void expect_no_writes(int (*ask)(struct link *, struct held *), struct link *link, struct held *loser) {
     sql("SELECT pg_stat_statements_reset()");
     for (int i = 0; i < 20; i++) assert_int_equal(ask(link, loser), DLOCK_EBUSY);
-    assert_int_equal(statistics("calls", "acquire_v4"), 20);
-    assert_int_equal(statistics("wal_records", "acquire_v4") + statistics("wal_records", "take_v5"), 0);
+    assert_int_equal(statistics("calls", "acquire"), 20);
+    assert_int_equal(statistics("wal_records", "acquire") + statistics("wal_records", "take"), 0);
 }
 
 /* One who comes too late for a name that is held in this mode, before it is in the queue and then. Somebody may wait

@@ -1,5 +1,4 @@
-/* mode=session: the first fence of a connection is greater than all before it, whatever has happened to the sequence;
- * and the objects of version 1, which do not see to that, are upgraded. */
+/* mode=session: the first fence of a connection is greater than all before it, whatever has happened to the sequence. */
 #include "site.h"
 
 #include "support/relay.h"
@@ -9,13 +8,9 @@
 
 static struct dlock_error err;
 
-static int session_as(struct link *link, const char *user) {
-    const struct params params = {.user = user, .more = {{"mode", "session"}}};
-    return link_with(link, &params, 'a', TIMEOUT_MS, &err);
-}
-
 static void session_new(struct link *link) {
-    if (session_as(link, NULL) != 0) fail_msg("%s", err.message);
+    const struct params params = {.more = {{"mode", "session"}}};
+    if (link_with(link, &params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
 /* Asks to wait if `flags` say so. On a busy machine the answer is late, and comes as a wake-up. */
@@ -46,13 +41,6 @@ static void make(void) {
     session_new(&link);
     draw(&link);
     link_end(&link);
-}
-
-/* Version 1 is this one without the function. */
-static void make_version_1(void) {
-    make();
-    sql("DROP FUNCTION {}.first_fence_v2()");
-    sql("CREATE OR REPLACE FUNCTION {}.session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 1'");
 }
 
 static int nothing_there(void **state) {
@@ -128,7 +116,7 @@ enum what { NEXT, FIRST };
 
 static const char *text_of(enum what what, char text[128]) {
     if (what == FIRST)
-        snprintf(text, 128, "SELECT \"%s\".first_fence_v2()", site.schema);
+        snprintf(text, 128, "SELECT \"%s\".first_fence()", site.schema);
     else
         snprintf(text, 128, "SELECT nextval('\"%s\".fences')", site.schema);
     return text;
@@ -147,7 +135,7 @@ static void nobody_draws_meanwhile(void **state) {
     (void)state;
     make();
     int64_t row = sql_number("SELECT xmin::text::bigint FROM pg_sequence WHERE seqrelid = '{}.fences'::regclass");
-    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '60s'");
+    sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '60s'");
     plain_run(drawer, "SET statement_timeout = '30s'");
     plain_run(drawer, "BEGIN");
     ask(drawer, NEXT);
@@ -177,7 +165,7 @@ static void an_open_transaction_is_reported(void **state) {
     PGconn *drawer = plain_open();
     (void)state;
     make();
-    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '50ms'");
+    sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '50ms'");
     plain_run(drawer, "BEGIN");
     ask(drawer, NEXT);
     answer_of(drawer);
@@ -202,7 +190,7 @@ static void wait_for_lock(struct link *link, struct held *held) {
 static void who_waits_for_a_fence_keeps_the_lock(void **state) {
     (void)state;
     make();
-    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '50ms'");
+    sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '50ms'");
     for (int gives_up = 0; gives_up < 2; gives_up++) {
         struct link holder, first, second;
         struct held held, held_first, held_second;
@@ -311,7 +299,7 @@ static void no_number_comes_twice(void **state) {
     pthread_t threads[THREADS];
     (void)state;
     make();
-    sql("ALTER FUNCTION {}.first_fence_v2() SET lock_timeout = '60s'");
+    sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '60s'");
     for (int i = 0; i < THREADS; i++) {
         drawers[i].plain = plain_open();
         drawers[i].what = i % 2 ? FIRST : NEXT;
@@ -346,66 +334,7 @@ static void a_move_is_flushed(void **state) {
     PQfinish(plain);
 }
 
-/* ---- version 1 --------------------------------------------------------------------------------------------------- */
-
-/* In place, by the first new client: its fences go on from those that there are, and an old client draws on. */
-static void version_1_is_upgraded(void **state) {
-    struct link link;
-    (void)state;
-    make_version_1();
-    sql("SELECT setval('{}.fences', last_value + 1000000000) FROM {}.fences");
-    int64_t old = sql_number("SELECT nextval('{}.fences')");
-    session_new(&link);
-    assert_true(draw(&link) == old + 1);
-    assert_int_equal(sql_number("SELECT {}.session_version()"), PG_SESSION_VERSION);
-    assert_true(sql_number("SELECT nextval('{}.fences')") == old + 2);
-    assert_true(draw(&link) == old + 3);
-    link_end(&link);
-}
-
-static int count_old(const struct dlock_finding *finding, void *arg) {
-    if (strstr(finding->what, "the objects of an older dlock")) {
-        assert_non_null(strstr(finding->advice, "postgresql-session.sql"));
-        ++*(int *)arg;
-    }
-    return 0;
-}
-
-/* One that may not upgrade says who has to, and `dlock doctor` says so before. After the upgrade, roles that could lock
- * can; others cannot. */
-static void rights_stay(void **state) {
-    char app[80];
-    struct link link;
-    struct held held;
-    int old = 0;
-    (void)state;
-    make_version_1();
-    snprintf(app, sizeof app, "fences_app_%s", site.schema);
-    sql("CREATE ROLE %s LOGIN", app);
-    sql("CREATE ROLE %s_not", app);
-    sql("GRANT USAGE ON SCHEMA {} TO %s, %s_not", app, app);
-    sql("GRANT USAGE ON SEQUENCE {}.fences TO %s", app);
-    if (session_as(&link, app) != 0) fail_msg("%s", err.message);
-    held_new(&held, &link, "fence");
-    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
-    assert_non_null(strstr(err.message, "its DBA has to run dlock's postgresql-session.sql"));
-    assert_int_equal(sql_number("SELECT {}.session_version()"), 1);
-    link_end(&link);
-    session_new(&link);
-    assert_int_equal(backend->check(link.conn, count_old, &old, TIMEOUT_MS, &err), 0);
-    assert_int_equal(old, 1);
-    draw(&link);
-    assert_int_equal(backend->check(link.conn, count_old, &old, TIMEOUT_MS, &err), 0);
-    assert_int_equal(old, 1);
-    link_end(&link);
-    if (session_as(&link, app) != 0) fail_msg("%s", err.message);
-    draw(&link);
-    link_end(&link);
-    assert_int_equal(
-        sql_number("SELECT has_function_privilege('%s_not', '{}.first_fence_v2()', 'EXECUTE')::integer", app), 0);
-    sql("DROP OWNED BY %s, %s_not", app, app);
-    sql("DROP ROLE %s, %s_not", app, app);
-}
+/* ---- rights and versions ------------------------------------------------------------------------------------------ */
 
 /* Not only one that asks without waiting: asking again would not help, and would never end. The server is far away, so
  * that no answer is there at once. */
@@ -426,7 +355,8 @@ static void one_that_waits_is_told_what_it_may_not(void **state) {
     if (link_with(&link, &params, 'a', TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
     held_new(&held, &link, "fence");
     assert_int_equal(held_run(backend->acquire, &link, &held, DLOCK_CLAIM_QUEUE, TIMEOUT_MS, &err), DLOCK_EAUTH);
-    assert_non_null(strstr(err.message, "first_fence_v2"));
+    assert_non_null(strstr(err.message, "first_fence"));
+    assert_non_null(strstr(err.message, "its DBA has to run dlock's postgresql-session.sql"));
     link_end(&link);
     relay_end(relay);
     sql("DROP OWNED BY %s", app);
@@ -438,13 +368,13 @@ static void a_newer_version_stays(void **state) {
     struct link link;
     struct held held;
     (void)state;
-    make_version_1();
-    sql("CREATE OR REPLACE FUNCTION {}.session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT %d'",
-        PG_SESSION_VERSION + 1);
+    make();
+    sql("DROP FUNCTION {}.first_fence()");
+    sql("CREATE OR REPLACE FUNCTION {}.session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
     session_new(&link);
     held_new(&held, &link, "fence");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
-    assert_int_equal(sql_number("SELECT {}.session_version()"), PG_SESSION_VERSION + 1);
+    assert_int_equal(sql_number("SELECT {}.session_version()"), 2);
     link_end(&link);
 }
 
@@ -461,8 +391,6 @@ int main(void) {
         FENCE_TEST(a_deadlock_frees_the_lock),
         FENCE_TEST(no_number_comes_twice),
         FENCE_TEST(a_move_is_flushed),
-        FENCE_TEST(version_1_is_upgraded),
-        FENCE_TEST(rights_stay),
         FENCE_TEST(one_that_waits_is_told_what_it_may_not),
         FENCE_TEST(a_newer_version_stays),
     };

@@ -10,7 +10,7 @@ static void answer(const char *function, const char *arguments, const char *colu
 }
 
 /* The same, with nothing to be told to anybody. */
-static void answer_v4(const char *function, const char *arguments, const char *columns, const char *rows) {
+static void answer_call(const char *function, const char *arguments, const char *columns, const char *rows) {
     char all_columns[300], all_rows[1000];
     snprintf(all_columns, sizeof all_columns, "%s, notices text", columns);
     snprintf(all_rows, sizeof all_rows, "SELECT x.*, NULL::text FROM (%s) x", rows);
@@ -56,20 +56,20 @@ static void acquires(void **state) {
     (void)state;
     assert_int_equal(batch_of(backend->acquire, 1), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        answer_v4("acquire_v4", arguments, columns, rows[i]);
+        answer_call("acquire", arguments, columns, rows[i]);
         assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     }
-    answer_v4("acquire_v4", arguments, columns, two_rows);
+    answer_call("acquire", arguments, columns, two_rows);
     assert_int_equal(batch_of(backend->acquire, 2), DLOCK_EPROTO); /* one claim twice, the other never */
-    answer_v4("acquire_v4", arguments,
-              "claim integer, granted integer, server_us bigint, in_use integer, place integer, left_ms bigint",
-              "SELECT 1, 1, 1::bigint, NULL::integer, 1, 1::bigint");
+    answer_call("acquire", arguments,
+                "claim integer, granted integer, server_us bigint, in_use integer, place integer, left_ms bigint",
+                "SELECT 1, 1, 1::bigint, NULL::integer, 1, 1::bigint");
     assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
-    answer_v4("acquire_v4", arguments, "claim integer, granted bigint", "SELECT 1, 1::bigint");
+    answer_call("acquire", arguments, "claim integer, granted bigint", "SELECT 1, 1::bigint");
     assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     /* Far away, but possible. */
-    answer_v4("acquire_v4", arguments, columns,
-              "SELECT 1, 0::bigint, 1::bigint, NULL::integer, 2147483647, 9223372036854775807");
+    answer_call("acquire", arguments, columns,
+                "SELECT 1, 0::bigint, 1::bigint, NULL::integer, 2147483647, 9223372036854775807");
     assert_int_equal(batch_of(backend->acquire, 1), 0);
 }
 
@@ -89,30 +89,30 @@ static void short_answers(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         answer_short(
-            "take_v5",
+            "take",
             "granted bigint, server_us bigint, name bytea, token text, lease_ms bigint, flags integer, wait_ms "
             "integer",
             taken[i]);
         assert_int_equal(batch_of(backend->acquire, 1), DLOCK_EPROTO);
     }
-    answer_short("give_v5", "ended boolean, name bytea, token text", "(NULL)");
+    answer_short("give", "ended boolean, name bytea, token text", "(NULL)");
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
-    answer_short("give_v5", "ended integer, name bytea, token text", "(1)");
+    answer_short("give", "ended integer, name bytea, token text", "(1)");
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
-    sql("TRUNCATE {}.give_v5");
+    sql("TRUNCATE {}.give");
 }
 
 static void renewals_and_releases(void **state) {
     (void)state;
-    answer_v4("renew_v4", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us bigint",
-              "SELECT 1, -1::bigint");
+    answer_call("renew", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us bigint",
+                "SELECT 1, -1::bigint");
     assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
-    answer_v4("renew_v4", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us text",
-              "SELECT 1, 'soon'");
+    answer_call("renew", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us text",
+                "SELECT 1, 'soon'");
     assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
-    answer_v4("release_v4", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, NULL::boolean");
+    answer_call("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, NULL::boolean");
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
-    answer_v4("release_v4", "bytea[], text[], integer", "claim integer, ended integer", "SELECT 1, 1");
+    answer_call("release", "bytea[], text[], integer", "claim integer, ended integer", "SELECT 1, 1");
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
 }
 
@@ -152,8 +152,8 @@ static void holders(void **state) {
 static void errors(void **state) {
     (void)state;
     /* A name is no SQL, and no format: the server's words are quoted as they are, on one line. */
-    answer_v4("release_v4", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, true");
-    sql("CREATE OR REPLACE FUNCTION {}.release_v4(bytea[], text[], integer) RETURNS TABLE (claim integer, ended "
+    answer_call("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, true");
+    sql("CREATE OR REPLACE FUNCTION {}.release(bytea[], text[], integer) RETURNS TABLE (claim integer, ended "
         "boolean, notices text) "
         "LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION USING MESSAGE = E'%%s %%n\\nline two\\t\\x01 ' || repeat('x', "
         "5000); END $$");

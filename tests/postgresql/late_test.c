@@ -69,7 +69,7 @@ static void a_request_that_was_held_back(void **state) {
         release_elsewhere(&held);
         relay_hold(relay, RELAY_REQUESTS, false);
         sql_wait("SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND state = 'idle' AND "
-                 "query ~ 'take_v5|acquire_v4'",
+                 "query ~ '[.](take|acquire)'",
                  pid);
         link_end(&link);
         session_gone(pid);

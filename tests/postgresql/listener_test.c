@@ -33,7 +33,7 @@ static void one_that_a_proxy_forgot_is_replaced(void **state) {
     assert_int_equal(pthread_create(&thread, NULL, acquire_it, lock), 0);
     await_channel_other_than("");
     snprintf(channel, sizeof channel, "%s", sql_text("SELECT channel FROM {}.listeners"));
-    assert_int_equal(relay_mute(relay, "listen_v4("), 1);
+    assert_int_equal(relay_mute(relay, ".listen("), 1);
     await_channel_other_than(channel);
     assert_int_equal(dlock_release(held, NULL), 0);
     pthread_join(thread, &code);

@@ -45,11 +45,11 @@ static void a_release_tells_by_itself(void **state) {
     struct dlock_wake wake;
     (void)state;
     scene_begin(&s, "alone");
-    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
-    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");
     scene_end(&s);
 }
 
@@ -62,10 +62,10 @@ static void a_release_beside_another_tells_afterwards(void **state) {
     scene_begin(&s, "beside");
     plain_run(other, "BEGIN");
     plain_run(other, "SELECT pg_advisory_xact_lock(x'646c6f636b01'::bigint)");
-    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
     assert_int_equal(release(&s.holder, &s.held), 0);
     assert_true(wake_none(&s.ear));
-    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");
     assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST); /* which tells again */
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
@@ -107,10 +107,10 @@ static void where_commits_are_slow_others_are_told_afterwards(void **state) {
         assert_int_equal(release(&s.holder, &again), 0);
         wake_get(&s.ear, &wake);
     }
-    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
     assert_int_equal(release(&s.holder, &s.held), 0);
     assert_true(wake_none(&s.ear));
-    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");
     assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST); /* which tells again */
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
@@ -136,9 +136,9 @@ static void after_one_slow_release_others_are_told_at_once(void **state) {
     wake_get(&s.ear, &wake);
     commits_take_ms(0);
     pg_of(&s.holder)->apart_until_us = 0; /* another test's notification may have been in the way */
-    sql("ALTER FUNCTION {}.tell_v4(text) RENAME TO untold");
+    sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
     assert_int_equal(release(&s.holder, &s.held), 0);
-    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell_v4");
+    sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
     scene_end(&s);

@@ -141,7 +141,7 @@ static int64_t join_during(struct scene *s, void *(*call)(void *), const char *f
 /* A release that knew only how the queue was before it waited would wake nobody; one that told the time from before it
  * waited would be taken for older than the answer that says so. */
 static void joining_during_a_release(void **state) {
-    static const char *const statements[] = {"give_v5", "release_v4"}; /* the short way, the long one */
+    static const char *const statements[] = {"give", "release"}; /* the short way, the long one */
     static const char *const names[] = {"during", "during, too"};
     struct scene s;
     struct dlock_wake wake;
@@ -160,7 +160,7 @@ static void joining_during_a_release(void **state) {
 
 /* One who asks, and finds it free, would pass who joined first. */
 static void joining_during_an_acquire(void **state) {
-    static const char *const statements[] = {"take_v5", "acquire_v4"}; /* the short way, the long one */
+    static const char *const statements[] = {"take", "acquire"}; /* the short way, the long one */
     static const char *const names[] = {"meanwhile", "meanwhile, too"};
     struct scene s;
     struct dlock_wake wake;

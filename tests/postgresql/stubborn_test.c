@@ -152,7 +152,7 @@ static void nothing_comes_late(void **state) {
             "PERFORM pg_sleep(0.6); RETURN {}.quick_order(names, tokens); END $$");
         link_new(&slow, 'b');
         held_new(&held, &slow, "late");
-        strcpy(pg_of(&slow)->wanted, "late"); /* not by take_v5, which calls no function */
+        strcpy(pg_of(&slow)->wanted, "late"); /* not by take, which calls no function */
         int pid = PQbackendPID(pg_of(&slow)->link);
         assert_int_equal(held_run(backend->acquire, &slow, &held, 0, 300, &err), DLOCK_EUNAVAILABLE);
         link_end(&slow);
@@ -163,7 +163,7 @@ static void nothing_comes_late(void **state) {
     }
 }
 
-/* take_v5 waits for a row, and we have given up before it has it. The time until the row is free is longer than ours, since
+/* take waits for a row, and we have given up before it has it. The time until the row is free is longer than ours, since
  * the server counts ours from when it has read the request, but shorter than the session's lock_timeout. */
 static void nothing_is_taken_late(void **state) {
     struct link link, slow;
@@ -183,7 +183,7 @@ static void nothing_is_taken_late(void **state) {
     assert_int_equal(held_run(backend->acquire, &slow, &held, 0, 100, &err), DLOCK_EUNAVAILABLE);
     sleep_ms(250);
     assert_int_equal(
-        sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND query LIKE '%%take_v5%%'", pid), 1);
+        sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d AND query LIKE '%%.take %%'", pid), 1);
     plain_run(plain, "COMMIT");
     link_end(&slow);
     session_gone(pid);
@@ -201,15 +201,15 @@ static void patience_is_for_all_tries(void **state) {
     link_new(&link, 'a');
     held_new(&held, &link, "tries");
     assert_int_equal(acquire(&link, &held), 0);
-    sql("ALTER FUNCTION {}.renew_v4 RENAME TO true_renew");
-    sql("CREATE FUNCTION {}.renew_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms "
+    sql("ALTER FUNCTION {}.renew RENAME TO true_renew");
+    sql("CREATE FUNCTION {}.renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms "
         "integer) RETURNS TABLE (claim integer, server_us bigint, notices text) LANGUAGE plpgsql AS $$ BEGIN "
         "IF wait_ms > 2000 THEN PERFORM pg_sleep(1); RAISE EXCEPTION 'again' USING ERRCODE = '40001'; END IF; "
         "RETURN QUERY SELECT * FROM {}.true_renew(names, tokens, leases_ms, modes, wait_ms); END $$");
     assert_int_equal(held_run(backend->renew, &link, &held, 0, 3000, &err), 0);
     assert_int_equal(held.claim.result, 0);
-    sql("DROP FUNCTION {}.renew_v4");
-    sql("ALTER FUNCTION {}.true_renew RENAME TO renew_v4");
+    sql("DROP FUNCTION {}.renew");
+    sql("ALTER FUNCTION {}.true_renew RENAME TO renew");
     assert_int_equal(release(&link, &held), 0);
     link_end(&link);
 }

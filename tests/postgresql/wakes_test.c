@@ -26,7 +26,8 @@ static void listeners_that_ended_are_forgotten(void **state) {
     (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
-    sql("INSERT INTO {}.listeners (client, channel) SELECT 'ended-' || n, 'ended-' || n FROM generate_series(1, 100) "
+    sql("INSERT INTO {}.listeners (client, channel, secret) SELECT 'ended-' || n, 'ended-' || n, '' FROM "
+        "generate_series(1, 100) "
         "n");
     for (int i = 0; i < 40; i++) {
         link_new(&other, (char)('c' + i % 2));

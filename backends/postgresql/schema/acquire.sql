@@ -2,7 +2,7 @@
 -- ---- acquire --------------------------------------------------------------------------------------------------------
 
 -- Acquires the long way; `queued`: the caller wants a place in the queue. me.ticket is 0 if the caller will probably
--- join the queue, and NULL otherwise. Returns a row as acquire_v4() does, and is_new: the name had no row; wrote,
+-- join the queue, and NULL otherwise. Returns a row as acquire() does, and is_new: the name had no row; wrote,
 -- durable: whether this changed the tables, and whether the change must survive a crash.
 CREATE OR REPLACE FUNCTION "dlock".ask(me queue, queued boolean, until_us bigint, OUT granted bigint,
     OUT server_us bigint, OUT in_use integer, OUT place integer, OUT left_ms bigint, OUT is_new boolean,
@@ -33,7 +33,7 @@ BEGIN
             END IF;
             IF NOT joins THEN
                 wrote := place IS NOT NULL AND shows(me.token, present, server_us);
-                IF present.lingers AND tell(present, me.token) THEN
+                IF present.lingers AND tell_holder(present, me.token) THEN
                     wrote := true;
                 END IF;
                 left_ms := left_of(present, server_us);
@@ -75,7 +75,7 @@ BEGIN
         ELSIF queued THEN
             place := enqueue(me);
         END IF;
-        done := present.lingers AND tell(present, me.token);
+        done := present.lingers AND tell_holder(present, me.token);
         left_ms := left_of(present, server_us);
     END IF;
 END $$;
@@ -106,11 +106,11 @@ END $$;
 
 -- ---- calls ----------------------------------------------------------------------------------------------------------
 -- Claims come as arrays, so that one statement serves many. They are worked on in the order of their names, whatever
--- their order in the arrays. `notices` holds the notifications for other clients, to be passed to tell_v4() unchanged
+-- their order in the arrays. `notices` holds the notifications for other clients, to be passed to tell() unchanged
 -- once this is committed; NULL: none, or all have been sent. Sessions keep their plans for long. enable_seqscan is off,
 -- so that a plan made while a table was small does not read the whole of it when it has grown.
 
-CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 6 $$;
+CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
 
 -- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client is to be told who else asks; 4, it probably
 -- has to wait, and is not in the queue yet. One row per claim:
@@ -120,7 +120,7 @@ CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql
 --              (0). NULL: it is not, and then
 --   place      in the queue, from 0; NULL: not queued
 --   left_ms    until the answer may change
-CREATE OR REPLACE FUNCTION "dlock".acquire_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
+CREATE OR REPLACE FUNCTION "dlock".acquire(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
     limits integer[], flags integer[], wait_ms integer)
 RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint,
     notices text)
@@ -138,7 +138,7 @@ BEGIN
         IF cardinality(names) > 1 THEN
             done := be_patient(until_us) AND tell_apart();
         END IF;
-        -- The short way, as take_v5 has it: nobody has the name, and nobody waits, neither in the queue nor for a turn at
+        -- The short way, as take has it: nobody has the name, and nobody waits, neither in the queue nor for a turn at
         -- it. If the row changes while this waits for it, PostgreSQL checks all of that again.
         IF modes[claim] = 0 AND flags[claim] & 4 = 0 THEN
             server_us := clock_us();

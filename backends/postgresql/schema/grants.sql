@@ -3,5 +3,5 @@
 --
 --     GRANT USAGE ON SCHEMA "dlock" TO app;
 --     GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA "dlock" TO app;
---     GRANT SELECT, UPDATE ON "dlock".take_v5 TO app;
---     GRANT SELECT, UPDATE ON "dlock".give_v5 TO app;
+--     GRANT SELECT, UPDATE ON "dlock".take TO app;
+--     GRANT SELECT, UPDATE ON "dlock".give TO app;

@@ -1,11 +1,10 @@
--- dlock's objects in PostgreSQL, version 6.
+-- dlock's objects in PostgreSQL, version 1.
 --
 -- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
 -- database of the locks (`dlock schema postgresql | psql DATABASE`) and runs the GRANTs at its end for each role of an
--- application. Running it again is harmless. Run on the objects of version 3, 4 or 5, it upgrades them, even while clients
--- of all versions hold locks: the functions that clients of older versions call stay. All existing objects must belong to
--- the role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace "dlock", with
--- its quotes, everywhere below, and write `schema=` in the URI.
+-- application. Running it again is harmless. All existing objects
+-- must belong to the role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace
+-- "dlock", with its quotes, everywhere below, and write `schema=` in the URI.
 --
 -- How it works
 --   locks      one row per name. The row stays after the release, since it keeps the fence. It holds the exclusive
@@ -22,14 +21,14 @@
 --   COMMITTED. A single statement would read the queue as it was before the wait for the row, and lose wake-ups. The
 --   row itself is seen as it is after that wait. So the row says whether somebody may be in the queue (`awaited`), and
 --   the common case is one statement: an UPDATE that takes a name which is free and not awaited, and an UPDATE that
---   gives it back. Clients run these two through the views take_v5 and give_v5. Everything else takes the long way.
+--   gives it back. Clients run these two through the views take and give. Everything else takes the long way.
 --   A call that asks and is refused locks nothing and writes nothing, unless a hand-over is under way.
 --   When a grant ends, the first waiter that lives gets its room in the same transaction, and so do the waiters behind
 --   it for whom there is room, too (readers together). If room is left for a waiter, the next call that asks for the
 --   name gives it to that waiter: no caller passes the queue, and no reader passes a queued writer.
 --   A NOTIFY takes a lock that the whole cluster shares, and keeps it until its transaction is flushed to disk; it
 --   fails when its queue is full. So only one call at a time, which an advisory lock picks, sends its notifications in
---   its own transaction. The others return their notifications, and the client sends them back with tell_v4(), in a
+--   its own transaction. The others return their notifications, and the client sends them back with tell(), in a
 --   transaction that waits for no disk. The receiver of a message that is lost learns its contents when it asks the
 --   next time.
 --   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
@@ -44,5 +43,5 @@
 -- DEFINER, with a fixed search_path that has temporary objects last), and so do the rules of the two views, so that a
 -- role that may lock can change the locks of others through them only.
 --
--- From version 3 on no function that clients call is removed, or changes its arguments or results: a function that has
--- to change gets a new name (..._v4), and the old one calls it. The same goes for the views.
+-- A later version only adds to this one, while clients of this one hold locks: no function or view that clients call is
+-- removed, or changes its arguments or results. What has to change gets a new name.

@@ -3,7 +3,7 @@
 -- here, not in a statement of the client's, because monitors show statements; a monitor that shows it all the same
 -- reveals only where messages could be sent that the client would not believe. Other sessions see this client as alive
 -- once LISTEN is in effect, at the end of the transaction.
-CREATE OR REPLACE FUNCTION "dlock".listen_v4(client text, channel text, secret text) RETURNS boolean
+CREATE OR REPLACE FUNCTION "dlock".listen(client text, channel text, secret text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT AS $$
 #variable_conflict use_variable
 DECLARE
@@ -26,7 +26,7 @@ END $$;
 
 -- Sends the notifications that other calls have returned as `notices`. Runs with the rights of the caller, and in a
 -- transaction that waits for no disk, since it holds a lock of the whole cluster until it ends.
-CREATE OR REPLACE FUNCTION "dlock".tell_v4(notices text) RETURNS boolean
+CREATE OR REPLACE FUNCTION "dlock".tell(notices text) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
     SELECT set_config('synchronous_commit', 'off', true) IS NOT NULL AND "dlock".send(notices)
 $$;

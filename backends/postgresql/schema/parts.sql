@@ -67,10 +67,9 @@ CREATE OR REPLACE FUNCTION "dlock".code_of(secret text, message text) RETURNS te
     SELECT left(encode(sha256(convert_to(secret || message, 'UTF8')), 'hex'), 32)
 $$;
 
--- Returns a message with its code. `ear` is the channel and the secret; a client of version 3 has no secret, and gets
--- no code.
+-- Returns a message with its code. `ear` is the channel and the secret.
 CREATE OR REPLACE FUNCTION "dlock".coded(ear text[], message text) RETURNS text LANGUAGE sql STABLE AS $$
-    SELECT concat(message, ' ' || code_of(ear[2], message))
+    SELECT concat(message, ' ', code_of(ear[2], message))
 $$;
 
 -- True if this call may NOTIFY itself: no other call is doing so, so that neither waits for the other's flush, and the
@@ -195,8 +194,7 @@ CREATE OR REPLACE FUNCTION "dlock".lapse(lock bytea, receiver text, given bigint
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     DELETE FROM queue q WHERE q.name = lock AND (left(q.token, 24) = left(receiver, 24) OR ended_us - given >= 3000000
-        AND q.ticket < given AND NOT EXISTS (SELECT FROM listeners l WHERE l.client = left(q.token, 24)
-            AND (l.asked >= given OR l.secret IS NULL)));
+        AND q.ticket < given AND NOT EXISTS (SELECT FROM listeners l WHERE l.client = left(q.token, 24) AND l.asked >= given));
     RETURN true;
 END $$;
 

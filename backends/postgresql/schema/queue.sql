@@ -109,7 +109,7 @@ BEGIN
 END $$;
 
 -- Notifies the exclusive holder, which has asked for that, that another client asks: "wanted <name in hex>".
-CREATE OR REPLACE FUNCTION "dlock".tell(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+CREATE OR REPLACE FUNCTION "dlock".tell_holder(present locks, caller text) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     ear text[];
     message text;

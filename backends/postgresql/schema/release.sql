@@ -2,7 +2,7 @@
 -- Sets the leases of grants anew. If a claim is SHARED and its grant still exclusive, the grant is downgraded, under
 -- the same fence, and the readers that are first in the queue are granted theirs. One row per claim; server_us NULL:
 -- the token has no such grant.
-CREATE OR REPLACE FUNCTION "dlock".renew_v4(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
+CREATE OR REPLACE FUNCTION "dlock".renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
     wait_ms integer)
 RETURNS TABLE (claim integer, server_us bigint, notices text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
@@ -57,7 +57,7 @@ END $$;
 
 -- Ends grants and hands the room over, or takes tokens out of the queue, which may make room, too. One row per claim;
 -- ended: the token had a grant. A token that only waited had none, whatever its owner believes.
-CREATE OR REPLACE FUNCTION "dlock".release_v4(names bytea[], tokens text[], wait_ms integer)
+CREATE OR REPLACE FUNCTION "dlock".release(names bytea[], tokens text[], wait_ms integer)
 RETURNS TABLE (claim integer, ended boolean, notices text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 #variable_conflict use_variable
@@ -134,7 +134,7 @@ BEGIN
 END $$;
 
 -- Ends all grants of a name and hands the room over; broken: there was a grant.
-CREATE OR REPLACE FUNCTION "dlock".break_v4(lock bytea, wait_ms integer, OUT broken boolean, OUT notices text)
+CREATE OR REPLACE FUNCTION "dlock".break(lock bytea, wait_ms integer, OUT broken boolean, OUT notices text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 DECLARE
     present locks := lock_row(lock, begin_call(wait_ms));

@@ -1,5 +1,4 @@
 
--- Versions 1 and 2 are upgraded in place, while locks are held and waited for: its clients call nothing that changes.
 DO $$
 DECLARE
     present integer;
@@ -9,8 +8,8 @@ BEGIN
     END IF;
     SELECT substring(p.prosrc FROM '[0-9]+')::integer INTO present FROM pg_proc p
         WHERE p.oid = to_regprocedure('"dlock".session_version()');
-    IF present > 3 THEN
-        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 3', present
+    IF present > 1 THEN
+        RAISE EXCEPTION 'schema "dlock" has version % of dlock''s objects, this is version 1', present
             USING ERRCODE = 'DL001';
     END IF;
     IF to_regclass('"dlock".fences') IS NULL THEN
@@ -35,7 +34,7 @@ END $$;
 --
 -- Of callers that come together only the first moves the sequence. Those behind it wait for the advisory lock, and then
 -- find that the sequence has passed the time at which they came.
-CREATE OR REPLACE FUNCTION "dlock".first_fence_v2() RETURNS bigint
+CREATE OR REPLACE FUNCTION "dlock".first_fence() RETURNS bigint
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET lock_timeout = '2s' AS $$
 DECLARE
     came_us bigint := (date_part('epoch', clock_timestamp()) * 1000000)::bigint;
@@ -79,19 +78,6 @@ BEGIN
 END $$;
 
 -- Marks the schema as one whose locks are sessions, and tells the version.
-CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 3 $$;
+CREATE OR REPLACE FUNCTION "dlock".session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA "dlock" FROM PUBLIC;
-
--- Roles that may draw fences may draw the first one, too: those that could lock with version 1 keep that right.
-DO $$
-DECLARE
-    app text;
-BEGIN
-    FOR app IN SELECT DISTINCT coalesce(quote_ident(r.rolname), 'PUBLIC') FROM pg_class c
-            CROSS JOIN aclexplode(c.relacl) a LEFT JOIN pg_roles r ON r.oid = a.grantee
-            WHERE c.oid = '"dlock".fences'::regclass AND a.privilege_type IN ('USAGE', 'UPDATE')
-                AND a.grantee <> c.relowner LOOP
-        EXECUTE 'GRANT EXECUTE ON FUNCTION "dlock".first_fence_v2() TO ' || app;
-    END LOOP;
-END $$;

@@ -1,4 +1,4 @@
--- dlock's objects in PostgreSQL for mode=session, version 3.
+-- dlock's objects in PostgreSQL for mode=session, version 1.
 --
 -- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
 -- database of the locks and runs the GRANTs at its end for each role of an application. Running it again is harmless.
@@ -14,5 +14,3 @@
 -- crash, in a restored backup, and when the sequence is created anew. (Event triggers see an ALTER SEQUENCE then, which
 -- is undone.) While a session holds a lock, its idle_session_timeout is the lease (PostgreSQL 14 and later), and a
 -- renewal is a statement that shows that the client is alive. The statements are in calls.c.
---
--- Clients of version 1 may share the schema, but do not move the sequence themselves.

@@ -42,20 +42,15 @@ CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".queue (
 -- Unlogged, since no session survives a crash.
 CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".listeners (
     client text COLLATE "C" PRIMARY KEY,    -- the first 24 characters of its tokens
-    channel text COLLATE "C" NOT NULL
+    channel text COLLATE "C" NOT NULL,
+    secret text COLLATE "C" NOT NULL,
+    asked bigint NOT NULL DEFAULT 0         -- it has asked since the hand-over with this fence
 );
 
--- Since version 4.
+-- Without a policy nobody but the owner sees a row. A role that may read every table, such as a member of
+-- pg_read_all_data, would learn the secrets.
 DO $$
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = '"dlock".listeners'::regclass
-            AND a.attname = 'secret') THEN
-        ALTER TABLE "dlock".listeners
-            ADD COLUMN secret text COLLATE "C",         -- NULL: a client of version 3, which expects no codes
-            ADD COLUMN asked bigint NOT NULL DEFAULT 0; -- it has asked since the hand-over with this fence
-    END IF;
-    -- Since version 6: without a policy nobody but the owner sees a row. A role that may read every table, such as a member
-    -- of pg_read_all_data, would learn the secrets.
     IF NOT (SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = '"dlock".listeners'::regclass) THEN
         ALTER TABLE "dlock".listeners ENABLE ROW LEVEL SECURITY;
     END IF;
