@@ -59,7 +59,7 @@ static const char question[] = PG_SAFE_PATH
     "has_schema_privilege(n.oid, 'USAGE'), "
     "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
     "p.proname IN ('acquire', 'renew', 'release', 'break', 'listen', 'tell', 'send', 'holders', "
-    "'end_sessions', 'first_fence')) AND coalesce((SELECT "
+    "'quarantine_left', 'end_sessions', 'first_fence')) AND coalesce((SELECT "
     "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
     "true) AND coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, "
     "'UPDATE')) FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname IN ('take', 'give')), true), "
@@ -234,6 +234,20 @@ static void check_rights(struct dlock_report *report, const struct pg *pg, const
                    "schema %s is not there, and may not be made", pg->schema);
 }
 
+static int check_quarantine(struct dlock_report *report, struct pg *pg, const PGresult *facts, int64_t deadline_us,
+                            struct dlock_error *err) {
+    PGresult *rows;
+    int64_t left_ms;
+    if (pg->sessions || pg->peer->quarantine_ms <= 0 || is(facts, STANDBY, "t") || !is(facts, MAY_CALL, "t")) return 0;
+    pg_begin(&pg->arguments);
+    pg_add_int8(&pg->arguments, pg->peer->quarantine_ms);
+    int rc = pg_call(pg, PG_QUARANTINE, deadline_us, &rows, err);
+    if (rc == 0 && rows && PQntuples(rows) == 1 && pg_read_int8(rows, 0, 0, &left_ms) && left_ms > 0)
+        dlock_find_not_ready(report, left_ms);
+    if (rc == 0) PQclear(rows);
+    return rc;
+}
+
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     struct dlock_report report = {each, arg, false};
@@ -242,7 +256,8 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
     int length = (int)strlen(schema) - 1;
     PGresult *facts;
     snprintf(sql, sizeof sql, question, pg->sessions ? "session_version" : "schema_version", length, schema);
-    int rc = pg_query(pg, sql, dlock_deadline_us(timeout_ms), &facts, err);
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    int rc = pg_query(pg, sql, deadline_us, &facts, err);
     if (rc != 0) return rc;
     if (PQresultStatus(facts) != PGRES_TUPLES_OK) {
         rc = pg_refused(pg, facts, err);
@@ -258,6 +273,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
         check_session(&report, pg, facts, timeout_ms);
         check_room(&report, pg, facts);
         if (!pg->sessions) check_old(&report, facts);
+        rc = check_quarantine(&report, pg, facts, deadline_us, err);
     }
     PQclear(facts);
     return rc;

@@ -73,6 +73,12 @@ static int32_t flags_of(const struct pg *pg, const struct dlock_claim *claim) {
            (will_wait(pg, claim) ? 4 : 0);
 }
 
+/* True if the server need not say whether there is a quarantine. A session stays with one server, and a server's history
+ * does not change in a session that may write. Behind a pooler every request may reach another server. */
+static bool is_settled(const struct pg *pg) {
+    return pg->peer->quarantine_ms <= 0 || (pg->settled && pg->listen != PG_LISTEN_OFF);
+}
+
 static void write_batch(struct pg *pg, const struct batch *batch, enum operation operation) {
     struct pg_arguments *arguments = &pg->arguments;
     pg_begin(arguments);
@@ -96,6 +102,7 @@ static void write_batch(struct pg *pg, const struct batch *batch, enum operation
             pg_item_int4(arguments, batch->claims[i]->mode == DLOCK_PERMIT ? (int32_t)batch->claims[i]->limit : 0);
         pg_add_array(arguments, PG_INT4, batch->n);
         for (size_t i = 0; i < batch->n; i++) pg_item_int4(arguments, flags_of(pg, batch->claims[i]));
+        pg_add_int8(arguments, is_settled(pg) ? 0 : pg->peer->quarantine_ms);
     }
 }
 
@@ -110,14 +117,23 @@ static void explain_use(struct batch *batch, struct dlock_claim *claim, int32_t 
     refuse(batch, claim, DLOCK_EINVAL, why);
 }
 
+static bool read_quarantine(const struct pg *pg, int64_t left_ms, struct dlock_claim *claim) {
+    claim->ready_ms = left_ms < pg->peer->quarantine_ms ? left_ms : pg->peer->quarantine_ms;
+    claim->state[STATE_QUEUED] = false;
+    claim->result = DLOCK_ENOTREADY;
+    return !is_settled(pg);
+}
+
 static bool read_acquire(const PGresult *rows, int row, struct batch *batch, struct dlock_claim *claim) {
     int64_t fence, server_us, left_ms;
     int32_t place = -1, limit;
-    if (!pg_read_int8(rows, row, GRANTED, &fence) || !pg_read_int8(rows, row, SERVER_US, &server_us) || fence < 0 ||
-        fence >= PG_FENCE_END || server_us <= 0)
+    if (!pg_read_int8(rows, row, GRANTED, &fence) || !pg_read_int8(rows, row, SERVER_US, &server_us) ||
+        fence <= -PG_FENCE_END || fence >= PG_FENCE_END || server_us <= 0)
         return false;
     claim->server_us = server_us;
     pg_note_clock(batch->pg, server_us);
+    if (fence < 0) return read_quarantine(batch->pg, -fence, claim);
+    batch->pg->settled = true;
     if (fence > 0) {
         claim->fence = (uint64_t)fence;
         claim->kept_ms = lease_of(claim);
@@ -182,8 +198,9 @@ static int read_batch(struct pg *pg, const PGresult *rows, struct batch *batch, 
  * session whose settings are ours. */
 static bool may_be_short(const struct batch *batch, enum operation operation) {
     const struct dlock_claim *claim = batch->claims[0];
-    return batch->n == 1 && operation != RENEW && claim->mode == DLOCK_EXCLUSIVE && !claim->state[STATE_QUEUED] &&
-           batch->pg->listen != PG_LISTEN_OFF && !is_wanted(batch->pg, claim);
+    return batch->n == 1 && operation != RENEW && (operation == RELEASE || is_settled(batch->pg)) &&
+           claim->mode == DLOCK_EXCLUSIVE && !claim->state[STATE_QUEUED] && batch->pg->listen != PG_LISTEN_OFF &&
+           !is_wanted(batch->pg, claim);
 }
 
 /* Stores in *done whether the short way was enough. If not, nothing has changed. */

@@ -42,6 +42,7 @@ enum pg_call {
     PG_RELEASE,
     PG_BREAK,
     PG_HOLDERS,
+    PG_QUARANTINE,
     PG_LISTEN,
     PG_TELL,
     PG_TRY, /* from here on, mode=session */
@@ -59,7 +60,7 @@ enum pg_call {
     PG_END_SESSIONS,
     PG_CALLS
 };
-#define PG_ARGUMENTS 8
+#define PG_ARGUMENTS 9
 
 /* The arguments of one request, in the server's binary format. The buffer is reused by the next request. */
 struct pg_arguments {
@@ -87,6 +88,7 @@ struct pg {
     bool unanswered;                    /* a request was sent whose answer has not been read */
     bool probed;                        /* that request is the probe of a listening connection */
     bool prepared[PG_CALLS];
+    bool settled;       /* no quarantine: the rows have been this server's for long enough, or it is off */
     bool sessions;      /* mode=session */
     const char *script; /* the script that creates the objects of that mode */
     bool blocks;        /* the socket blocks, for PG_BLOCK_US at most per call */

@@ -34,7 +34,7 @@ static int batch_of(dlock_batch *operation, size_t n) {
 static void acquires(void **state) {
     static const char *const columns =
         "claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint";
-    static const char *const arguments = "bytea[], text[], bigint[], integer[], integer[], integer[], integer";
+    static const char *const arguments = "bytea[], text[], bigint[], integer[], integer[], integer[], bigint, integer";
     static const char two_rows[] =
         "SELECT 1, 1::bigint, 1::bigint, NULL::integer, 1, 1::bigint UNION ALL SELECT 1, 1::bigint, 1::bigint, "
         "NULL::integer, 1, 1::bigint";

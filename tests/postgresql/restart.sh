@@ -20,7 +20,7 @@ finish() {
 trap finish EXIT
 
 settings=$("$servers/postgresql.sh" start "$folder")
-server=$(sed -n 's/^DLOCK_TEST_URI_postgresql=//p' <<<"$settings")
+server=$(sed -n 's/^DLOCK_TEST_URI_postgresql=\([^?]*\).*/\1/p' <<<"$settings")
 programs=$(sed -n 's/^DLOCK_TEST_POSTGRESQL=.*://p' <<<"$settings")
 as_user postgres
 # It starts with the options it was started with before.

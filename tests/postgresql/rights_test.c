@@ -196,8 +196,9 @@ static void the_printed_grants_are_no_more(void **state) {
     }
     plain_run(plain, "CREATE TEMP TABLE locks (LIKE pg_class)");
     plain_run(plain, "CREATE TEMP TABLE queue (LIKE pg_class)");
-    plain_run(plain,
-              "SELECT {}.acquire(ARRAY['temp'::bytea], ARRAY['t'], ARRAY[60000], ARRAY[0], ARRAY[0], ARRAY[0], 1000)");
+    plain_run(
+        plain,
+        "SELECT {}.acquire(ARRAY['temp'::bytea], ARRAY['t'], ARRAY[60000], ARRAY[0], ARRAY[0], ARRAY[0], 0, 1000)");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'temp' AND token = 't'"), 1);
     plain_run(plain, "SELECT {}.release(ARRAY['temp'::bytea], ARRAY['t'], 1000)");
     sql("CREATE SCHEMA of_app_{} AUTHORIZATION %s", app);

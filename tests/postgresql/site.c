@@ -163,7 +163,7 @@ int link_with(struct link *link, const struct params *params, char letter, int t
         for (uri.n_hosts = 0; uri.n_hosts < 3 && params->hosts[uri.n_hosts].host;) uri.n_hosts++;
     for (size_t i = 0; i < 6 && params->more[i].key; i++) all[uri.n_params++] = params->more[i];
     if (!dlock_uri_get(&uri, "schema")) all[uri.n_params++] = (struct dlock_param){"schema", site.schema};
-    return link_try(link, &uri, letter, 0, timeout_ms, err);
+    return link_try(link, &uri, letter, params->quarantine_ms, timeout_ms, err);
 }
 
 void link_new(struct link *link, char letter) {

@@ -54,6 +54,7 @@ struct params {
     const char *user, *password, *path, *host; /* default: dlock, none, /postgres, the site's; "": absent */
     int port;                                  /* default: the site's */
     bool no_host;
+    int64_t quarantine_ms;
     struct dlock_host hosts[3]; /* instead of `host` */
     struct dlock_param more[6]; /* `schema` is the program's, unless it stands here */
 };

@@ -32,7 +32,7 @@ start)
     start_on_free_port postgresql
     "$programs/psql" -q -h 127.0.0.1 -p "$port" -U dlock -c 'CREATE EXTENSION pg_stat_statements' postgres
     echo "DLOCK_TEST_POSTGRESQL=127.0.0.1:$port:$data:$programs"
-    echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres"
+    echo "DLOCK_TEST_URI_postgresql=postgresql://dlock@127.0.0.1:$port/postgres?quarantine=0&lease=10s"
     echo "DLOCK_TEST_URI_postgresql_session=postgresql://dlock@127.0.0.1:$port/postgres?mode=session&schema=sessions"
     ;;
 again) launch_again postgresql ;;

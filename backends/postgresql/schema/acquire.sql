@@ -115,13 +115,14 @@ CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql
 -- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client is to be told who else asks; 4, it probably
 -- has to wait, and is not in the queue yet. One row per claim:
 --   claim      its index in the arrays, from 1
---   granted    > 0: the fence; the token has the grant, for its whole lease from now. 0: it has none, and then
+--   granted    > 0: the fence; the token has the grant, for its whole lease from now. < 0: nothing is granted to
+--              anybody for so many ms: quarantine_left(), which quarantine_ms = 0 turns off. 0: it has none, and then
 --   in_use     not NULL: the name is in use in another way than asked for, as permits with this limit, or as a lock
 --              (0). NULL: it is not, and then
 --   place      in the queue, from 0; NULL: not queued
 --   left_ms    until the answer may change
 CREATE OR REPLACE FUNCTION "dlock".acquire(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
-    limits integer[], flags integer[], wait_ms integer)
+    limits integer[], flags integer[], quarantine_ms bigint, wait_ms integer)
 RETURNS TABLE (claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint,
     notices text)
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
@@ -134,6 +135,17 @@ DECLARE
     until_us bigint := begin_call(wait_ms);
     done boolean;
 BEGIN
+    IF quarantine_ms > 0 THEN
+        granted := -quarantine_left(quarantine_ms);
+        IF granted < 0 THEN
+            server_us := clock_us();
+            FOREACH claim IN ARRAY in_order(names, tokens) LOOP
+                RETURN NEXT;
+            END LOOP;
+            done := end_call(false);
+            RETURN;
+        END IF;
+    END IF;
     FOREACH claim IN ARRAY in_order(names, tokens) LOOP
         IF cardinality(names) > 1 THEN
             done := be_patient(until_us) AND tell_apart();

@@ -40,7 +40,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_s
             (SELECT count(*) FROM queue q WHERE q.name = n.name), n.mode, n.permits
         FROM (SELECT clock_us() AS now_us OFFSET 0) t,
             LATERAL (SELECT * FROM locks l
-                WHERE l.name >= low AND (high IS NULL OR l.name < high) AND CASE WHEN l.mode = 0
+                WHERE l.name >= low AND l.name <> '' AND (high IS NULL OR l.name < high) AND CASE WHEN l.mode = 0
                     THEN l.token IS NOT NULL AND l.expires_us > t.now_us
                     ELSE EXISTS (SELECT FROM shares s WHERE s.name = l.name AND s.expires_us > t.now_us) END
                 ORDER BY l.name LIMIT most) n,

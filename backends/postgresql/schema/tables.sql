@@ -5,18 +5,24 @@ SET LOCAL search_path = pg_catalog, "dlock", pg_temp;
 -- grants and all waiters of one name have the same limit: a name is in use either as a lock or as permits.
 
 -- No indexes but the primary keys, so that an update of any other column stays in its page (HOT).
-CREATE TABLE IF NOT EXISTS "dlock".locks (
-    name bytea PRIMARY KEY,
-    token text COLLATE "C",                 -- of the exclusive holder; NULL: none
-    fence bigint NOT NULL DEFAULT 0,        -- of the last grant
-    expires_us bigint NOT NULL DEFAULT 0,   -- end of the last grant's lease
-    handed boolean NOT NULL DEFAULT false,  -- the hand-over to token is unconfirmed
-    mode integer NOT NULL DEFAULT 0,        -- of the last grant; not 0: its holders are in shares
-    permits integer NOT NULL DEFAULT 0,     -- the limit of permits
-    lingers boolean NOT NULL DEFAULT false, -- token's client wants to know who else asks
-    awaited boolean NOT NULL DEFAULT false  -- false: the queue is empty; true: it may not be
-) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
-    autovacuum_vacuum_cost_delay = 0);
+DO $$
+BEGIN
+    IF to_regclass('"dlock".locks') IS NULL THEN
+        CREATE TABLE "dlock".locks (
+            name bytea PRIMARY KEY,
+            token text COLLATE "C",                 -- of the exclusive holder; NULL: none
+            fence bigint NOT NULL DEFAULT 0,        -- of the last grant
+            expires_us bigint NOT NULL DEFAULT 0,   -- end of the last grant's lease
+            handed boolean NOT NULL DEFAULT false,  -- the hand-over to token is unconfirmed
+            mode integer NOT NULL DEFAULT 0,        -- of the last grant; not 0: its holders are in shares
+            permits integer NOT NULL DEFAULT 0,     -- the limit of permits
+            lingers boolean NOT NULL DEFAULT false, -- token's client wants to know who else asks
+            awaited boolean NOT NULL DEFAULT false  -- false: the queue is empty; true: it may not be
+        ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
+            autovacuum_vacuum_cost_delay = 0);
+        INSERT INTO "dlock".locks (name, token) VALUES ('', ''); -- the record, of nobody yet
+    END IF;
+END $$;
 
 CREATE TABLE IF NOT EXISTS "dlock".shares (
     name bytea NOT NULL,

@@ -1,0 +1,174 @@
+/* The quarantine: rows of another server, of an earlier timeline, of an earlier start, or without their record. */
+#include "site.h"
+
+enum { HOUR_MS = 3600000 };
+
+static struct dlock_error err;
+
+static int nothing_there(void **state) {
+    (void)state;
+    sql("DROP SCHEMA IF EXISTS {} CASCADE");
+    return 0;
+}
+
+static void link_quarantined(struct link *link, char letter, const char *listen) {
+    const struct params params = {.quarantine_ms = HOUR_MS, .more = {{listen ? "listen" : NULL, listen}}};
+    if (link_with(link, &params, letter, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+}
+
+/* What a client gets for its acquire of a free name, which it gives back. */
+static int cycle(struct link *link) {
+    struct held held;
+    held_new(&held, link, "free");
+    int rc = acquire(link, &held);
+    if (rc == DLOCK_ENOTREADY) assert_in_range(held.claim.ready_ms, 1, HOUR_MS);
+    if (rc == 0) assert_int_equal(release(link, &held), 0);
+    return rc;
+}
+
+/* The same for a new client, with a quarantine of an hour or without one. */
+static int ask(bool quarantined) {
+    struct link link;
+    if (quarantined)
+        link_quarantined(&link, 'a', NULL);
+    else
+        link_new(&link, 'a');
+    int rc = cycle(&link);
+    link_end(&link);
+    return rc;
+}
+
+static int64_t since_us(void) {
+    return sql_number("SELECT fence FROM {}.locks WHERE name = ''");
+}
+
+static void let_an_hour_pass(void) {
+    sql("UPDATE {}.locks SET fence = fence - 3600000000 WHERE name = ''");
+}
+
+static void expect_a_quarantine(void) {
+    assert_int_equal(ask(true), DLOCK_ENOTREADY);
+    int64_t since = since_us();
+    assert_int_equal(ask(false), 0); /* a client that has turned it off */
+    assert_int_equal(ask(true), DLOCK_ENOTREADY);
+    assert_true(since_us() == since); /* all count from the same moment */
+    let_an_hour_pass();
+    assert_int_equal(ask(true), 0);
+}
+
+static void new_rows_have_lost_nothing(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) assert_int_equal(ask(true), 0);
+}
+
+static void rows_of_another_server(void **state) {
+    static const char *const others[] = {
+        "regexp_replace(token, '^[0-9]+', '1')",                /* another system */
+        "regexp_replace(token, ' [0-9A-F]{8} ', ' 00000000 ')", /* another timeline: a promotion */
+        "regexp_replace(token, '[0-9]+$', '1')",                /* another table: a dump was restored */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        assert_int_equal(ask(true), 0);
+        sql("UPDATE {}.locks SET token = %s, fence = 1 WHERE name = ''", others[i]);
+        expect_a_quarantine();
+    }
+}
+
+/* A crash has emptied the table, or somebody has. */
+static void rows_without_a_record(void **state) {
+    (void)state;
+    assert_int_equal(ask(true), 0);
+    sql("TRUNCATE {}.locks");
+    expect_a_quarantine();
+}
+
+/* The quarantine of a server that may have lost grants in a crash counts from its start, whoever comes when. */
+static void rows_of_an_earlier_start(void **state) {
+    (void)state;
+    assert_int_equal(ask(true), 0);
+    int64_t started_us = sql_number("SELECT (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint");
+    sql("UPDATE {}.locks SET token = token || ' 1', fence = 1 WHERE name = ''");
+    assert_int_equal(ask(true),
+                     sql_number("SELECT {}.clock_us()") - started_us < HOUR_MS * INT64_C(1000) ? DLOCK_ENOTREADY : 0);
+    assert_true(since_us() == started_us);
+}
+
+/* A clock that was set back does not extend it without end. */
+static void a_record_from_the_future(void **state) {
+    (void)state;
+    assert_int_equal(ask(true), 0);
+    sql("UPDATE {}.locks SET fence = {}.clock_us() + 36000000000 WHERE name = ''");
+    expect_a_quarantine();
+}
+
+/* What the rows tell of stays held, is renewed and released. */
+static void known_grants_stay(void **state) {
+    struct link mine, others;
+    struct held held, rivals[2];
+    struct dlock_claim *claims[2] = {&rivals[0].claim, &rivals[1].claim};
+    (void)state;
+    link_quarantined(&mine, 'a', NULL);
+    held_new(&held, &mine, "known");
+    assert_int_equal(acquire(&mine, &held), 0);
+    link_end(&mine);
+    sql("UPDATE {}.locks SET token = 'another' WHERE name = ''");
+    link_quarantined(&mine, 'a', NULL);
+    link_quarantined(&others, 'b', NULL);
+    held_new(&rivals[0], &others, "known");
+    held_new(&rivals[1], &others, "free");
+    assert_int_equal(backend->acquire(others.conn, claims, 2, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(claims[i]->result, DLOCK_ENOTREADY);
+    assert_int_equal(renew(&mine, &held), 0);
+    assert_int_equal(release(&mine, &held), 0);
+    assert_int_equal(acquire(&others, &rivals[0]), DLOCK_ENOTREADY);
+    /* The connection goes on when it is over. */
+    let_an_hour_pass();
+    assert_int_equal(acquire(&others, &rivals[0]), 0);
+    assert_int_equal(release(&others, &rivals[0]), 0);
+    link_end(&mine);
+    link_end(&others);
+}
+
+/* A connection asks once. Behind a pooler each request may reach another server. */
+static void once_or_each_time(void **state) {
+    struct link link, pooled;
+    (void)state;
+    link_quarantined(&link, 'a', NULL);
+    link_quarantined(&pooled, 'b', "off");
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(cycle(&link), 0);
+        assert_int_equal(cycle(&pooled), 0);
+    }
+    assert_true(pg_of(&link)->prepared[PG_TAKE]); /* the short way, which does not ask */
+    sql("UPDATE {}.locks SET token = 'another' WHERE name = ''");
+    assert_int_equal(cycle(&link), 0);
+    assert_int_equal(cycle(&pooled), DLOCK_ENOTREADY);
+    link_end(&link);
+    link_end(&pooled);
+}
+
+static int none(const struct dlock_info *info, void *arg) {
+    (void)arg;
+    fail_msg("listed: \"%s\"", info->name);
+    return 1;
+}
+
+static void the_record_is_no_lock(void **state) {
+    struct link link;
+    char cursor[256] = "";
+    (void)state;
+    assert_int_equal(ask(true), 0);
+    link_new(&link, 'a');
+    assert_int_equal(backend->list(link.conn, "", cursor, none, NULL, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < 20; i++) sql("SELECT {}.sweep()");
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = ''"), 1);
+    link_end(&link);
+}
+
+#define HISTORY_TEST(f) cmocka_unit_test_setup(f, nothing_there)
+
+SITE_MAIN(HISTORY_TEST(new_rows_have_lost_nothing), HISTORY_TEST(rows_of_another_server),
+          HISTORY_TEST(rows_without_a_record), HISTORY_TEST(rows_of_an_earlier_start),
+          HISTORY_TEST(a_record_from_the_future), HISTORY_TEST(known_grants_stay), HISTORY_TEST(once_or_each_time),
+          HISTORY_TEST(the_record_is_no_lock))
