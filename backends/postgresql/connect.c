@@ -35,11 +35,11 @@ static int no_answer(struct pg *pg, struct dlock_error *err) {
     return rc;
 }
 
-static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
+static int shake_hands(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PostgresPollingStatusType next = PGRES_POLLING_WRITING;
-    if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, uri, err);
+    if (PQstatus(pg->link) == CONNECTION_BAD) return pg_rejected(pg, err);
     for (bool late = false; next != PGRES_POLLING_OK; late = dlock_now_us() >= deadline_us) {
-        if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, uri, err);
+        if (next == PGRES_POLLING_FAILED) return pg_rejected(pg, err);
         if (late || !dlock_wait_fd(PQsocket(pg->link), next == PGRES_POLLING_READING ? POLLIN : POLLOUT, deadline_us))
             return no_answer(pg, err);
         next = PQconnectPoll(pg->link);
@@ -47,11 +47,9 @@ static int shake_hands(struct pg *pg, const struct dlock_uri *uri, int64_t deadl
     return 0;
 }
 
-static void name_server(struct pg *pg, const struct dlock_uri *uri, const struct dlock_host *host) {
+static void name_server(struct pg *pg, const struct dlock_host *host) {
     const char *address = *host->address ? host->address : host->host;
-    if (pg_hosts_in_keys(uri))
-        snprintf(pg->where, sizeof pg->where, "the host that the URI's keys name");
-    else if (*host->host == '/' || *host->host == '@' || !*address)
+    if (*host->host == '/' || *host->host == '@' || !*address)
         snprintf(pg->where, sizeof pg->where, "%.150s", *host->host ? host->host : "its default socket");
     else
         snprintf(pg->where, sizeof pg->where, strchr(address, ':') ? "[%.90s]:%d" : "%.90s:%d", address,
@@ -62,7 +60,7 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
                        struct dlock_error *err) {
     struct pg_parameters parameters;
     locale_t before = (locale_t)0, english;
-    name_server(pg, uri, host);
+    name_server(pg, host);
     int rc = pg_parameters(uri, host, &parameters, err);
     if (rc == 0) {
         english = speak_english(&before);
@@ -73,7 +71,7 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
             PQsetNoticeReceiver(pg->link, hear_notice, pg);
             PQsetErrorVerbosity(pg->link, PQERRORS_VERBOSE); /* the message then has the SQLSTATE, which libpq offers in
                                                               * no other way here */
-            rc = shake_hands(pg, uri, deadline_us, err);
+            rc = shake_hands(pg, deadline_us, err);
             PQsetErrorVerbosity(pg->link, PQERRORS_DEFAULT);
         }
         speak_as_before(english, before);
@@ -170,6 +168,10 @@ int pg_connect_link(struct pg *pg, const struct dlock_uri *uri, int64_t deadline
     bool elsewhere = uri->n_hosts == 0 || pg_hosts_in_keys(uri);
     int rc = elsewhere ? connect_elsewhere(pg, uri, deadline_us, err) : connect_front(pg, uri, deadline_us, err);
     if (rc != 0) return rc;
+    if (PQparameterStatus(pg->link, "crdb_version"))
+        return dlock_fail(err, DLOCK_ENOTSUP,
+                          "the server at %s is CockroachDB, whose advisory locks exclude nobody: use PostgreSQL",
+                          pg->where);
     if (PQserverVersion(pg->link) < OLDEST)
         return dlock_fail(err, DLOCK_ENOTSUP, "PostgreSQL at %s is older than version %d", pg->where, OLDEST / 10000);
     if (PQsetnonblocking(pg->link, 1) != 0) return pg_dead(pg, PQerrorMessage(pg->link), err);

@@ -1,4 +1,4 @@
-/* Refusals by the server or libpq as dlock's codes, in messages without a password or a value of the URI. */
+/* Refusals by the server or libpq as dlock's codes, in messages without a password. */
 #include "postgresql.h"
 
 #include <ctype.h>
@@ -110,7 +110,7 @@ static const char *state_in(const char *message) {
     return NULL;
 }
 
-/* Overwrites everything between double quotes, which may be a value of the URI. */
+/* Overwrites everything between double quotes: a password may have been written as the value of another key. */
 static void blank_quoted(char *text) {
     bool inside = false;
     for (; *text; text++) {
@@ -121,23 +121,25 @@ static void blank_quoted(char *text) {
     }
 }
 
-/* Overwrites every occurrence of a value of at least `shortest` bytes that is not part of a longer word. */
-static void blank(char *text, const char *value, size_t shortest) {
+/* Overwrites every occurrence of a value that is not part of a longer word. */
+static void blank(char *text, const char *value) {
     size_t length = value ? strlen(value) : 0;
-    if (length < shortest) return;
+    if (length == 0) return;
     for (char *at = strstr(text, value); at; at = strstr(at + 1, value))
         if ((at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[length]))
             memset(at, '*', length);
 }
 
-/* Values of fewer than 4 bytes stay, since they may stand for anything; passwords never do. */
-static void blank_values(char *text, const struct dlock_uri *uri) {
-    blank(text, uri->password, 1);
-    for (size_t i = 0; i < uri->n_params; i++)
-        blank(text, uri->params[i].value, strcmp(uri->params[i].key, "password") == 0 ? 1 : 4);
+/* Overwrites what libpq calls secret among its settings, wherever they come from. */
+static void blank_secrets(char *text, PGconn *link) {
+    PQconninfoOption *settings = PQconninfo(link);
+    if (!settings) strcpy(text, "out of memory");
+    for (const PQconninfoOption *at = settings; at && at->keyword; at++)
+        if (*at->dispchar == '*') blank(text, at->val);
+    PQconninfoFree(settings);
 }
 
-int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err) {
+int pg_rejected(struct pg *pg, struct dlock_error *err) {
     const char *message = PQerrorMessage(pg->link), *state = state_in(message), *advice = "";
     char reason[REASON_MAX];
     int code = DLOCK_EUNAVAILABLE, error = 0;
@@ -169,7 +171,7 @@ int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *
     }
     char *crash = strstr(reason, " This probably means the server terminated");
     if (crash) *crash = '\0';
-    blank_values(reason, uri);
+    blank_secrets(reason, pg->link);
     dlock_fail(err, code, "cannot connect to PostgreSQL at %s: %s%s", pg->where, reason, advice);
     if (!state && (code == DLOCK_EPROTO || crash)) dlock_doubt(err, "PostgreSQL");
     return code;

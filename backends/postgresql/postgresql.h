@@ -161,7 +161,7 @@ struct pg_hosts {
 /* Starts a detached thread, by dlock__start_thread(). False: out of memory or threads. */
 bool pg_detach(void *(*run)(void *), void *arg);
 
-/* True if the URI's keys say where to connect. Messages must then not show the host, since it is the value of a key. */
+/* True if the URI's keys say where to connect. */
 bool pg_hosts_in_keys(const struct dlock_uri *uri);
 
 /* Finds the hosts that libpq would connect to if the URI had none in front. Returns 0, EUNAVAILABLE (no name could be
@@ -249,8 +249,8 @@ int pg_dead(struct pg *pg, const char *why, struct dlock_error *err);
 /* Returns the code for an error result, with the server's reason in `err`. */
 int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *err);
 
-/* Returns the code for a failed attempt to connect, with a message that contains no value from the URI. */
-int pg_rejected(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *err);
+/* Returns the code for a failed attempt to connect, with a message that contains no password. */
+int pg_rejected(struct pg *pg, struct dlock_error *err);
 
 /* Reports an answer that makes no sense and marks the connection as failed. Returns EPROTO. */
 int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err);

@@ -92,6 +92,13 @@ static void while_connecting(void **state) {
     meet((struct script){.after = LOGIN, ENDLESS(STATUS)}, DLOCK_EUNAVAILABLE, "in time");
 }
 
+/* What greets as CockroachDB is refused before it is asked anything. */
+static void another_database(void **state) {
+    (void)state;
+    meet((struct script){.after = LOGIN, ENDLESS("S\0\0\0\27crdb_version\0v23.1\0" STATUS WRITABLE KEY READY)},
+         DLOCK_ENOTSUP, "CockroachDB");
+}
+
 static void in_place_of_an_answer(void **state) {
     (void)state;
     meet((struct script){.after = ANSWER, ENDLESS(NOTICE)}, DLOCK_EUNAVAILABLE, "in time");
@@ -184,9 +191,10 @@ static int begin_sessions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(while_connecting),    cmocka_unit_test(in_place_of_an_answer),
-        cmocka_unit_test(results_without_end), cmocka_unit_test(to_an_idle_session),
-        cmocka_unit_test(to_a_waiter),         cmocka_unit_test(a_copy_to_a_waiter),
+        cmocka_unit_test(while_connecting),      cmocka_unit_test(another_database),
+        cmocka_unit_test(in_place_of_an_answer), cmocka_unit_test(results_without_end),
+        cmocka_unit_test(to_an_idle_session),    cmocka_unit_test(to_a_waiter),
+        cmocka_unit_test(a_copy_to_a_waiter),
     };
     return cmocka_run_group_tests(tests, begin_sessions, NULL);
 }
