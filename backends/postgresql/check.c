@@ -1,11 +1,17 @@
 /* The `check` operation: how this server's settings strengthen or weaken locks. */
 #include "postgresql.h"
 
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+
 #include <stdlib.h>
+#include <time.h>
 
 /* From these ages on an open transaction, or the oldest one that a replication slot holds back, is reported. */
 #define OLD_S 600
 #define OLD_XIDS 1000000
+
+#define SOON_DAYS 14
 
 /* The columns of the query, all of them text. The catalogue says whether the objects exist, since a name in a schema
  * that the role may not use would be an error. */
@@ -206,6 +212,23 @@ static void check_old(struct dlock_report *report, const PGresult *facts) {
                    "a replication slot holds back the cleanup of %lld transactions", age);
 }
 
+static void check_certificate(struct dlock_report *report, struct pg *pg) {
+    SSL *ssl = PQsslStruct(pg->link, "OpenSSL");
+    X509 *certificate = ssl ? SSL_get1_peer_certificate(ssl) : NULL;
+    char date[32] = "an unknown date";
+    struct tm parts;
+    int days = 0, seconds;
+    if (!certificate) return;
+    const ASN1_TIME *end = X509_get0_notAfter(certificate);
+    if (ASN1_TIME_to_tm(end, &parts)) strftime(date, sizeof date, "%Y-%m-%d", &parts);
+    ASN1_TIME_diff(&days, &seconds, NULL, end);
+    dlock_find(report,
+               days < SOON_DAYS ? "replace it: once it has expired no connection with sslmode=verify-full can be made"
+                                : NULL,
+               "%s, and the server's certificate expires on %s", SSL_get_version(ssl), date);
+    X509_free(certificate);
+}
+
 static void check_room(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
     long long used = number(facts, USED), most = number(facts, MOST);
     dlock_find(report,
@@ -272,6 +295,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
         check_standbys(&report, facts);
         check_session(&report, pg, facts, timeout_ms);
         check_room(&report, pg, facts);
+        check_certificate(&report, pg);
         if (!pg->sessions) check_old(&report, facts);
         rc = check_quarantine(&report, pg, facts, deadline_us, err);
     }

@@ -10,7 +10,8 @@ make_authority "$certificates/other-ca"
 make_certificate "$certificates/good" "$certificates/ca" DNS:localhost,DNS:locks.test
 make_certificate "$certificates/elsewhere" "$certificates/ca" DNS:elsewhere.test
 make_certificate "$certificates/expired" "$certificates/ca" DNS:localhost 0
-for name in good elsewhere expired; do
+make_certificate "$certificates/lasting" "$certificates/ca" DNS:localhost 100
+for name in good elsewhere expired lasting; do
     if [ ! -s "$certificates/$name.pem" ]; then fail "no certificate $name"; fi
 done
 chmod -R a+rX "$work" # the server runs as another user than root
@@ -70,6 +71,7 @@ equal "renewals, wake-ups and the release have it, too" "$status" 0
 refused "a name that it has not" "$(uri "" elsewhere.test)" "does not match host name"
 refused "another authority" "$(ca=$certificates/other-ca.pem uri)" "or its authority is not in the file that sslrootcert= names"
 refused "no file of an authority" "$(ca=$certificates/none.pem uri)" "name the file of the server's authority with sslrootcert="
+contains "the file's name" "$err" "\"$certificates/none.pem\""
 
 describe "exit without dlock_close"
 DLOCK_TEST_POSTGRESQL=127.0.0.1:$port run "$EXIT_TEST"
@@ -84,6 +86,17 @@ describe "a certificate for another name"
 server_with elsewhere
 refused "wrong name" "$(uri)" "does not match host name"
 accepted "its name" "$(uri "" elsewhere.test)"
+
+describe "the doctor"
+# doctor_says CERTIFICATE FINDING
+doctor_says() {
+    server_with "$1"
+    run "$DLOCK" doctor --no-try -b "$(uri)"
+    contains "when its certificate expires" "$out" "$2  TLSv1.3, and the server's certificate expires on $(date -u -d "$(
+        openssl x509 -in "$certificates/$1.pem" -noout -enddate | cut -d= -f2)" +%F)"
+}
+doctor_says lasting fine
+doctor_says good weak
 
 describe "an expired certificate"
 server_with expired

@@ -45,7 +45,7 @@ fine "connections: "
 describe "the disk"
 for setting in fsync full_page_writes; do
     set_to $setting off
-    settings "$uri" 1
+    settings "$uri?quarantine=0" 1 # with fsync off the quarantine counts from the start of the server
     weak "$setting off" "set $setting on"
     set_to $setting on
 done
@@ -135,7 +135,13 @@ fine "1 standby, replication synchronous"
 ask "ALTER ROLE dlock SET synchronous_commit = local"
 settings "$uri" 1
 weak "1 standby, replication asynchronous"
+ask "ALTER ROLE dlock SET synchronous_commit = remote_write"
+settings "$uri" 1
+weak "1 standby, synchronous_commit remote_write" "set synchronous_commit on"
+set_to synchronous_standby_names another
 ask "ALTER ROLE dlock RESET synchronous_commit"
+settings "$uri" 1
+weak "1 standby, none of them synchronous, as synchronous_standby_names wants" "every grant waits"
 ask "ALTER SYSTEM RESET synchronous_standby_names"
 ask "SELECT pg_reload_conf()" >/dev/null
 kill -KILL "$pid"
