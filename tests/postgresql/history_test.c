@@ -94,6 +94,23 @@ static void rows_of_an_earlier_start(void **state) {
     assert_true(since_us() == started_us);
 }
 
+/* Whatever the server says, it is no longer than the client's own quarantine. */
+static void no_longer_than_a_quarantine(void **state) {
+    static const char says[] = "CREATE OR REPLACE FUNCTION {}.quarantine_left(quarantine_ms bigint) RETURNS bigint "
+                               "LANGUAGE sql AS 'SELECT %s'";
+    struct link link;
+    struct held held;
+    (void)state;
+    assert_int_equal(ask(true), 0);
+    sql(says, "36028797018963967");
+    assert_int_equal(ask(true), DLOCK_ENOTREADY);
+    sql(says, "36028797018963968");
+    link_quarantined(&link, 'a', NULL);
+    held_new(&held, &link, "free");
+    assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    link_end(&link);
+}
+
 /* A clock that was set back does not extend it without end. */
 static void a_record_from_the_future(void **state) {
     (void)state;
@@ -170,5 +187,5 @@ static void the_record_is_no_lock(void **state) {
 
 SITE_MAIN(HISTORY_TEST(new_rows_have_lost_nothing), HISTORY_TEST(rows_of_another_server),
           HISTORY_TEST(rows_without_a_record), HISTORY_TEST(rows_of_an_earlier_start),
-          HISTORY_TEST(a_record_from_the_future), HISTORY_TEST(known_grants_stay), HISTORY_TEST(once_or_each_time),
-          HISTORY_TEST(the_record_is_no_lock))
+          HISTORY_TEST(a_record_from_the_future), HISTORY_TEST(no_longer_than_a_quarantine),
+          HISTORY_TEST(known_grants_stay), HISTORY_TEST(once_or_each_time), HISTORY_TEST(the_record_is_no_lock))
