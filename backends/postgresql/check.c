@@ -116,7 +116,18 @@ static void check_disk(struct dlock_report *report, const PGresult *facts) {
                off ? ", but on for grants and renewals" : "");
 }
 
-static void check_standbys(struct dlock_report *report, const PGresult *facts) {
+/* Ends a finding about grants that a failover forgets. Returns whether the quarantine makes up for that. */
+static bool is_covered(const struct pg *pg, char text[96]) {
+    char time[32];
+    const bool covered = !pg->sessions && pg->peer->quarantine_ms > 0;
+    snprintf(text, 96, covered ? "; a quarantine of %s covers what is lost" : "",
+             dlock_duration_text(time, pg->peer->quarantine_ms));
+    return covered;
+}
+
+static void check_standbys(struct dlock_report *report, const struct pg *pg, const PGresult *facts) {
+    char covers[96];
+    const bool covered = is_covered(pg, covers);
     /* Standbys that read archives, and disconnected ones without a slot, are invisible here. */
     long long standbys = number(facts, STANDBYS) > 0 ? number(facts, STANDBYS) : number(facts, SLOTS);
     if (is(facts, STANDBY, "t"))
@@ -126,11 +137,15 @@ static void check_standbys(struct dlock_report *report, const PGresult *facts) {
         dlock_find(report, NULL, "no standby is connected");
     else if (!*fact(facts, SYNC_NAMES) || is(facts, COMMIT, "local"))
         dlock_find(report,
-                   "a failover may forget the latest grants: set synchronous_standby_names, and synchronous_commit on",
-                   "%lld standby%s, replication asynchronous", standbys, standbys == 1 ? "" : "s");
+                   covered ? NULL
+                           : "a failover may forget the latest grants: set synchronous_standby_names, and "
+                             "synchronous_commit on",
+                   "%lld standby%s, replication asynchronous%s", standbys, standbys == 1 ? "" : "s", covers);
     else if (is(facts, COMMIT, "remote_write"))
-        dlock_find(report, "a standby whose host crashes may forget the latest grants: set synchronous_commit on",
-                   "%lld standby%s, synchronous_commit remote_write", standbys, standbys == 1 ? "" : "s");
+        dlock_find(report,
+                   covered ? NULL
+                           : "a standby whose host crashes may forget the latest grants: set synchronous_commit on",
+                   "%lld standby%s, synchronous_commit remote_write%s", standbys, standbys == 1 ? "" : "s", covers);
     else if (is(facts, SYNCED, "0"))
         dlock_find(report,
                    "every grant waits until one of them connects: see pg_stat_replication on the server, and "
@@ -292,7 +307,7 @@ int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, str
         check_strangers(&report, pg, facts);
         check_disk(&report, facts);
         check_tables(&report, pg, facts);
-        check_standbys(&report, facts);
+        check_standbys(&report, pg, facts);
         check_session(&report, pg, facts, timeout_ms);
         check_room(&report, pg, facts);
         check_certificate(&report, pg);

@@ -6,8 +6,9 @@
  *   claims       acquire, renew, release              inspect     inspect, list, break
  *   session      all of these for mode=session, on the objects of schema/session.sql
  *   listen       receiving wake-ups                   tell        sending wake-ups to other clients
+ *   check        the `check` operation
  *   calls        calls of the schema's functions
- *   schema       creating the objects on first use    check       the `check` operation
+ *   schema       creating the objects on first use
  *   connect      connecting, and the settings of a session
  *   hosts        finding the server when the URI leaves that to libpq
  *   wire         requests and answers within a deadline

@@ -126,18 +126,22 @@ begin "$programs/pg_receivewal" --synchronous -h "$host" -p "$port" -U dlock -D 
 follows() { [ "$(ask "SELECT count(*) FROM pg_stat_replication")" = 1 ]; }
 within 20 "somebody follows" follows
 for role in dlock app; do
-    settings "postgresql://$role@$base" 1
+    settings "postgresql://$role@$base?quarantine=0" 1
     weak "1 standby, replication asynchronous" "synchronous_standby_names"
 done
+settings "$uri"
+fine "1 standby, replication asynchronous; a quarantine of 10s covers what is lost"
 set_to synchronous_standby_names pg_receivewal
 settings "$uri"
 fine "1 standby, replication synchronous"
 ask "ALTER ROLE dlock SET synchronous_commit = local"
-settings "$uri" 1
+settings "$uri?quarantine=0" 1
 weak "1 standby, replication asynchronous"
 ask "ALTER ROLE dlock SET synchronous_commit = remote_write"
-settings "$uri" 1
+settings "$uri?quarantine=0" 1
 weak "1 standby, synchronous_commit remote_write" "set synchronous_commit on"
+settings "$uri"
+fine "1 standby, synchronous_commit remote_write; a quarantine of 10s covers what is lost"
 set_to synchronous_standby_names another
 ask "ALTER ROLE dlock RESET synchronous_commit"
 settings "$uri" 1
@@ -150,7 +154,7 @@ within 20 "nobody follows" nobody_follows
 settings "$uri"
 fine "no standby is connected"
 ask "SELECT pg_create_physical_replication_slot('away')" >/dev/null
-settings "$uri" 1
+settings "$uri?quarantine=0" 1
 weak "1 standby, replication asynchronous" # it is away
 ask "SELECT pg_drop_replication_slot('away')" >/dev/null
 
