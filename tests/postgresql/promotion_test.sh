@@ -14,7 +14,14 @@ settings=$("$servers/postgresql.sh" start "$old") || exit 1
 programs=$(sed -n 's/^DLOCK_TEST_POSTGRESQL=.*://p' <<<"$settings")
 as_user postgres
 
-sql() { "$programs/psql" -X -q -At -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$(cat "$1/postgresql.port")" -U dlock "${3:-postgres}" -c "$2"; }
+# on FOLDER PROGRAM …: one of PostgreSQL's programs, with the server in that folder
+on() {
+    local port program=$2
+    port=$(cat "$1/postgresql.port")
+    shift 2
+    "$programs/$program" -h 127.0.0.1 -p "$port" -U dlock "$@"
+}
+sql() { on "$1" psql -X -q -At -v ON_ERROR_STOP=1 -c "$2" postgres; }
 uri() { # FOLDER [KEYS [DATABASE]]
     echo "postgresql://dlock@127.0.0.1:$(cat "$1/postgresql.port")/${3:-postgres}?timeout=5s&guardian=off${2:-}"
 }
@@ -34,8 +41,8 @@ describe "a standby that is promoted"
 mkdir -m 700 "$new/postgresql"
 free_port >"$new/postgresql.port"
 if [ "$(id -u)" = 0 ]; then chown postgres "$new/postgresql"; fi
-(cd "$new/postgresql" && "${as_user[@]}" "$programs/pg_basebackup" -R -c fast -h 127.0.0.1 -p "$(cat "$old/postgresql.port")" -U dlock \
-    -D "$new/postgresql" 2>/dev/null) || exit 1
+(cd "$new/postgresql" && "${as_user[@]}" "$programs/pg_basebackup" -R -c fast -h 127.0.0.1 \
+    -p "$(cat "$old/postgresql.port")" -U dlock -D "$new/postgresql" 2>/dev/null) || exit 1
 "$servers/postgresql.sh" again "$new" || exit 1
 is_up() { sql "$new" "SELECT" 2>/dev/null; }
 within 60 "the standby answers" is_up
@@ -48,15 +55,15 @@ lists() { "$DLOCK" list -b "$1" | grep -q other; }
 within 60 "a lock is held that it does not know" lists "$(uri "$old")"
 sql "$new" "SELECT pg_promote()" >/dev/null
 grants_nothing "it grants nothing yet" "$(uri "$new")"
-contains "as the doctor says" "$("$DLOCK" doctor --no-try -b "$(uri "$new" '&quarantine=1h')")" "grants nothing for another "
+run "$DLOCK" doctor --no-try -b "$(uri "$new" '&quarantine=1h')"
+contains "as the doctor says" "$out" "grants nothing for another "
 "$servers/postgresql.sh" stop "$old"
 grants "after the quarantine" "$(uri "$new" '&lease=2s')"
 ended "$pid"
 
 describe "a dump that is restored"
 sql "$new" "CREATE DATABASE restored"
-"$programs/pg_dump" -n dlock -h 127.0.0.1 -p "$(cat "$new/postgresql.port")" -U dlock postgres |
-    "$programs/psql" -X -q -v ON_ERROR_STOP=1 -h 127.0.0.1 -p "$(cat "$new/postgresql.port")" -U dlock restored >/dev/null
+on "$new" pg_dump -n dlock postgres | on "$new" psql -X -q -v ON_ERROR_STOP=1 restored >/dev/null
 grants_nothing "it grants nothing yet" "$(uri "$new" '' restored)"
 
 describe "a crash"

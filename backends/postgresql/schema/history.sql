@@ -2,9 +2,9 @@
 -- ---- history --------------------------------------------------------------------------------------------------------
 -- The row without a name, the record, says which server the rows belong to, and since when (`fence`). It is copied with
 -- them: to a standby, into a backup or a dump. A server that finds the record of another one may lack grants that the
--- other has made. So may a server that finds no record: a crash has emptied an unlogged table, or somebody has. The first
--- call that sees this writes the record, and nothing is granted for one quarantine from then on. A disk that is copied
--- or set back without a recovery to a point in time begins no timeline, and cannot be recognized.
+-- other has made. So may a server that finds no record: a crash has emptied an unlogged table, or somebody has. The
+-- first call that sees this writes the record, and nothing is granted for one quarantine from then on. A disk that was
+-- copied or set back, without a recovery to a point in time, cannot be recognized: it begins no timeline.
 
 -- Returns which server has these rows: its system; its timeline, of which a promotion begins a new one at once, while
 -- the control file has that of the last checkpoint; and the table, since a restored dump makes a new one.

@@ -9,7 +9,7 @@
 -- How it works
 --   locks      one row per name. The row stays after the release, since it keeps the fence. It holds the exclusive
 --              grant.
---              The row without a name says which server's the rows are.
+--              The row without a name says which server the rows belong to.
 --   shares     one row per reader, or per permit that is taken. A name has none while it is held exclusively.
 --   queue      the waiters of all modes, in the order of their arrival. Unlogged: a place in the queue need not survive
 --              a crash of the server, since the waiter's connection does not.
