@@ -75,7 +75,7 @@ static void rows_of_another_server(void **state) {
     }
 }
 
-/* A crash has emptied the table, or somebody has. */
+/* A crash has emptied an unlogged table, or the rows were deleted. */
 static void rows_without_a_record(void **state) {
     (void)state;
     assert_int_equal(ask(true), 0);
@@ -83,7 +83,7 @@ static void rows_without_a_record(void **state) {
     expect_a_quarantine();
 }
 
-/* The quarantine of a server that may have lost grants in a crash counts from its start, whoever comes when. */
+/* The quarantine of a server that may have lost grants in a crash counts from its start. */
 static void rows_of_an_earlier_start(void **state) {
     (void)state;
     assert_int_equal(ask(true), 0);
@@ -119,7 +119,7 @@ static void a_record_from_the_future(void **state) {
     expect_a_quarantine();
 }
 
-/* What the rows tell of stays held, is renewed and released. */
+/* Grants that the rows show stay held, and are renewed and released. */
 static void known_grants_stay(void **state) {
     struct link mine, others;
     struct held held, rivals[2];
@@ -139,7 +139,7 @@ static void known_grants_stay(void **state) {
     assert_int_equal(renew(&mine, &held), 0);
     assert_int_equal(release(&mine, &held), 0);
     assert_int_equal(acquire(&others, &rivals[0]), DLOCK_ENOTREADY);
-    /* The connection goes on when it is over. */
+    /* When it is over, the same connection gets grants. */
     let_an_hour_pass();
     assert_int_equal(acquire(&others, &rivals[0]), 0);
     assert_int_equal(release(&others, &rivals[0]), 0);

@@ -1,10 +1,11 @@
 
 -- ---- history --------------------------------------------------------------------------------------------------------
--- The row without a name, the record, says which server the rows belong to, and since when (`fence`). It is copied with
--- them: to a standby, into a backup or a dump. A server that finds the record of another one may lack grants that the
--- other has made. So may a server that finds no record: a crash has emptied an unlogged table, or somebody has. The
--- first call that sees this writes the record, and nothing is granted for one quarantine from then on. A disk that was
--- copied or set back, without a recovery to a point in time, cannot be recognized: it begins no timeline.
+-- The row without a name, the record, says which server the rows belong to, and since when (`fence`). It is copied
+-- with them: to a standby, into a backup or a dump. A server that finds the record of another one may lack grants that
+-- the other has made. So may a server that finds no record: a crash has emptied an unlogged table, or the rows were
+-- deleted. The first call that sees this writes the record, and nothing is granted for one quarantine after that. A
+-- disk that was copied or set back, without a recovery to a point in time, cannot be recognized: it begins no
+-- timeline.
 
 -- Returns which server has these rows: its system; its timeline, of which a promotion begins a new one at once, while
 -- the control file has that of the last checkpoint; and the table, since a restored dump makes a new one.
@@ -14,7 +15,7 @@ CREATE OR REPLACE FUNCTION "dlock".this_server() RETURNS text LANGUAGE sql VOLAT
         FROM pg_control_system() c
 $$;
 
--- Returns for how many ms nothing is to be granted. With fsync off a crash of the host may undo grants, so there the
+-- Returns for how many ms nothing may be granted. With fsync off a crash of the host may undo grants, so there the
 -- record also names the start of the server, and after another start the quarantine counts from that. The end of the
 -- record's lease keeps sweep() from deleting it.
 CREATE OR REPLACE FUNCTION "dlock".quarantine_left(quarantine_ms bigint) RETURNS bigint
