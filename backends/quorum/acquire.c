@@ -56,7 +56,7 @@ static void grant(struct dlock_claim *claim, uint64_t fence, int64_t kept_ms) {
 }
 
 static void give_back(struct quorum *quorum, struct dlock_claim *claim, uint32_t mask) {
-    quorum_leave_word(quorum, DLOCK_RELEASE, &claim, 1, mask, quorum_longest_lease_us(&claim, 1));
+    quorum_leave_word(quorum, DLOCK_RELEASE, &claim, 1, mask, INT64_MAX);
 }
 
 /* ---- the fence --------------------------------------------------------------------------------------------------- */

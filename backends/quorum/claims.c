@@ -66,7 +66,7 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
      * member may be the one that a majority lacks when the next member fails. A claim that is being released would stay
      * there for a whole lease: its release was sent before this. */
     quorum_leave_word(request.quorum, DLOCK_ACQUIRE, request.chosen, request.n_chosen, missing,
-                      (int64_t)timeout_ms * 1000);
+                      dlock_deadline_us(timeout_ms));
     quorum_end(&request, memory, round);
     return 0;
 }
@@ -97,7 +97,7 @@ static void release(void *memory, struct dlock_claim *const *claims, size_t n, i
     pthread_mutex_lock(&((struct quorum_conn *)memory)->quorum->mutex);
     if (quorum_begin(&request, memory, DLOCK_RELEASE, claims, n, timeout_ms, &round, err) != 0) return;
     const unsigned majority = (unsigned)request.quorum->majority;
-    round->until_us = dlock_now_us() + quorum_longest_lease_us(claims, n);
+    round->until_us = INT64_MAX;
     tell_renewals(request.quorum, claims, n);
     quorum_ask(round, quorum_everybody(request.quorum), release_decided);
     for (size_t i = 0; i < n; i++) {

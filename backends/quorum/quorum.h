@@ -82,7 +82,8 @@ struct quorum_round {
     enum dlock_operation verb;
     size_t n;            /* number of claims */
     int64_t deadline_us; /* its caller waits until this */
-    int64_t until_us;    /* a part that was not begun by this time is not sent */
+    int64_t until_us;    /* a part that was not begun by this time is not sent; releases are never too late, since a
+                          * member that stood still grants what lay in its socket when it continues */
     bool awaited;
     bool given_up; /* parts that were not begun are not sent any more */
     bool (*decided)(const struct quorum_round *round, int64_t now_us);
@@ -283,11 +284,10 @@ int quorum_begin(struct quorum_request *request, void *conn, enum dlock_operatio
 /* Sets a claim's result, and explains it in `err` if that describes no other claim yet. */
 void quorum_fail(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                  struct dlock_claim *claim, int code);
-int64_t quorum_longest_lease_us(struct dlock_claim *const *claims, size_t n);
-/* Sends a request about the claims that nobody waits for. If there is no memory for it, leases end what it would have
- * released. Called with the mutex. */
+/* Sends a request about the claims that nobody waits for, until until_us. If there is no memory for it, leases end what
+ * it would have released. Called with the mutex. */
 void quorum_leave_word(struct quorum *quorum, enum dlock_operation verb, struct dlock_claim *const *claims, size_t n,
-                       uint32_t mask, int64_t for_us);
+                       uint32_t mask, int64_t until_us);
 /* Ends the operation: leaves the mutex, and logs which members have gone down or come back. */
 void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct quorum_round *round);
 

@@ -25,18 +25,11 @@ void quorum_fail(struct quorum_request *request, const struct quorum_round *roun
     request->explained = true;
 }
 
-int64_t quorum_longest_lease_us(struct dlock_claim *const *claims, size_t n) {
-    int64_t longest_ms = 0;
-    for (size_t i = 0; i < n; i++)
-        if (claims[i]->lease_ms > longest_ms) longest_ms = claims[i]->lease_ms;
-    return longest_ms < INT64_C(86400000) ? longest_ms * 1000 : INT64_C(86400000000);
-}
-
 void quorum_leave_word(struct quorum *quorum, enum dlock_operation verb, struct dlock_claim *const *claims, size_t n,
-                       uint32_t mask, int64_t for_us) {
+                       uint32_t mask, int64_t until_us) {
     if (n == 0 || mask == 0) return;
     struct quorum_round *round = quorum_round_new(quorum, verb, claims, n, dlock_now_us());
-    if (round) quorum_send_off(round, mask, dlock_now_us() + for_us);
+    if (round) quorum_send_off(round, mask, until_us);
 }
 
 void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct quorum_round *round) {

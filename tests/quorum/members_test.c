@@ -128,6 +128,28 @@ static void a_member_that_was_away_gets_its_releases(void **state) {
     dlock_close(client);
 }
 
+/* It grants what lay in its socket when it continues. That is given back, too, however long ago it was given up: without
+ * an end of its lease it would stay for ever. */
+static void a_grant_made_late_is_given_back(void **state) {
+    char fence[32];
+    (void)state;
+    dlock_client *client = quorum_of(3, "quarantine=0&lease=1s");
+    give_back(take(client, "stale", NULL));
+    for (int i = 0; i < 3; i++) await_free(i, "stale"); /* all are connected */
+    snprintf(fence, sizeof fence, "%s", ask_text(&member[0], "GET {stale}:dlock:fence"));
+    member_stop(0);
+    give_back(take(client, "stale", NULL));
+    sleep_ms(2500);
+    member_continue(0);
+    const int64_t until = now_ms() + 30000;
+    while (strcmp(ask_text(&member[0], "GET {stale}:dlock:fence"), fence) == 0)
+        if (now_ms() > until) fail_msg("the member has not granted it");
+    do ask_number(&member[0], "PERSIST stale");
+    while (ask_number(&member[0], "EXISTS stale") && now_ms() < until);
+    assert_int_equal(ask_number(&member[0], "EXISTS stale"), 0);
+    dlock_close(client);
+}
+
 /* ---- a majority -------------------------------------------------------------------------------------------------- */
 
 static void a_dead_majority_is_an_outage(void **state) {
@@ -416,6 +438,7 @@ int main(void) {
         TEST(a_busy_lock_is_busy_at_once, members_three),
         TEST(a_split_vote_waits_for_no_stopped_member, members_three),
         TEST(a_member_that_was_away_gets_its_releases, members_three),
+        TEST(a_grant_made_late_is_given_back, members_three),
         TEST(a_dead_majority_is_an_outage, members_three),
         TEST(a_renewal_without_a_majority_ends_early, members_three),
         TEST(holders_lose_a_lock_without_a_majority, members_three),
