@@ -59,7 +59,7 @@ static void check_persistence(struct dlock_report *report, const struct redis *r
                    "the quarantine is counted by the server's wall clock: one that is set forward in the first %lld s "
                    "shortens it",
                    (long long)(quarantine_ms / 1000));
-        if (left_ms > 0) dlock_find_not_ready(report, left_ms);
+        if (left_ms > 0 && !redis->unrecorded.code) dlock_find_not_ready(report, left_ms);
     } else if (aof && strcmp(fsync, "always") == 0) {
         dlock_find(report, NULL, "%s: a restart that keeps these settings forgets nothing", settings);
     } else if (aof && !config_value(appendfsync)) {

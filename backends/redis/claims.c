@@ -156,8 +156,13 @@ static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64
     return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));
 }
 
-/* Answers a claim that only the quarantine stands in the way of. */
-static void quarantined(const struct redis *redis, struct dlock_claim *claim, int64_t position) {
+/* Answers a claim that only the quarantine stands in the way of. One that does not end, since the server refuses to write,
+ * is nothing to wait for. */
+static void quarantined(const struct redis *redis, struct batch *batch, struct dlock_claim *claim, int64_t position) {
+    if (position < 0 && redis->unrecorded.code) {
+        explain(batch, claim, redis->unrecorded.code, redis->unrecorded.message);
+        return;
+    }
     claim->result = DLOCK_ENOTREADY;
     claim->ready_ms = redis_quarantine_left_ms(redis);
     if (claim->ready_ms == 0) claim->ready_ms = 1; /* it ended while the answer was under way */
@@ -223,7 +228,7 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
     if (answer[FENCE]) {
         granted(redis, claim, answer[SERVER_US], answer[FENCE]);
     } else if (redis->peer->quarantine_ms > 0 && answer[REMAINING] == -2) {
-        quarantined(redis, claim, answer[POSITION]);
+        quarantined(redis, batch, claim, answer[POSITION]);
     } else {
         const bool unheard = answer[OURS] & 2;
         redis->queued = answer[POSITION] >= 0;

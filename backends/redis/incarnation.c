@@ -37,13 +37,16 @@ void redis_ask_incarnation(struct redis *redis) {
  * which the scripts would trust. */
 static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     char key[REDIS_KEY_MAX + 40];
-    int rc = redis_refused(redis, reply, NULL);
+    struct dlock_error why;
+    int rc = redis_refused(redis, reply, &why);
     if (rc == DLOCK_EAUTH)
         return dlock_fail(err, rc,
                           "Redis at %s does not let this user see whether the server was restarted or promoted: give "
                           "it +eval and the key ~%.100s, or set quarantine=0 (%.120s)",
                           redis->where, redis_record_key(redis, key), reply->str);
-    return rc == DLOCK_EUNAVAILABLE && !redis_error_is(reply, "READONLY") ? 0 : redis_refused(redis, reply, err);
+    if (rc != DLOCK_EUNAVAILABLE || redis_error_is(reply, "READONLY")) return redis_refused(redis, reply, err);
+    redis->unrecorded = why;
+    return 0;
 }
 
 int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dlock_error *err) {
@@ -53,6 +56,7 @@ int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dloc
     int rc = redis_reply(redis, deadline_us, &reply, err);
     redis->asked = false;
     if (rc) return rc;
+    redis->unrecorded.code = 0;
     if (reply->type == REDIS_REPLY_INTEGER && reply->integer >= 0)
         age_ms = reply->integer;
     else if (redis->member && redis_note_move(redis->member, reply))

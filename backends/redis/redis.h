@@ -122,9 +122,10 @@ struct redis {
     int64_t heard_until_us;      /* until then the server is assumed to know that this client listens; 0: it is not */
     char fences[24];             /* how long fences are kept, in ms, an argument of scripts; "": the scripts' default */
     int64_t quarantine_until_us; /* nothing is granted before this, by the local clock; 0: no quarantine */
-    int64_t check_us;            /* when to ask again whether the server is still the same master; local clock */
-    bool asked;                  /* that question precedes the calls being written */
-    int64_t asked_us;            /* when it was written last */
+    struct dlock_error unrecorded; /* why the server cannot record the quarantine, which then lasts; code 0: it can */
+    int64_t check_us;              /* when to ask again whether the server is still the same master; local clock */
+    bool asked;                    /* that question precedes the calls being written */
+    int64_t asked_us;              /* when it was written last */
     char waits[REDIS_KEY_MAX + 64], asks[REDIS_KEY_MAX + 64]; /* arguments of acquire.lua with a quarantine */
 
     struct redis_master master;

@@ -306,9 +306,9 @@ static const struct refusal *find_refusal(const redisReply *reply) {
         {"BUSY", DLOCK_EUNAVAILABLE, ""},
         {"MASTERDOWN", DLOCK_EUNAVAILABLE, ""},
         {"CLUSTERDOWN", DLOCK_EUNAVAILABLE, ""},
-        {"OOM", DLOCK_EUNAVAILABLE, ""},
-        {"MISCONF", DLOCK_EUNAVAILABLE, ""},
-        {"NOREPLICAS", DLOCK_EUNAVAILABLE, ""},
+        {"OOM", DLOCK_EUNAVAILABLE, "; raise maxmemory, or move other data away"},
+        {"MISCONF", DLOCK_EUNAVAILABLE, "; look at the server's disk and log"},
+        {"NOREPLICAS", DLOCK_EUNAVAILABLE, "; min-replicas-to-write asks for more replicas than follow it"},
         {"ERR max number of clients reached", DLOCK_EUNAVAILABLE, ""},
         {"ERR unknown command", DLOCK_EPROTO, "; dlock needs it: see docs/servers/redis.md"},
         {"ERR Unknown Redis command", DLOCK_EPROTO, "; dlock needs it: see docs/servers/redis.md"},
@@ -324,10 +324,17 @@ bool redis_is_foreign_data(const redisReply *reply) {
     return redis_error_is(reply, "WRONGTYPE") || strstr(reply->str, "user_script");
 }
 
+/* Returns the length of the first sentence, the reason: behind it stand the script's hash, or general advice. */
+static int first_sentence(const char *text) {
+    const char *end = strstr(text, ". ");
+    return end && end - text < 200 ? (int)(end - text) : 200;
+}
+
 int redis_refused(const struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     const struct refusal *refusal = find_refusal(reply);
     if (refusal)
-        return dlock_fail(err, refusal->code, "Redis at %s refused: %.200s%s", redis->where, reply->str,
+        return dlock_fail(err, refusal->code, "Redis at %s refused: %.*s%s", redis->where, first_sentence(reply->str),
+                          reply->str,
                           redis->member && refusal->advice == elsewhere ? "; that names no slot, or no address"
                                                                         : refusal->advice);
     return dlock_fail(err, DLOCK_EPROTO, "unexpected error of Redis at %s: %.200s", redis->where, reply->str);

@@ -223,6 +223,35 @@ static void an_old_snapshot_hands_nothing_over_without_memory(void **state) {
     server_stop(&old);
 }
 
+/* It cannot record when its quarantine began, so that would never end: who does not queue hears why. */
+static void a_server_that_refuses_to_write_says_so(void **state) {
+    static const struct {
+        const char *setting, *why;
+    } refusals[] = {{"min-replicas-to-write", "min-replicas-to-write asks for more"}, {"maxmemory", "raise maxmemory"}};
+    struct server fresh;
+    struct uri uri;
+    (void)state;
+    server_start(&fresh, NULL);
+    uri_init(&uri, fresh.port);
+    for (size_t i = 0; i < 2; i++) {
+        struct link link;
+        struct held claimed;
+        struct dlock_error err = {0};
+        claim_init(&claimed, "refused", 'a', 1);
+        ask_text(&fresh, "CONFIG SET %s 1", refusals[i].setting);
+        assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, TIMEOUT_MS, NULL), 0);
+        assert_int_equal(held_run(backend->acquire, &link, &claimed, 0, TIMEOUT_MS, &err), 0);
+        assert_int_equal(claimed.claim.result, DLOCK_EUNAVAILABLE);
+        assert_non_null(strstr(err.message, refusals[i].why));
+        ask_text(&fresh, "CONFIG SET %s 0", refusals[i].setting);
+        sleep_ms(1200); /* the connection asks again */
+        assert_int_equal(acquire(&link, &claimed), DLOCK_ENOTREADY);
+        ask_text(&fresh, "FLUSHALL");
+        link_end(&link);
+    }
+    server_stop(&fresh);
+}
+
 /* Neither readers nor permits are granted, not even beside others; who waits is served when it is over. */
 static void a_quarantine_is_for_all_modes(void **state) {
     enum { QUARANTINE_MS = 3000 };
@@ -288,6 +317,7 @@ int main(void) {
         TEST(a_passer_by_hands_over_without_memory),
         cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
         TEST(an_old_snapshot_hands_nothing_over_without_memory),
+        cmocka_unit_test(a_server_that_refuses_to_write_says_so),
         cmocka_unit_test(a_quarantine_is_for_all_modes),
         cmocka_unit_test(the_quarantine_does_not_ask_for_settings),
     };

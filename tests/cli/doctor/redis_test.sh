@@ -78,6 +78,17 @@ settings "redis://127.0.0.1:$port?lease=1s" 1
 weak "memory: " "raise maxmemory"
 ask config set maxmemory 0
 
+# Nor can it record when its quarantine began: the server's reason is told in place of that.
+describe "a server that refuses to write"
+server strict --min-replicas-to-write 1
+run "$DLOCK" doctor "redis://127.0.0.1:$port?lease=10m"
+equal "status" "$status" 1
+weak "does not grant and release locks: Redis at 127.0.0.1:$port refused: NOREPLICAS " "no program gets a lock"
+contains "what to do" "$out" "; min-replicas-to-write asks for more replicas than follow it"
+lacks "the quarantine" "$out" "grants nothing for another"
+run timeout 60 "$DLOCK" run -n -b "redis://127.0.0.1:$port?lease=10m" strict true
+equal "and nobody waits for its end" "$status" 69
+
 describe "replicas"
 master=$port
 server replica --replicaof 127.0.0.1 "$master"
