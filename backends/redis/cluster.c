@@ -48,6 +48,7 @@ static int find_map(struct cluster *cluster, const struct dlock_host *hosts, siz
             cluster_node_at(cluster, hosts[i].address, hosts[i].port ? hosts[i].port : DEFAULT_PORT);
         if (!node) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the nodes of the cluster");
         snprintf(node->name, sizeof node->name, "%s", hosts[i].host);
+        node->reachable = true;
         rc = cluster_reach(cluster, node, until_us, err);
         if (rc == 0) rc = cluster_read_map(cluster, node, until_us, err);
         if (rc == 0) {

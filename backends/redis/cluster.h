@@ -22,6 +22,7 @@ struct cluster_node {
     int port;
     bool serves;              /* it has hash slots */
     bool failed;              /* its last request failed: other nodes go first */
+    bool reachable;           /* it is named in the URI, or was connected once */
     bool leaving[REDIS_TAGS]; /* hash tags whose slots are being moved to another node */
     int64_t probed_us;        /* a listener's: when its last probe was sent */
 };

@@ -112,6 +112,14 @@ static int read_greeting(struct redis *redis, const struct redis_address *addres
     return rc == DLOCK_EUNAVAILABLE ? rc : read_info(redis, deadline_us, err);
 }
 
+/* Doubts that this is a Redis server, after it has not answered any command. */
+static void doubt(const struct redis *redis, const struct redis_address *address, struct dlock_error *err) {
+    stream_doubt(err, "Redis", address->socket ? NULL : redis->member ? "rediss+cluster" : "rediss");
+    if (!err || !strstr(err->message, REDIS_CLOSED)) return;
+    const size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof err->message - used, " (twemproxy does not pass on what dlock needs)");
+}
+
 int redis_meet(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err) {
     int rc = redis_dial(redis, address, deadline_us, err);
     if (rc) return rc;
@@ -120,11 +128,7 @@ int redis_meet(struct redis *redis, const struct redis_address *address, int64_t
     write_greeting(redis, address);
     size_t asked = redis->unanswered;
     if ((rc = read_greeting(redis, address, deadline_us, err)) == 0) return 0;
-    if (redis->unanswered == asked)
-        stream_doubt(err, "Redis",
-                     address->socket ? NULL
-                     : redis->member ? "rediss+cluster"
-                                     : "rediss"); /* it has not answered any command */
+    if (redis->unanswered == asked) doubt(redis, address, err);
     redis_hang_up(redis);
     return rc;
 }

@@ -32,9 +32,9 @@ void redis_ask_incarnation(struct redis *redis) {
     redis->asked_us = now_us;
 }
 
-/* Handles a refusal. A server that cannot write the record, for want of memory or disk, begins its quarantine later: for
- * the same reason it refuses acquires, and the next call asks again. A replica that takes writes has its master's record,
- * which the scripts would trust. */
+/* Handles a refusal. A server that cannot write the record, for want of memory, disk or replicas, begins its quarantine
+ * later: it refuses acquires for the same reason, which is kept, and the next call asks again. A replica that takes
+ * writes has its master's record, which the scripts would trust. */
 static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     char key[REDIS_KEY_MAX + 40];
     struct dlock_error why;

@@ -6,6 +6,16 @@
 #define MAP_MIN_US 100000
 #define MAP_MAX_US 60000000
 
+/* Appends to an error of a node that only the cluster has named where that address comes from. */
+static void doubt_address(const struct cluster_node *node, struct dlock_error *err) {
+    if (!err || node->reachable) return;
+    const size_t used = strlen(err->message);
+    snprintf(err->message + used, sizeof err->message - used,
+             "; the cluster announces the address %s:%d: if clients cannot reach it, set cluster-announce-ip and "
+             "cluster-announce-port on that node",
+             node->address, node->port);
+}
+
 int cluster_reach(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
     const struct dlock_host host = {node->name, node->address, node->port};
     struct redis *redis = &node->redis;
@@ -22,8 +32,10 @@ int cluster_reach(struct cluster *cluster, struct cluster_node *node, int64_t de
     node->failed = rc != 0;
     if (rc) {
         cluster->stale = true;
+        if (rc == DLOCK_EUNAVAILABLE) doubt_address(node, err);
         return rc;
     }
+    node->reachable = true;
     cluster_settle_node(cluster, node); /* depends on its version */
     return 0;
 }

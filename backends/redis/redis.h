@@ -178,6 +178,9 @@ void redis_request(struct redis *redis, size_t n, const char *const *words, cons
 /* The same with NUL-terminated words; the last argument is NULL. */
 void redis_command(struct redis *redis, ...);
 
+/* In the error of a connection that the server has ended. */
+#define REDIS_CLOSED "the server closed the connection"
+
 /* Sends what is unsent and waits for the reply to the next unanswered request, to be freed with freeReplyObject().
  * Returns 0, EUNAVAILABLE, EPROTO, and over TLS EAUTH. */
 int redis_reply(struct redis *redis, int64_t deadline_us, redisReply **reply, struct dlock_error *err);

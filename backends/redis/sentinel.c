@@ -165,7 +165,10 @@ static void send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *
     const ssize_t n =
         stream_send(&sentinel->stream, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent);
     if (n > 0) sentinel->sent += (size_t)n;
-    if (n < 0 && errno != EAGAIN && errno != EINTR) failed_by_errno(sentinels, sentinel);
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
+        sentinel->sent = sentinels->length; /* it may have said why it hung up, which is still to be read */
+    else if (n < 0 && errno != EAGAIN && errno != EINTR)
+        failed_by_errno(sentinels, sentinel);
 }
 
 static void read_replies(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,

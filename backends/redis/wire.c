@@ -193,7 +193,7 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
 static int receive_some(struct redis *redis, int flags, struct dlock_error *err) {
     char buffer[16384];
     ssize_t n = stream_recv(&redis->stream, buffer, sizeof buffer, flags);
-    if (n == 0) return dead(redis, "the server closed the connection", err);
+    if (n == 0) return dead(redis, REDIS_CLOSED, err);
     if (n < 0) {
         if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
         return failed(redis, err);

@@ -1,5 +1,6 @@
 /* redis+cluster, with a cluster of our own. */
 #include "cluster_nodes.h"
+#include "support/loopback.h"
 
 #include <hiredis.h>
 #include <signal.h>
@@ -268,13 +269,35 @@ static void uris(void **state) {
     server_stop(&alone);
 }
 
+/* A node that says which other address it has: nobody listens there. */
+static void an_address_that_cannot_be_reached(void **state) {
+    char uri[200], address[40], bus[16];
+    struct dlock_error err;
+    struct server alone;
+    (void)state;
+    snprintf(bus, sizeof bus, "%d", loopback_unused_port());
+    server_start(&alone, (const char *const[]){"--cluster-enabled", "yes", "--cluster-port", bus,
+                                               "--cluster-announce-ip", "127.0.0.77", NULL});
+    ask_text(&alone, "CLUSTER ADDSLOTSRANGE 0 %d", SLOTS - 1);
+    await_said(&alone, "CLUSTER INFO", "cluster_state:ok");
+    snprintf(uri, sizeof uri, "redis+cluster://127.0.0.1:%d?quarantine=0", alone.port);
+    snprintf(address, sizeof address, "announces the address 127.0.0.77:%d", alone.port);
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, address));
+    assert_non_null(strstr(err.message, "set cluster-announce-ip"));
+    server_stop(&alone);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
         TEST(flushed_node),        TEST(silent_node), TEST(moving_slot),
         TEST(no_half_of_a_script), TEST(uris),        TEST(slots_without_their_keys),
     };
-    const struct CMUnitTest others[] = {cmocka_unit_test_teardown(channels, end)};
+    const struct CMUnitTest others[] = {
+        cmocka_unit_test_teardown(channels, end),
+        cmocka_unit_test(an_address_that_cannot_be_reached),
+    };
     const int failed = cmocka_run_group_tests_name("cluster", tests, begin, end);
     return failed + cmocka_run_group_tests_name("cluster of another form", others, NULL, NULL);
 }

@@ -389,6 +389,25 @@ static void servers_that_cannot_serve_us(void **state) {
     assert_greeting_is(FAKE_SETNAME, "-ERR unknown command\r\n", 0, ""); /* a courtesy only */
 }
 
+/* As twemproxy does after a command that it does not know. */
+static bool hang_up(struct fake *fake, int fd, int i, const char *request, size_t size) {
+    (void)fake, (void)fd, (void)i, (void)request, (void)size;
+    return false;
+}
+
+static void a_proxy_that_hangs_up(void **state) {
+    struct fake fake = {.converse = hang_up};
+    struct dlock_error err = {0};
+    struct uri uri;
+    struct link link;
+    (void)state;
+    fake_start(&fake);
+    uri_init(&uri, fake.port);
+    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "twemproxy"));
+    fake_unlink(&fake, &link);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_that_make_no_sense),
@@ -405,6 +424,7 @@ int main(void) {
         cmocka_unit_test(unanswered_requests_are_reset),
         cmocka_unit_test(greetings_that_make_no_sense),
         cmocka_unit_test(servers_that_cannot_serve_us),
+        cmocka_unit_test(a_proxy_that_hangs_up),
     };
     return cmocka_run_group_tests(tests, backend_load, NULL);
 }

@@ -131,6 +131,10 @@ accepted "insecure=on" "$(unverified '&insecure=on')"
 describe "a server that wants certificates"
 server_with good "${wants_certificates[@]}"
 refused "none" "$(uri)" 69 'does it require a client certificate, "cert"?'
+lacks "it is the right server" "$err" "is this a"
+if [ "$scheme" = rediss ]; then
+    refused "none, by a Sentinel" "$(uri | sed 's,^rediss,&+sentinel,; s,?,/mymaster?,')" 69 'does it require a client certificate, "cert"?'
+fi
 accepted "cert= and key=" "$(uri "&cert=$certificates/client.pem&key=$certificates/client.key")"
 cat "$certificates/client.pem" "$certificates/client.key" >"$certificates/both.pem"
 accepted "both in one file" "$(uri "&cert=$certificates/both.pem")"

@@ -24,8 +24,8 @@ int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *
 int stream_begin(struct stream *stream, const struct dlock_uri *uri, const char *name, int fd, struct dlock_error *err);
 int stream_step(struct stream *stream, const char *server, struct dlock_error *err);
 static inline void stream_doubt(struct dlock_error *err, const char *kind, const char *scheme) {
-    (void)scheme; /* the handshake has succeeded, so it speaks TLS */
-    dlock_doubt(err, kind);
+    (void)scheme;                                                 /* the handshake has succeeded, so it speaks TLS */
+    if (!err || err->code != DLOCK_EAUTH) dlock_doubt(err, kind); /* it wants a certificate of the client */
 }
 ssize_t stream_send(struct stream *stream, const void *bytes, size_t n);
 ssize_t stream_recv(struct stream *stream, void *bytes, size_t n, int flags);
