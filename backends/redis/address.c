@@ -8,6 +8,11 @@ static bool is_set(const char *part) {
     return part && *part;
 }
 
+bool redis_scheme_ends(const struct dlock_uri *uri, const char *ending) {
+    const char *plus = strchr(uri->scheme, '+');
+    return plus && strcmp(plus, ending) == 0;
+}
+
 #define FENCES_MIN_MS 120000
 #define FENCES_MAX_MS 3600000
 
@@ -43,7 +48,7 @@ static int read_socket(const struct dlock_uri *uri, struct redis_address *addres
 /* Reads the parts of a Sentinel URI: its path is the master's name, and the database is a key. */
 static int read_sentinel(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err) {
     const char *user = dlock_uri_get(uri, "sentinel_user"), *password = dlock_uri_get(uri, "sentinel_password");
-    if (strcmp(uri->scheme, REDIS_SENTINEL) != 0) {
+    if (!redis_scheme_ends(uri, "+sentinel")) {
         if (!user && !password) return 0;
         return dlock_fail(err, DLOCK_EINVAL, "sentinel_user and sentinel_password are for " REDIS_SENTINEL " alone");
     }
@@ -70,9 +75,9 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
     if (is_set(uri->password) || address->user) address->password = uri->password ? uri->password : "";
     int rc = read_sentinel(uri, address, err);
     if (rc) return rc;
-    if (strcmp(uri->scheme, "redis+unix") == 0) {
+    if (redis_scheme_ends(uri, "+unix")) {
         if ((rc = read_socket(uri, address, err)) != 0) return rc;
-    } else if (strcmp(uri->scheme, REDIS_CLUSTER) == 0) {
+    } else if (redis_scheme_ends(uri, "+cluster")) {
         if (db || (is_set(uri->path) && strcmp(uri->path, "/") != 0))
             return dlock_fail(err, DLOCK_EINVAL, "a cluster has one database: leave the path and db= out of the URI");
     } else if (!address->master && is_set(uri->path) && strcmp(uri->path, "/") != 0) {

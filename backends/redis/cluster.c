@@ -107,7 +107,7 @@ static void cluster_abandon(void *conn) {
     if (cluster->epoll) close(cluster->epoll - 1);
 }
 
-static const char *const schemes[] = {REDIS_CLUSTER, NULL};
+static const char *const schemes[] = {REDIS_CLUSTER, REDIS_ALIAS "+cluster", NULL};
 static const char *const keys[] = {"db", "fences", STREAM_KEYS NULL};
 
 const struct dlock_backend redis_cluster_backend = {

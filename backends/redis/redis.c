@@ -65,15 +65,20 @@ static void redis_close_in_child(void *conn) {
 static const char *const keys[] = {"db", "fences", "sentinel_user", "sentinel_password", STREAM_KEYS NULL};
 
 static const struct dlock_backend *redis_variant(const struct dlock_uri *uri) {
-    return strcmp(uri->scheme, REDIS_CLUSTER) == 0 ? &redis_cluster_backend : NULL;
+    return redis_scheme_ends(uri, "+cluster") ? &redis_cluster_backend : NULL;
 }
+
+static const char *const schemes[] = {REDIS_NAME,   REDIS_SENTINEL,          REDIS_CLUSTER,
+                                      REDIS_ALIAS,  REDIS_ALIAS "+sentinel", REDIS_ALIAS "+cluster",
+#if !STREAM_IS_TLS
+                                      "redis+unix", REDIS_ALIAS "+unix",
+#endif
+                                      NULL};
 
 /* Over TLS it is a backend of its own, in a module of its own. */
 #if STREAM_IS_TLS
-static const char *const schemes[] = {REDIS_NAME, REDIS_SENTINEL, REDIS_CLUSTER, NULL};
 DLOCK_BACKEND(rediss) = {
 #else
-static const char *const schemes[] = {REDIS_NAME, "redis+unix", REDIS_SENTINEL, REDIS_CLUSTER, NULL};
 DLOCK_BACKEND(redis) = {
 #endif
     .variant = redis_variant,

@@ -1,8 +1,8 @@
-# Makes a backend for Redis, over whichever stream: dlock_redis(<name> [SOURCES …] [LIBRARIES …]).
+# Makes a backend for Redis, over whichever stream: dlock_redis(<name> [SOURCES …] [ALIASES …] [LIBRARIES …]).
 set(DLOCK_REDIS_FOLDER ${CMAKE_CURRENT_LIST_DIR})
 
 function(dlock_redis name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;ALIASES;LIBRARIES" ${ARGN})
   dlock_client_library(${name} DLOCK_HIREDIS libhiredis-dev hiredis)
 
   # Each script as the server gets it: scripts/<script>.lua; scripts/many_<script>.lua for several locks in one call; and
@@ -30,6 +30,7 @@ function(dlock_redis name)
   endif()
   dlock_backend(${name}
     SOURCES ${sources} ${arg_SOURCES}
+    ALIASES ${arg_ALIASES}
     LIBRARIES PkgConfig::DLOCK_HIREDIS ${arg_LIBRARIES}
     SCRIPTS ${scripts})
 endfunction()

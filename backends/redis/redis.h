@@ -33,11 +33,13 @@
 /* Number of entries in redis.counts. */
 #define REDIS_COUNTS 1024
 
-/* The name of the backend, and of its main scheme. */
+/* The name of the backend, and of its main scheme; and that scheme's alias, which is the same with each ending. */
 #if STREAM_IS_TLS
 #define REDIS_NAME "rediss"
+#define REDIS_ALIAS "valkeys"
 #else
 #define REDIS_NAME "redis"
+#define REDIS_ALIAS "valkey"
 #endif
 
 /* The scheme for Sentinels; at how many addresses they are asked at most; their default port. */
@@ -149,6 +151,9 @@ struct redis_address {
     const char *master;                            /* name of the master if the hosts are Sentinels; else NULL */
     const char *sentinel_user, *sentinel_password; /* NULL: none */
 };
+
+/* True if the URI's scheme has this ending, such as "+cluster". */
+bool redis_scheme_ends(const struct dlock_uri *uri, const char *ending);
 
 /* Reads everything of the URI but the host. Returns 0 or EINVAL. */
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err);

@@ -417,6 +417,33 @@ static void a_fork_in_the_middle_of_a_connect(void **state) {
     relay_end(relay);
 }
 
+/* Each scheme has an alias, by which the same module is found. */
+static void valkey_is_redis(void **state) {
+    static const char host[] = "127.0.0.1";
+    char uri[80];
+    struct dlock_error err;
+    dlock_client *client = api_open(&server, "quarantine=0"), *other;
+    dlock_lock *lock = api_lock(client, "aliased", NULL);
+    (void)state;
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    other = api_client("valkey://%s:%d?quarantine=0", host, server.port);
+    assert_string_equal(dlock_client_backend(other)->name, "redis");
+    dlock_lock *same = api_lock(other, "aliased", NULL);
+    assert_int_equal(dlock_acquire(same, 0, NULL), DLOCK_EBUSY);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    assert_int_equal(dlock_acquire(same, 0, NULL), 0);
+    dlock_free(same);
+    dlock_close(other);
+    dlock_free(lock);
+    dlock_close(client);
+    snprintf(uri, sizeof uri, "valkey+cluster://%s:%d", host, server.port);
+    assert_int_equal(dlock_open(uri, NULL, &other, &err), DLOCK_ENOTSUP);
+    assert_non_null(strstr(err.message, "no member of a cluster"));
+    snprintf(uri, sizeof uri, "valkey+sentinel://%s:%d/mymaster", host, server.port);
+    assert_int_not_equal(dlock_open(uri, NULL, &other, &err), DLOCK_ENOBACKEND);
+    assert_non_null(strstr(err.message, "Sentinel"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_uncontended_cycle_is_two_commands),
@@ -431,6 +458,7 @@ int main(void) {
         cmocka_unit_test(a_child_of_a_child_closes_nothing),
         cmocka_unit_test(a_fork_in_the_middle_of_a_renewal),
         cmocka_unit_test(a_fork_in_the_middle_of_a_connect),
+        cmocka_unit_test(valkey_is_redis),
     };
     return cmocka_run_group_tests(tests, group_begin, group_end);
 }

@@ -41,6 +41,7 @@ static int connect_code(const struct dlock_uri *uri, struct dlock_error *err) {
 
 static void databases_are_chosen(void **state) {
     static const struct dlock_param db5 = {"db", "5"};
+    struct dlock_error err;
     struct link link;
     struct held held;
     struct uri uri;
@@ -67,6 +68,8 @@ static void databases_are_chosen(void **state) {
     ask_text(&server, "SELECT 5");
     assert_string_equal(ask_text(&server, "GET chosen"), held.token);
     link_end(&link);
+    uri.parts.scheme = "valkey+unix";
+    assert_int_equal(connect_code(&uri.parts, &err), 0);
     ask_text(&server, "SELECT 0");
 }
 

@@ -89,6 +89,7 @@ if ! ldd "$DLOCK_TEST_MODULES/dlock-$1.so" | grep -q libssl; then fail "dlock-$1
 describe "a certificate of the authority"
 server_with good
 accepted "an address" "$(uri)"
+if [ "$scheme" = rediss ]; then accepted "the alias" "$(uri | sed 's,^rediss,valkeys,')"; fi
 accepted "a name" "$(uri "" localhost)"
 accepted "sni=" "$(uri '&sni=locks.test')"
 refused "sni= of another" "$(uri '&sni=elsewhere.test')" 69 'not for "elsewhere.test": say which name it has with sni='
