@@ -179,7 +179,8 @@ static int find_all(struct findings *findings) {
     return rc;
 }
 
-/* Writes a hint with the names that could have been meant: the one backend with a similar name, or all of them. */
+/* Writes a hint with the schemes that could have been meant: the similar one, or all of them. A module's scheme is known
+ * by its file alone (find_named). */
 static void name_others(const char *scheme, char *out, size_t size) {
     const char *names[64];
     struct findings findings = {0};
@@ -187,9 +188,13 @@ static void name_others(const char *scheme, char *out, size_t size) {
     const size_t most = sizeof names / sizeof *names - 1;
     find_all(&findings);
     for (const struct entry *entry = NULL; n < most && (entry = next_of(LINKED, entry));)
-        names[n++] = entry->own.info.name;
-    for (size_t i = 0; i < findings.n && n < most; i++)
-        if (findings.list[i].err.code == DLOCK_OK) names[n++] = findings.list[i].file.name;
+        names[n++] = entry->own.ops.schemes[0];
+    for (size_t i = 0; i < findings.n && n < most; i++) {
+        if (findings.list[i].err.code != DLOCK_OK) continue;
+        names[n++] = findings.list[i].file.name;
+        for (char *p = findings.list[i].file.name; *p; p++)
+            if (*p == '_') *p = '+';
+    }
     names[n] = NULL;
     if (!dlock_guess(out, size, scheme, names)) {
         size_t used = (size_t)snprintf(out, size, "; there are: ");

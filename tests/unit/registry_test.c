@@ -326,6 +326,22 @@ static void a_missing_backend_says_where_it_was_looked_for(void **state) {
     find_fails("gone", DLOCK_ENOBACKEND, "/dlock; install it");
 }
 
+/* Its file is called after the scheme, in which a '+' stands for the '_'. */
+static void a_missing_backend_names_the_similar_scheme(void **state) {
+    (void)state;
+    char folder[] = "/tmp/dlock-registry-XXXXXX", path[64];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/dlock-dummy_tls.so", folder);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    setenv("DLOCK_PLUGIN_PATH", folder, 1);
+    find_fails("dumy+tls", DLOCK_ENOBACKEND, "; did you mean \"dummy+tls\"?");
+    unsetenv("DLOCK_PLUGIN_PATH");
+    unlink(path);
+    rmdir(folder);
+}
+
 static void a_scheme_is_never_a_path(void **state) {
     (void)state;
     find_fails("", DLOCK_EINVAL, "a scheme consists of");
@@ -420,6 +436,7 @@ int main(void) {
         cmocka_unit_test(names_and_schemes_are_taken_once),
         cmocka_unit_test(of_threads_that_register_the_same_one_wins),
         cmocka_unit_test(a_missing_backend_says_where_it_was_looked_for),
+        cmocka_unit_test(a_missing_backend_names_the_similar_scheme),
         cmocka_unit_test(a_scheme_is_never_a_path),
         cmocka_unit_test(the_walk_shows_registered_backends_and_can_end),
         cmocka_unit_test(a_uri_may_choose_a_variant),
