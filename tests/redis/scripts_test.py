@@ -65,6 +65,31 @@ def in_cluster(server, texts):
     server.flushall()
 
 
+def late_in_quarantine(server, texts):
+    """A former master may have granted to another client what is about to end here: in the quarantine it is prolonged by
+    no renewal, and by no acquire of its holder."""
+    for left in (20000, 400):
+        for script, arguments in (("renew", ("", "0")), ("acquire", ("c", "", "0"))):
+            server.flushall()
+            assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, "c") != 0
+            server.pexpire("a", left)
+            server.eval(texts[script], 1, "a", TOKEN, 60000, *arguments)
+            assert (server.pttl("a") > left) == (left > 500), "%s with %d ms left: %d" % (script, left, server.pttl("a"))
+    server.flushall()
+
+
+def fences_end(server, texts):
+    """A name's fence is kept for three times 600 s after its grant, in each mode."""
+    for kind in ("", "dlock:shared", PERMIT):
+        assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, "c", kind) != 0
+        for script, arguments in ((None, ()), ("renew", (kind,)), ("release", ())):
+            if script:
+                server.eval(texts[script], 1, "a", TOKEN, 60000, *arguments)
+            assert 1750000 < server.pttl("{a}:dlock:fence") <= 1860000, "%s %s: %d" % (
+                kind, script, server.pttl("{a}:dlock:fence"))
+        server.flushall()
+
+
 def main(sources, scripts):
     with private_server() as server:
         for path in sorted(glob.glob(sources + "/*.lua")):
@@ -86,6 +111,9 @@ def main(sources, scripts):
         assert server.eval(texts["many_release"], 2, "a", "b", 1, TOKEN, "somebody else") == [1, 0]
         assert server.eval(texts["break"], 1, "b", "1") == 1
         assert server.eval(texts["incarnation"], 1, "{}:dlock:incarnation") == 0
+        server.flushall()
+        late_in_quarantine(server, texts)
+        fences_end(server, texts)
         end_beside_another(server, texts)
         in_cluster(server, texts)
 
