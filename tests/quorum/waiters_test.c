@@ -278,7 +278,8 @@ static int grants_in(int ms) {
 }
 
 /* A gate that stood still for longer than a lease grants the tries that lay in its socket, which were given up long ago.
- * Those grants are given back when it continues, so that nobody waits for the ends of their leases. */
+ * Those grants are given back when it continues, so that nobody waits for the ends of their leases: meanwhile there would
+ * be a twentieth of the grants, or less. */
 static void a_gate_that_stood_still_slows_nobody_down(void **state) {
     enum { WAITERS = 8, WINDOW_MS = 1500 };
     struct waiter waiters[WAITERS] = {{0}};
@@ -286,7 +287,7 @@ static void a_gate_that_stood_still_slows_nobody_down(void **state) {
     (void)state;
     for (int i = 0; i < WAITERS; i++)
         wait_begin(&waiters[i], quorum_of(3, "quarantine=0&lease=3s"), "crowded", INT_MAX, 20000);
-    for (int tries = 0; tries < 3 && after * 3 <= before; tries++) { /* the machine may be busy with something else */
+    for (int tries = 0; tries < 3 && after * 6 <= before; tries++) { /* the machine may be busy with something else */
         const int undisturbed = grants_in(WINDOW_MS);                /* but for what an earlier try has left */
         if (undisturbed > before) before = undisturbed;
         member_stop(0);
@@ -298,7 +299,7 @@ static void a_gate_that_stood_still_slows_nobody_down(void **state) {
     enough = true;
     for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
     enough = false;
-    assert_true(after * 3 > before);
+    assert_true(after * 6 > before);
 }
 
 /* Who does not reach the first queues at another one: a release is heard at each. */
