@@ -42,8 +42,8 @@ static void check_restarts(struct dlock_report *report, const struct memcached *
                    "up for %s s, and no quarantine", stats[UPTIME].value);
         return;
     }
-    dlock_find(report, NULL, "up for %s s: what a restart forgets, the quarantine of %lld s covers",
-               stats[UPTIME].value, (long long)(quarantine_ms / 1000));
+    dlock_find(report, NULL, "up for %s s: a quarantine of %lld s covers grants lost in a restart", stats[UPTIME].value,
+               (long long)(quarantine_ms / 1000));
     left_us = memcached_quarantine_left_us(memcached);
     if (left_us > 0) dlock_find_not_ready(report, left_us / 1000 + 1);
 }

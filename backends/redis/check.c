@@ -53,7 +53,7 @@ static void check_persistence(struct dlock_report *report, const struct redis *r
     snprintf(settings, sizeof settings, "appendonly %s%s%.40s", aof ? "yes" : "no", aof ? ", appendfsync " : "",
              aof ? fsync : "");
     if (quarantine_ms > 0) {
-        dlock_find(report, NULL, "%s: what a restart forgets, the quarantine of %lld s covers", settings,
+        dlock_find(report, NULL, "%s: a quarantine of %lld s covers grants lost in a restart", settings,
                    (long long)(quarantine_ms / 1000));
         dlock_find(report, NULL,
                    "the quarantine is counted by the server's wall clock: one that is set forward in the first %lld s "
@@ -82,7 +82,7 @@ static void check_replicas(struct dlock_report *report, const struct redis *redi
     if (replicas == 0)
         dlock_find(report, NULL, "no replicas: no failover that could forget grants");
     else if (redis->peer->quarantine_ms > 0)
-        dlock_find(report, NULL, "%lld replica%s: what a failover forgets, the quarantine of %lld s covers",
+        dlock_find(report, NULL, "%lld replica%s: a quarantine of %lld s covers grants lost in a failover",
                    (long long)replicas, replicas == 1 ? "" : "s", (long long)(redis->peer->quarantine_ms / 1000));
     else
         dlock_find(report,

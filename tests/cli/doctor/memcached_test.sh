@@ -32,7 +32,7 @@ fine "clients: "
 within 20 "the quarantine ends" old_enough "memcached://127.0.0.1:$port?quarantine=2s&lease=2s"
 settings "memcached://127.0.0.1:$port?quarantine=2s&lease=2s"
 fine "up for "
-contains "the quarantine" "$out" "what a restart forgets, the quarantine of 2 s covers"
+contains "the quarantine" "$out" "a quarantine of 2 s covers grants lost in a restart"
 settings "memcached://127.0.0.1:$port?quarantine=0" 1
 contains "no quarantine" "$out" "and no quarantine"
 

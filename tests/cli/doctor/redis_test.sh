@@ -29,7 +29,7 @@ describe "a server that was just started"
 server plain
 settings "redis://127.0.0.1:$port?lease=10m" 1
 weak "grants nothing for another " "wait: a server that was restarted may have lost grants"
-fine "appendonly no: what a restart forgets, the quarantine of 600 s covers"
+fine "appendonly no: a quarantine of 600 s covers grants lost in a restart"
 run "$DLOCK" doctor --json "redis://127.0.0.1:$port?lease=10m"
 equal "status" "$status" 1
 another='grants nothing for another (10m|9m[0-9]*s): quarantine after a restart'
@@ -42,7 +42,7 @@ grow_up
 settings "redis://127.0.0.1:$port?lease=1s"
 fine "redis "
 fine "maxmemory 0: nothing is evicted"
-fine "appendonly no: what a restart forgets, the quarantine of 1 s covers"
+fine "appendonly no: a quarantine of 1 s covers grants lost in a restart"
 fine "no replicas"
 # Servers before 6.2 do not say how many there may be.
 tells_clients() { redis-cli -h 127.0.0.1 -p "$port" info clients | grep -q '^maxclients:'; }
@@ -53,12 +53,12 @@ ask config set appendonly yes
 settings "redis://127.0.0.1:$port?quarantine=0" 1
 weak "appendonly yes, appendfsync everysec, and no quarantine"
 settings "redis://127.0.0.1:$port?quarantine=2s"
-fine "appendonly yes, appendfsync everysec: what a restart forgets, the quarantine of 2 s covers"
+fine "appendonly yes, appendfsync everysec: a quarantine of 2 s covers grants lost in a restart"
 ask config set appendfsync always
 settings "redis://127.0.0.1:$port?quarantine=0"
 fine "appendonly yes, appendfsync always: a restart that keeps these settings forgets nothing"
 settings "redis://127.0.0.1:$port?lease=1s"
-fine "appendonly yes, appendfsync always: what a restart forgets, the quarantine of 1 s covers"
+fine "appendonly yes, appendfsync always: a quarantine of 1 s covers grants lost in a restart"
 fine "the quarantine is counted by the server's wall clock"
 fine "this user may run all commands that dlock needs"
 
@@ -95,7 +95,7 @@ server replica --replicaof 127.0.0.1 "$master"
 linked() { redis-cli -h 127.0.0.1 -p "$master" info replication | grep -q '^connected_slaves:1'; }
 within 30 "the replica comes" linked
 settings "redis://127.0.0.1:$master?lease=1s"
-fine "1 replica: what a failover forgets, the quarantine of 1 s covers"
+fine "1 replica: a quarantine of 1 s covers grants lost in a failover"
 settings "redis://127.0.0.1:$master?quarantine=0" 1
 weak "1 replica, and no quarantine" "failover"
 settings "redis://127.0.0.1:$port" 69
