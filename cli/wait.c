@@ -113,22 +113,23 @@ static void end_reports(void) {
 /* What was reported of a server that grants nothing. */
 struct trouble {
     int code;         /* of the last report; 0: it grants something, as far as is known */
-    int64_t since_ms; /* since when it is unavailable; 0: it is not */
+    int64_t since_ms; /* since when it is unavailable, or refuses; 0: it does not */
     char why[sizeof((struct dlock_error *)0)->message];
 };
 
-/* Reports a server that grants nothing yet, or that has been unavailable for a second, unless the last report says the
- * same. That is reported without -v as well: unlike in an ordinary wait, no holder is at work. */
+/* Reports a server that grants nothing yet, or that has been unavailable or has refused for a second, unless the last
+ * report says the same. That is reported without -v as well: unlike in an ordinary wait, no holder is at work. */
 static void say_trouble(const struct wait_plan *plan, struct trouble *said) {
     struct dlock_error err = {0, ""};
     int code = dlock_ready(plan->lock, &err);
-    if (code != DLOCK_EUNAVAILABLE)
+    bool outage = code == DLOCK_EUNAVAILABLE || code == DLOCK_EAUTH;
+    if (!outage)
         said->since_ms = 0;
     else if (said->since_ms == 0)
         said->since_ms = now_ms();
-    if (code == DLOCK_EUNAVAILABLE && now_ms() - said->since_ms < OUTAGE_REPORT_MS) return;
+    if (outage && now_ms() - said->since_ms < OUTAGE_REPORT_MS) return;
     if (code == DLOCK_ENOTREADY && said->code != code) note("waiting for %s", err.message);
-    if (code == DLOCK_EUNAVAILABLE && (said->code != code || strcmp(said->why, err.message) != 0)) {
+    if (outage && (said->code != code || strcmp(said->why, err.message) != 0)) {
         note("waiting for \"%s\": %s", plan->name, err.message);
         snprintf(said->why, sizeof said->why, "%s", err.message);
     }

@@ -26,9 +26,10 @@ struct item {
     struct dlock_client *client; /* the lock's; constant, and valid even when the handle is not */
     bool in_call;
     bool held;
-    bool entered; /* `waiter` is in use */
-    bool heard;   /* its last try was answered: a question open at the deadline is then no outage */
-    int result;   /* of the last try */
+    bool entered;  /* `waiter` is in use */
+    bool heard;    /* its last try was answered: a question open at the deadline is then no outage */
+    bool accepted; /* the server has accepted an acquire of its name */
+    int result;    /* of the last try */
     struct dlock__waiter waiter;
     struct dlock_error err; /* of the last try */
 };
@@ -210,6 +211,7 @@ static void take_result(struct item *item) {
     item->entered = false;
     item->result = item->waiter.result;
     item->held = item->result == 0;
+    item->accepted = item->lock->name->accepted;
     item->heard = item->held || item->result == DLOCK_EBUSY || item->waiter.heard;
 }
 
@@ -352,10 +354,10 @@ static int check_names(const struct all *all, struct dlock_error *err) {
 
 /* ---- the API ---- */
 
-/* True if a call with a deadline continues after this result of a try. DLOCK_ETIMEDOUT: only the try is over,
- * in which the server has not answered again. */
-static bool goes_on(const struct all *all, int result) {
-    return !all->try_only && (dlock__asks_again(result) || result == DLOCK_ETIMEDOUT);
+/* True if a call with a deadline continues after this result of the item's try. DLOCK_ETIMEDOUT: only the time of the
+ * try is over, in which the server has not answered again. */
+static bool goes_on(const struct all *all, const struct item *item, int result) {
+    return !all->try_only && (dlock__asks_again(item->accepted, result) || result == DLOCK_ETIMEDOUT);
 }
 
 /* Tries everything from `from` on, and waits for the first that is busy, with nothing held behind it. Stores in *from
@@ -372,7 +374,7 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     if (busy == all->n) return 0;
     for (size_t i = busy; i < all->n; i++) {
         struct item *item = &all->items[i];
-        if (item->held || goes_on(all, item->result)) continue;
+        if (item->held || goes_on(all, item, item->result)) continue;
         if (err) *err = item->err;
         return item->result;
     }
@@ -384,7 +386,7 @@ static int advance(struct all *all, size_t *from, struct dlock_error *err) {
     if (dlock__now_us() < all->deadline_us) {
         *from = busy + 1;
         int rc = wait_for(all, busy, first < busy ? patience_end(all, item->client) : all->deadline_us);
-        bool again = first < busy && goes_on(all, rc);
+        bool again = first < busy && goes_on(all, item, rc);
         if (again && dlock__now_us() < all->deadline_us) {
             release_from(all, first, NULL);
             stay_away(all, item->client);

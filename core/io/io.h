@@ -122,9 +122,11 @@ static inline void dlock__preset(struct dlock_claim *arg) {
     arg->ready_ms = -1;
 }
 
-/* True if an acquire with this result may have another one later. */
-static inline bool dlock__asks_again(int result) {
-    return result == DLOCK_EBUSY || result == DLOCK_ENOTREADY || result == DLOCK_EUNAVAILABLE;
+/* True if an acquire with this result may have another one later. A refusal may if an earlier acquire of the name was
+ * `accepted`: whoever has changed a user or a certificate by mistake will change it back. */
+static inline bool dlock__asks_again(bool accepted, int result) {
+    return result == DLOCK_EBUSY || result == DLOCK_ENOTREADY || result == DLOCK_EUNAVAILABLE ||
+           (result == DLOCK_EAUTH && accepted);
 }
 
 /* Prepares a request about the acquisition, which must have a slot, to be answered by deadline_us, or within the URI's

@@ -204,6 +204,7 @@ static void hold(struct dlock__acquisition *acq) {
 void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
     struct dlock__name *name = acq->name;
     name->ready_at_us = 0;
+    name->accepted = true;
     if (name->outage) dlock__name_unanswered(name, NULL);
     if (name->asking == acq) {
         name->asking = NULL;

@@ -155,7 +155,7 @@ void dlock__name_unanswered(struct dlock__name *name, const struct dlock_error *
 }
 
 int dlock__name_outage(const struct dlock__name *name, struct dlock_error *err) {
-    return name->outage ? dlock_fail(err, DLOCK_EUNAVAILABLE, "%s", name->outage->message) : 0;
+    return name->outage ? dlock_fail(err, name->outage->code, "%s", name->outage->message) : 0;
 }
 
 int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *err) {

@@ -37,9 +37,9 @@ struct dlock__name {
     int64_t backoff_until_us;     /* other processes' turn: the head asks no earlier */
     struct dlock__rhythm *rhythm; /* NULL: nothing is known */
     int64_t ready_at_us; /* the server's last word on when it begins to grant; 0: it does; DLOCK__NEVER: unknown */
-    struct dlock_error
-        *outage; /* why the last acquire had no answer, or a refusal as if it had none; NULL: it had one */
-    char text[]; /* with the prefix */
+    bool accepted; /* the server has granted it, or said busy, to this client: its credentials and rights were right */
+    struct dlock_error *outage; /* why the last acquire had no answer, or was refused; NULL: neither */
+    char text[];                /* with the prefix */
 };
 
 /* Thread number of a grant that is owned by a handle; dlock__thread_id() never returns it. */
@@ -179,7 +179,8 @@ static inline struct dlock__acquisition *dlock__name_exclusive(const struct dloc
  * that still holds now, else 0. dlock__name_not_ready: always ENOTREADY, for a caller that was just answered so. */
 int dlock__name_ready(const struct dlock__name *name, struct dlock_error *err);
 int dlock__name_not_ready(const struct dlock__name *name, struct dlock_error *err);
-/* Notes why an acquire was not answered; NULL: it was. dlock__name_outage returns that: EUNAVAILABLE, or 0. */
+/* Notes why an acquire was not answered, or refused; NULL: neither. dlock__name_outage returns that: EUNAVAILABLE,
+ * EAUTH, or 0. */
 void dlock__name_unanswered(struct dlock__name *name, const struct dlock_error *why);
 int dlock__name_outage(const struct dlock__name *name, struct dlock_error *err);
 

@@ -83,7 +83,7 @@ static bool not_ready(struct dlock__waiter *waiter) {
 static int timed_out(struct dlock__waiter *waiter) {
     const char *shown = dlock__name_shown(name_of(waiter));
     int code = why_code(waiter);
-    if (code == DLOCK_EUNAVAILABLE && !waiter->heard) return code;
+    if (code == DLOCK_EAUTH || (code == DLOCK_EUNAVAILABLE && !waiter->heard)) return code;
     if (not_ready(waiter)) return DLOCK_ENOTREADY;
     if (code == DLOCK_EBUSY)
         return explain(waiter, DLOCK_ETIMEDOUT, "lock \"%s\" was not granted in time: %s", shown, waiter->why->message);
@@ -283,14 +283,15 @@ static void judge(struct dlock__waiter *waiter, int result) {
     struct dlock_client *client = client_of(waiter);
     int64_t trip_us = dlock__now(client) - acq_of(waiter)->op->prepared_us;
     if (result == DLOCK_EBUSY || result == DLOCK_ENOTREADY) {
-        waiter->heard = true;
+        waiter->heard = name_of(waiter)->accepted = true;
         waiter->trip_us = (uint16_t)(trip_us < UINT16_MAX ? trip_us : UINT16_MAX);
     } else if (result == DLOCK_EUNAVAILABLE) {
         bool silent = trip_us >= dlock__us(client->uri->timeout_ms);
         waiter->heard = waiter->heard && acq_of(waiter)->op->late && !silent;
         if (waiter->heard) return; /* what it said before still counts */
     }
-    dlock__name_unanswered(name_of(waiter), why_code(waiter) == DLOCK_EUNAVAILABLE ? waiter->why : NULL);
+    bool told = why_code(waiter) == DLOCK_EUNAVAILABLE || why_code(waiter) == DLOCK_EAUTH;
+    dlock__name_unanswered(name_of(waiter), told ? waiter->why : NULL);
     int64_t ready_ms = result == DLOCK_ENOTREADY ? acq_of(waiter)->op->arg.ready_ms : 0;
     name_of(waiter)->ready_at_us = ready_ms < 0   ? DLOCK__NEVER
                                    : ready_ms > 0 ? dlock__after(dlock__now(client), dlock__us(ready_ms))
@@ -324,13 +325,13 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         return;
     }
     judge(waiter, rc);
-    if (waiter->try_only || !dlock__asks_again(rc) || acq->op->status == DLOCK__OP_RUNNING) {
+    if (waiter->try_only || !dlock__asks_again(name_of(waiter)->accepted, rc) || acq->op->status == DLOCK__OP_RUNNING) {
         give_up(waiter);
         if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
             explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
         if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
         end(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
-    } else if (rc == DLOCK_EUNAVAILABLE) {
+    } else if (rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EAUTH) {
         dlock__acq_wait(acq, dlock__ask_after_outage_at(waiter));
         dlock__slot_detach(acq);
     } else if (listen_first(waiter)) {

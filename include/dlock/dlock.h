@@ -478,6 +478,8 @@ DLOCK_EXPORT void dlock_free(dlock_lock *lock);
  *     shorter fixed one (call dlock_extend() first)
  *   - ELOST: this owner's earlier acquisition was lost, and has not been released as often as it was acquired
  *   - EUNAVAILABLE: no answer until the deadline
+ *   - EAUTH: the server refuses. Once it has accepted an acquire of this name from this client, a wait continues, since
+ *     the change may be a mistake, and returns this only if its deadline comes first
  *   - ENOBACKEND, EABI: of a quorum's member, where dlock_open did not connect */
 DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dlock_error *err);
 
@@ -568,7 +570,7 @@ DLOCK_EXPORT int dlock_cancel(dlock_lock *lock);
  *
  * Errors:
  *   - ENOTREADY: it granted nothing yet, with the message that dlock_acquire would give now
- *   - EUNAVAILABLE: no answer, or the server refuses all; the message gives the reason */
+ *   - EUNAVAILABLE, EAUTH: no answer, or a refusal; the message gives the reason */
 DLOCK_EXPORT int dlock_ready(dlock_lock *lock, struct dlock_error *err);
 
 /* Returns true while the caller holds the lock and its lease, by the local clock, has not ended.

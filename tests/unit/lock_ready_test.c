@@ -195,6 +195,60 @@ static void a_wait_in_an_outage_knows_why(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
+/* ---- a refusal after an answer: somebody has made a mistake, and corrects it ------------------------------------- */
+
+static void refuse(bool at_connecting) {
+    fake_fault(at_connecting ? FAKE_CONNECT : FAKE_ACQUIRE, FAKE_AUTH, 100000);
+    if (!at_connecting) return;
+    fake_server_down(true);
+    fake_server_down(false);
+}
+
+static void a_wait_outlasts_a_refusal(void **state) {
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        dlock_lock *lock = lock_new(client_new(i % 2 ? "fakevolatile:" : "fake:"), "n");
+        struct actor *actor = actor_new();
+        struct dlock_error err;
+        taken("n");
+        begin_acquire(actor, lock, -1);
+        fake_advance_ms(1000);
+        assert_int_equal(dlock_ready(lock, &err), 0);
+        refuse(i < 2);
+        fake_server_forget();
+        fake_advance_ms(60000);
+        assert_false(over(actor));
+        assert_int_equal(dlock_ready(lock, &err), DLOCK_EAUTH);
+        assert_non_null(strstr(err.message, "wrong password"));
+        assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EBUSY); /* there is a line */
+        fake_faults_clear();
+        wait_for(actor, 2000);
+        assert_int_equal(result(actor), 0);
+        assert_int_equal(dlock_ready(lock, &err), 0);
+        assert_int_equal(release_by(actor, lock), 0);
+        lock_end(lock);
+    }
+}
+
+static void a_refusal_until_the_deadline_is_told(void **state) {
+    (void)state;
+    dlock_lock *lock = lock_new(client_new("fakevolatile:"), "n");
+    struct all all = {{lock}, 1, 5000, {0}};
+    struct actor *actor = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0); /* accepted */
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    refuse(false);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EAUTH); /* a try does not wait */
+    begin_acquire(actor, lock, 5000);
+    assert_in_range(wait_for(actor, 6000), 5000000, 5100000);
+    assert_int_equal(result(actor), DLOCK_EAUTH);
+    assert_non_null(strstr(error_of(actor)->message, "wrong password"));
+    begin_call(actor, acquire_all, &all);
+    assert_in_range(wait_for(actor, 6000), 5000000, 5100000);
+    assert_int_equal(result(actor), DLOCK_EAUTH);
+    assert_non_null(strstr(all.err.message, "wrong password"));
+}
+
 /* A server that does not know for how long. */
 static void not_ready_for_an_unknown_time(struct dlock_claim *claim) {
     claim->ready_ms = claim->retry_ms = -1;
@@ -294,6 +348,8 @@ int main(int argc, char **argv) {
         LOCK_TEST(a_grant_from_before_goes_on),
         LOCK_TEST(an_outage_is_an_outage),
         LOCK_TEST(a_wait_in_an_outage_knows_why),
+        LOCK_TEST(a_wait_outlasts_a_refusal),
+        LOCK_TEST(a_refusal_until_the_deadline_is_told),
         LOCK_TEST(a_time_that_nobody_knows_is_polled),
         LOCK_TEST(several_at_once_wait_and_say_so),
         LOCK_TEST(without_a_thread_it_is_the_same),
