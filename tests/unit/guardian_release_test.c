@@ -183,12 +183,26 @@ static void an_absent_server_is_tried_until_all_leases_are_over(void **state) {
     for (int i = 0; i < LOCKS; i++) assert_int_equal(server.released[i], 0);
 }
 
+/* While a group outlives its kill: the dead process renewed each lease every third of it, so a third may be over. */
+static void renewals_follow_the_shortest_lease(void **state) {
+    enum { SHORT_MS = 6000 };
+    (void)state;
+    dlock__guard_entry(table, 7)->lease_ms = SHORT_MS;
+    struct dlock__estate *estate = dlock__estate_open(table);
+    assert_non_null(estate);
+    assert_in_range(dlock__estate_patience_us(estate), 1, SHORT_MS * 1000 / 3);
+    int64_t begun_us = dlock__now_us();
+    assert_in_range(dlock__estate_renew(estate) - begun_us, 1, SHORT_MS * 1000 / 3);
+    dlock__estate_free(estate);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_slow_server_is_asked_for_all, setup, teardown),
         cmocka_unit_test_setup_teardown(half_an_answer_is_no_new_beginning, setup, teardown),
         cmocka_unit_test_setup_teardown(a_broken_name_is_in_nobodys_way, setup, teardown),
         cmocka_unit_test_setup_teardown(an_absent_server_is_tried_until_all_leases_are_over, setup, teardown),
+        cmocka_unit_test_setup_teardown(renewals_follow_the_shortest_lease, setup, teardown),
     };
     return cmocka_run_group_tests_name("guardian release", tests, register_slow, NULL);
 }
