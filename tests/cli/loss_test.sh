@@ -161,6 +161,12 @@ if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
 told 'its lease could not be renewed in time' 'ending the command'
 killed_late outage
 
+describe "redis: an outage: without a guardian, too, what ignores SIGTERM is killed before the lease ends"
+outage 9 -b "$DLOCK_URI&guardian=off" # SIGTERM comes a sixth of the lease before its end, or later
+lived=$(($(last_beat) - $(date -r "$work/beats.term" +%s%3N)))
+if [ "$lived" -gt 1450 ]; then fail "it lived for $lived ms after SIGTERM"; fi
+killed_late outage
+
 describe "redis: an outage: kill comes only just before the lease ends"
 outage 6 --on-lost=kill
 if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
