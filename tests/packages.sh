@@ -32,7 +32,7 @@ need_packages() {
         return 0
     fi
     for package; do
-        if ! have_package "$package"; then missing="$missing ${package%%|*}"; fi
+        if [[ "$missing " != *" ${package%%|*} "* ]] && ! have_package "$package"; then missing="$missing ${package%%|*}"; fi
     done
     if [ -z "$missing" ]; then return 0; fi
     if [ "$(id -u)" != 0 ]; then
