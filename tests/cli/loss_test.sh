@@ -233,10 +233,12 @@ equal "status" "$status" 75
 describe "redis: warn is about the lock alone: a dlock that is killed takes its command along, then the lock is free"
 begin "$DLOCK" run -b "$DLOCK_URI&lease=300s" --on-lost=warn killed -- bash -c 'sleep 1000 & echo $!; wait'
 within 10 "the command runs" written "$work/bg.out"
+guardian=$(pgrep -f "^dlock-guardian $pid\$")
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
 run "$DLOCK" run -w 60 killed true
 equal "free long before the lease ends" "$status" 0
 gone_or_zombie "$(<"$work/bg.out")" || fail "what it had started still runs"
+within 20 "its guardian has ended, too" gone "${guardian:?}" # it releases once more, while there is a server
 
 finish

@@ -107,6 +107,7 @@ for ((i = 0; i < 600; i++)); do
     if [ -s command ]; then break; fi
     sleep 0.1
 done
+guardian=$(pgrep -f "^dlock-guardian $killed\$")
 kill -KILL "$killed"
 wait "$killed" 2>/dev/null || true
 status=0
@@ -115,4 +116,5 @@ if grep -v '^Z' states; then fail "the command of a killed dlock goes on"; fi
 if [ "$status" -gt 1 ] || [ "$(dlock list -b sqlite:killed.db | grep -c '^name')" != 0 ]; then
     fail "status $status: the lock of a killed dlock is not free"
 fi
+timeout 60 tail --pid="$guardian" -f /dev/null || fail "the guardian of a killed dlock goes on" # while its database is there
 echo "plugin: OK"
