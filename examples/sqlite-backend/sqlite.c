@@ -121,7 +121,7 @@ static int transact(struct sqlite_conn *c, const char *sql, struct dlock_claim *
         if (rc == SQLITE_READONLY || (rc == SQLITE_CANTOPEN && sqlite3_system_errno(c->db) == EACCES))
             code = DLOCK_EAUTH;
         else if (rc == SQLITE_BUSY || rc == SQLITE_CANTOPEN || rc == SQLITE_IOERR || rc == SQLITE_FULL)
-            code = DLOCK_EUNAVAILABLE;
+            code = rc == SQLITE_FULL ? DLOCK_ENOMEM : DLOCK_EUNAVAILABLE;
         if (rc != SQLITE_OK && !again) dlock_fail(err, code, "sqlite: %.300s: %.150s", c->path, sqlite3_errmsg(c->db));
         if (rc != SQLITE_OK) close_database(c); /* and with it the transaction */
         pthread_mutex_unlock(&mutex);
