@@ -162,6 +162,23 @@ ended "$pid"
 equal "then it is granted" "$status $(<"$work/bg.out")" "0 done"
 equal "two lines" "$(wc -l <"$work/bg.err")" 2
 
+describe "a user is deleted during a wait, and made again: the wait says why, and continues"
+make_user() { redis_says acl setuser me on '>hunter2' '~*' '&*' +@all; }
+make_user
+begin "$DLOCK" run why -- sleep 1000
+holder=$pid
+within 10 "held" is_held why
+begin "$DLOCK" run -w 60 -b "redis://me:hunter2@$address?quarantine=0" why -- echo done
+within 10 "it waits" has_waiters why 1
+redis_says acl deluser me
+within 10 "the reason" grep -q "^dlock: waiting for \"why\": .*WRONGPASS" "$work/bg.err"
+make_user
+kill -TERM "$holder"
+wait "$holder"
+ended "$pid"
+equal "then it is granted" "$status $(<"$work/bg.out")" "0 done"
+redis_says acl deluser me
+
 describe "doctor finds out that no lock is granted"
 run "$DLOCK" doctor
 contains "fine" "$out" 'fine  granted and released the lock "dlock:doctor:'
