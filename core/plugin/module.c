@@ -55,16 +55,17 @@ static bool library_folder(char folder[PATH_MAX]) {
 }
 
 char **dlock__module_folders(void) {
-    char own[PATH_MAX];
+    char own[PATH_MAX], ours[2 * PATH_MAX + 64] = "";
     const char *path = secure_getenv("DLOCK_PLUGIN_PATH");
     if (!path) path = "";
-    bool known = library_folder(own);
-    size_t bytes = strlen(path) + (known ? strlen(own) : 0) + sizeof ":/dlock", n = 3, used = 0;
+    /* The modules of this series, then those of others, which may serve several. */
+    if (library_folder(own)) snprintf(ours, sizeof ours, "%s/dlock/" DLOCK__SERIES ":%s/dlock", own, own);
+    size_t bytes = strlen(path) + strlen(ours) + sizeof ":", n = 4, used = 0;
     for (const char *p = path; *p; p++) n += *p == ':';
     char **folders = calloc(1, n * sizeof *folders + bytes);
     if (!folders) return NULL;
     char *rest = (char *)(folders + n);
-    snprintf(rest, bytes, "%s:%s%s", path, known ? own : "", known ? "/dlock" : "");
+    snprintf(rest, bytes, "%s:%s", path, ours);
     for (char *folder; (folder = strsep(&rest, ":"));)
         if (*folder) folders[used++] = folder;
     return folders;

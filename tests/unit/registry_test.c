@@ -323,6 +323,7 @@ static void a_missing_backend_says_where_it_was_looked_for(void **state) {
     find_fails("no-such.one+tls", DLOCK_ENOBACKEND, "the scheme \"no-such.one+tls\"; there are: ");
     find_fails("gone", DLOCK_ENOBACKEND, "DLOCK_PLUGIN_PATH");
     unsetenv("DLOCK_PLUGIN_PATH");
+    find_fails("gone", DLOCK_ENOBACKEND, "/dlock/0.1, /");
     find_fails("gone", DLOCK_ENOBACKEND, "/dlock; install it");
 }
 

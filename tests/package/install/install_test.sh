@@ -40,7 +40,7 @@ check_leaks() { # PREFIX
 check_libraries() { # PREFIX
     local pair module
     for pair in redis:hiredis rediss:ssl postgresql:pq zookeeper:zookeeper_mt etcd:curl mysql:mariadb; do
-        module=$1/$lib/dlock/dlock-${pair%%:*}.so
+        module=$1/$lib/dlock/0.1/dlock-${pair%%:*}.so
         if [ ! -e "$module" ]; then continue; fi
         readelf -d "$module" | grep -qF "Shared library: [lib${pair#*:}.so" || fail "$module does not need lib${pair#*:}"
     done
@@ -83,7 +83,7 @@ use() { # PREFIX FOLDER
         fail "dlock.pc and the command differ in their version"
     moduledir=$(pkg-config --variable=moduledir dlock)
     [ -d "$moduledir" ] || fail "moduledir of dlock.pc, $moduledir, is no folder"
-    [[ "$static" = *";file;"* ]] || [ -e "$moduledir/dlock-file.so" ] || fail "$moduledir has no dlock-file.so"
+    [[ "$static" = *";file;"* ]] || [ -e "$moduledir/0.1/dlock-file.so" ] || fail "$moduledir/0.1 has no dlock-file.so"
     flags=(-Wall -Wextra -Wpedantic -Werror "$(pkg-config --variable=libdir dlock | sed 's/^/-Wl,-rpath,/')")
     # shellcheck disable=SC2046,SC2086
     quietly "$cc" -std=c11 ${CFLAGS:-} ${LDFLAGS:-} "${flags[@]}" "$here/consumer/consumer.c" \
@@ -93,7 +93,7 @@ use() { # PREFIX FOLDER
         -o "$work/pkgconfig-cxx" $(pkg-config --cflags --libs dlock)
 
     for program in "$work"/cmake/consumer-c "$work"/cmake/consumer-cxx "$work"/pkgconfig-c "$work"/pkgconfig-cxx; do
-        "$program" "file:$work/locks" "$prefix/$lib/dlock/" || fail "$program"
+        "$program" "file:$work/locks" "$prefix/$lib/dlock/0.1/" || fail "$program"
     done
 
     quietly cmake -S "$source/examples/toy" -B "$work/toy" -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_C_COMPILER="$cc"
@@ -141,7 +141,7 @@ mv "$prefix" "$moved"
 use "$moved" "$folder/second"
 # Programs from before the move find the library where they are told, and the modules beside it.
 for program in "$folder"/first/cmake/consumer-c "$folder"/first/pkgconfig-cxx; do
-    LD_LIBRARY_PATH=$moved/$lib "$program" "file:$folder/locks" "$moved/$lib/dlock/" || fail "$program after the move"
+    LD_LIBRARY_PATH=$moved/$lib "$program" "file:$folder/locks" "$moved/$lib/dlock/0.1/" || fail "$program after the move"
 done
 check_uninstall "$folder/uninstalled"
 echo "install: OK"

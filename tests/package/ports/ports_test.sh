@@ -14,7 +14,7 @@ build() { # NAME, and options for CMake
 }
 
 build aarch64 -DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 -DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc
-for file in bin/dlock lib/libdlock.so lib/dlock/dlock-file.so; do
+for file in bin/dlock lib/libdlock.so lib/dlock/0.1/dlock-file.so; do
     readelf -h "$folder/aarch64/$file" | grep -q 'Machine: *AArch64' || fail "$file is not for aarch64"
 done
 echo "ports: aarch64 builds"
