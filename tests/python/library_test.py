@@ -1,10 +1,13 @@
 """Finding libdlock: what is said when it is not there, or is another one."""
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 library = os.environ["DLOCK_LIBRARY"]
+sources = os.environ["PYTHONPATH"]
 
 
 def imported(**variables):
@@ -23,6 +26,21 @@ class Library(unittest.TestCase):
         """By its soname, where nothing names it. Compiler and ldconfig, which find_library asks, need not be there."""
         status, said = imported(DLOCK_LIBRARY="", LD_LIBRARY_PATH=os.path.dirname(library), PATH="/nonexistent")
         self.assertEqual(status, 0, said)
+
+    def test_in_the_package(self):
+        """As in a wheel, before any other of the system."""
+        with tempfile.TemporaryDirectory() as folder:
+            package = os.path.join(folder, "dlock")
+            shutil.copytree(os.path.join(sources, "dlock"), package)
+            os.mkdir(os.path.join(package, "_lib"))
+            inside = os.path.join(package, "_lib", "libdlock.so.0.1")
+            shutil.copy(library, inside)
+            status, said = imported(DLOCK_LIBRARY="", PYTHONPATH=folder)
+            self.assertEqual(status, 0, said)
+            os.truncate(inside, 0)
+            status, said = imported(DLOCK_LIBRARY="", PYTHONPATH=folder, LD_LIBRARY_PATH=os.path.dirname(library))
+            self.assertEqual(status, 1)
+            self.assertIn(inside, said)
 
     def test_missing(self):
         status, said = imported(DLOCK_LIBRARY="/nonexistent/libdlock.so")

@@ -44,7 +44,7 @@ class Wheel(unittest.TestCase):
         offline = ("--no-build-isolation", "--no-index")
         self.run_python(*pip, "wheel", *offline, "--wheel-dir", self.path("wheels"), "./source")
         [wheel] = os.listdir(self.path("wheels"))
-        self.assertRegex(wheel, r"^dlock-\d+\.\d+\.\d+-py3-none-any\.whl$")
+        self.assertRegex(wheel, r"^libdlock-\d+\.\d+\.\d+-py3-none-any\.whl$")
         names = zipfile.ZipFile(self.path("wheels", wheel)).namelist()
         modules = {f"dlock/{name}" for name in os.listdir(self.path("source", "src", "dlock"))}
         self.assertIn("dlock/py.typed", modules)

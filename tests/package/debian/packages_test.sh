@@ -1,44 +1,51 @@
 #!/bin/bash
-# packages_test.sh: makes the Debian packages, has lintian look at them, and installs them on a minimal system that knows
-# nothing of this one (installed.sh), where locks on files and on a Redis of this machine have to work.
+# packages_test.sh [ARCHIVE FOLDER]: makes the Debian packages, source and binary, without network, has lintian look at them,
+# and installs them on a minimal system that knows nothing of this one (installed.sh), where they have to work. Their source is
+# the working tree, or ARCHIVE, of which they stay in FOLDER. With DLOCK_FULL=1 the build also runs the conformance suite.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-cd "$here/../../.."
-. tests/packages.sh
+cd "$(dirname "$0")/../../.."
+. tests/package/common.sh packages
+here=$source/tests/package/debian
 # shellcheck disable=SC2046
-need_test_packages $(default_backends)
-need_packages dpkg-dev file lintian debootstrap
-
-fail() {
-    echo "packages: FAILED: $*" >&2
-    exit 1
-}
-
-work=$(mktemp -d "${TMPDIR:-/tmp}/dlock-packages.XXXXXX")
-clean_up() {
-    tests/servers/redis.sh stop "$work" >/dev/null || true
-    rm -rf "$work"
-}
-trap clean_up EXIT
-
-echo "== packages"
-rm -rf build-debian/packages # those of an earlier version
-(umask 077 && cmake --workflow --preset debian) >"$work/log" 2>&1 || { tail -n 40 "$work/log" >&2; fail "cannot make the packages"; }
-packages=(build-debian/packages/*.deb)
-ls "${packages[@]}"
-lintian --allow-root --fail-on error,warning "${packages[@]}" || fail "see above: what lintian says"
-
-# Each file that is installed is in one package, and only in one.
-DESTDIR=$work/all cmake --install build-debian >/dev/null
-(cd "$work/all" && find . ! -type d | sort) >"$work/installed"
-for package in "${packages[@]}"; do dpkg-deb --fsys-tarfile "$package" | tar -t; done | grep -v '/$\|^\./usr/share/doc/' |
-    sed '/\/man[1-9]\//s/\.gz$//' | sort >"$work/packed"
-diff "$work/installed" "$work/packed" || fail "installed (<) and packed (>) differ"
-
-echo "== a minimal system"
-settings=$(tests/servers/redis.sh start "$work")
-redis=$(sed -n 's/^DLOCK_TEST_URI_redis=//p' <<<"$settings")
+need_build_packages $(default_backends)
+need_packages dpkg-dev debhelper dh-python python3-all python3-setuptools pybuild-plugin-pyproject lintian debootstrap
 sudo=
 if [ "$(id -u)" != 0 ]; then sudo=sudo; fi
-$sudo "$here/system.sh" "$here/installed.sh" "$redis" examples/first.c "${packages[@]}" || fail "the packages on a minimal system"
+
+version=$(dpkg-parsechangelog --show-field Version)
+made=$folder/made
+mkdir "$made"
+orig=$made/dlock_${version%-*}.orig.tar.gz
+if [ $# -gt 0 ]; then
+    cp "$1" "$orig"
+else
+    git ls-files -z | tar --create --gzip --null --files-from=- --transform="s|^|dlock-${version%-*}/|S" --file="$orig"
+fi
+tar -x -f "$orig" -C "$folder"
+cd "$folder/dlock-${version%-*}"
+
+echo "== packages"
+export DEB_BUILD_OPTIONS="parallel=$(nproc)"
+if [ -z "${DLOCK_FULL:-}" ]; then DEB_BUILD_OPTIONS+=" nocheck"; fi
+# With the Python of the distribution, and no other that may be in front of it.
+quietly unshare --user --map-current-user --net env PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage --no-sign
+mv ../dlock_"$version"* ../*.deb "$made/"
+packages=("$made"/*.deb)
+ls "${packages[@]}"
+lintian --allow-root --fail-on error,warning "$made"/*.changes || fail "see above: what lintian says"
+
+# Each file that is installed is in one package, and only in one.
+DESTDIR=$folder/all cmake --install build-debian >/dev/null
+(cd "$folder/all" && find . ! -type d | sort) >"$folder/installed"
+for package in "${packages[@]}"; do
+    case "$package" in */python3-dlock_* | *-dbgsym_*) continue ;; esac
+    dpkg-deb --fsys-tarfile "$package" | tar -t
+done | grep -v '/$\|^\./usr/share/doc/' | sed '/\/man[1-9]\//s/\.gz$//' | sort >"$folder/packed"
+diff "$folder/installed" "$folder/packed" || fail "installed (<) and packed (>) differ"
+
+echo "== a minimal system"
+shopt -s extglob
+$sudo "$here/system.sh" "$here/installed.sh" examples/first.c debian/tests/quickstart "$made"/!(*-dbgsym_*).deb ||
+    fail "the packages on a minimal system"
+if [ $# -gt 0 ]; then cp "$made"/* "$2/"; fi
 echo "packages: OK"

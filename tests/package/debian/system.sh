@@ -1,11 +1,11 @@
 #!/bin/bash
-# system.sh SCRIPT URI FILE…: runs SCRIPT as root in a minimal system like this one, made with debootstrap and gone
-# afterwards, with URI and these files, which lie in its /given there. It has this machine's network and nothing else of it.
+# system.sh SCRIPT FILE…: runs SCRIPT as root in a minimal system like this one, made with debootstrap and gone afterwards, with
+# these files, which lie in its /given there. It has this machine's network and nothing else of it.
 set -euo pipefail
 # In a mount namespace of its own: nothing that is mounted here is seen outside, or outlives this script.
 if [ -z "${DLOCK_SYSTEM:-}" ]; then DLOCK_SYSTEM=1 exec unshare --mount --propagation private "$0" "$@"; fi
-script=$1 uri=$2
-shift 2
+script=$1
+shift
 . /etc/os-release
 components=main
 if [ "$ID" = ubuntu ]; then components=main,universe; fi
@@ -37,5 +37,5 @@ mkdir "$root/given"
 cp "$script" "$@" "$root/given/"
 status=0
 chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 http_proxy="${http_proxy:-}" \
-    bash "/given/$(basename "$script")" "$uri" || status=$?
+    bash "/given/$(basename "$script")" || status=$?
 exit "$status"

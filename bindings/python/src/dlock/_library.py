@@ -10,6 +10,7 @@ from ._version import __version__
 
 _SERIES = __version__.rsplit(".", 1)[0] + "."
 _SONAME = "libdlock.so." + __version__.rsplit(".", 1)[0]
+_BUNDLED = os.path.join(os.path.dirname(__file__), "_lib", _SONAME)  # in a wheel
 
 _INSTALL = (
     "Install the library: the package libdlock0.1 of Debian or Ubuntu, or `cmake --install` of dlock's source, then "
@@ -21,6 +22,8 @@ def _candidates() -> list[str]:
     chosen = os.environ.get("DLOCK_LIBRARY")
     if chosen:
         return [chosen]
+    if os.path.exists(_BUNDLED):
+        return [_BUNDLED]
     found = ctypes.util.find_library("dlock")
     return [_SONAME, *([found] if found else [])]
 
@@ -36,8 +39,8 @@ def _open(candidates: list[str]) -> ctypes.CDLL:
 
 
 def load() -> ctypes.CDLL:
-    """Loads the library from $DLOCK_LIBRARY, or from where the dynamic linker finds it. Raises ImportError if there is
-    none, or if its version does not fit this package."""
+    """Loads the library from $DLOCK_LIBRARY, else the one in this package, else the one that the dynamic linker finds.
+    Raises ImportError if there is none, or if its version does not fit this package."""
     library = _open(_candidates())
     try:
         library.dlock_version.restype = ctypes.c_char_p
