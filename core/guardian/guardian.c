@@ -29,10 +29,12 @@ bool dlock__guard_off;
 
 /* ---- the helper program ------------------------------------------------------------------------------------------ */
 
-/* Finds the program where the installation or the build tree has it, relative to the library. */
+/* Finds the program where the installation or the build tree has it, relative to the library. The command as one file is
+ * the program, too (guardian/single.c). */
 static bool find_program(char path[PATH_MAX]) {
     static const char *const folders[] = {DLOCK__LIBEXEC, "../libexec/dlock/" DLOCK__SERIES};
     char own[PATH_MAX];
+    if (DLOCK__SINGLE_FILE) return access(strcpy(path, "/proc/self/exe"), X_OK) == 0;
     if (!dlock__own_folder(own)) return false;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
         if (snprintf(path, PATH_MAX, "%s/%s/" PROGRAM, own, folders[i]) < PATH_MAX && access(path, X_OK) == 0)

@@ -44,8 +44,10 @@ bool dlock__own_folder(char folder[PATH_MAX]) {
     return true;
 }
 
-/* The folder of the library; of a library that is linked into a program, the folder where it was installed. */
+/* The folder of the library; of a library that is linked into a program, the folder where it was installed. The command
+ * as one file has no such folder: the loader of a static program is no match for modules. */
 static bool library_folder(char folder[PATH_MAX]) {
+    if (DLOCK__SINGLE_FILE) return false;
 #ifdef DLOCK__INSTALLED
     snprintf(folder, PATH_MAX, "%s", DLOCK__INSTALLED);
     return true;

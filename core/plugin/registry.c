@@ -238,8 +238,11 @@ static int find_file(const char *scheme, char *const *folders, struct dlock__mod
     int rc = find_named(scheme, strlen(scheme), folders, name, file, err);
     if (rc == DLOCK_ENOBACKEND) rc = find_named(scheme, strcspn(scheme, "+"), folders, name, file, err);
     if (rc != DLOCK_ENOBACKEND) return rc;
-    dlock__text_join(looked, sizeof looked, (const char *const *)folders);
     name_others(scheme, others, sizeof others);
+    if (!*folders)
+        return dlock_fail(err, DLOCK_ENOBACKEND,
+                          "no backend for the scheme \"%s\"%s (and there is no folder of modules)", scheme, others);
+    dlock__text_join(looked, sizeof looked, (const char *const *)folders);
     return dlock_fail(
         err, DLOCK_ENOBACKEND,
         "no backend for the scheme \"%s\"%s (dlock-%s.so is not in %s; install it, or set DLOCK_PLUGIN_PATH to "
