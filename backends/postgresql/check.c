@@ -120,8 +120,10 @@ static void check_disk(struct dlock_report *report, const PGresult *facts) {
 static bool is_covered(const struct pg *pg, char text[96]) {
     char time[32];
     const bool covered = !pg->sessions && pg->peer->quarantine_ms > 0;
-    snprintf(text, 96, covered ? "; a quarantine of %s covers what is lost" : "",
-             dlock_duration_text(time, pg->peer->quarantine_ms));
+    text[0] = 0;
+    if (covered)
+        snprintf(text, 96, "; a quarantine of %s covers what is lost",
+                 dlock_duration_text(time, pg->peer->quarantine_ms));
     return covered;
 }
 

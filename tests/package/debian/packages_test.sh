@@ -15,7 +15,7 @@ if [ "$(id -u)" != 0 ]; then sudo=sudo; fi
 version=$(dpkg-parsechangelog --show-field Version)
 made=$folder/made
 mkdir "$made"
-orig=$made/dlock_${version%-*}.orig.tar.gz
+orig=$folder/dlock_${version%-*}.orig.tar.gz
 if [ $# -gt 0 ]; then
     cp "$1" "$orig"
 else
@@ -29,7 +29,7 @@ export DEB_BUILD_OPTIONS="parallel=$(nproc)"
 if [ -z "${DLOCK_FULL:-}" ]; then DEB_BUILD_OPTIONS+=" nocheck"; fi
 # With the Python of the distribution, and no other that may be in front of it.
 quietly unshare --user --map-current-user --net env PATH=/usr/sbin:/usr/bin:/sbin:/bin dpkg-buildpackage --no-sign
-mv ../dlock_"$version"* ../*.deb "$made/"
+mv ../*.deb ../*.dsc ../*.tar.* ../*.changes ../*.buildinfo "$made/"
 packages=("$made"/*.deb)
 ls "${packages[@]}"
 lintian --allow-root --fail-on error,warning "$made"/*.changes || fail "see above: what lintian says"
