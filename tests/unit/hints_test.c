@@ -91,7 +91,7 @@ static void every_other_error_stays(void **state) {
         "file:locks?mod=/x",
         "h:2379,x",
         "h:" SECRET "/x",
-        "h:1," SECRET,
+        ("h:1," SECRET),
         "h:99999",
         "user:6379@h",
     };
