@@ -284,7 +284,7 @@ int quorum_begin(struct quorum_request *request, void *conn, enum dlock_operatio
 /* Sets a claim's result, and explains it in `err` if that describes no other claim yet. */
 void quorum_fail(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                  struct dlock_claim *claim, int code);
-/* Sends a request about the claims that nobody waits for, until until_us. If there is no memory for it, leases end what
+/* Sends a request about the claims, without a waiter, until until_us. If there is no memory for it, leases end what
  * it would have released. Called with the mutex. */
 void quorum_leave_word(struct quorum *quorum, enum dlock_operation verb, struct dlock_claim *const *claims, size_t n,
                        uint32_t mask, int64_t until_us);

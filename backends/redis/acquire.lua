@@ -4,7 +4,7 @@
 --          ''   letters: `w`: wait in the queue when busy. `h`, after it: report if no connection of the caller's
 --               client is subscribed, which is also reported when a token asks again. `c`: take the fence from the
 --               clock. `m`, a number, a space and the key of the record of incarnation.lua: the same; but if there is
---               no fence, which FLUSHALL deletes, too, the server must have been the same master for that long
+--               no fence, which FLUSHALL also deletes, the server must have been the same master for that long
 --               (library.lua), in ms, and nothing is granted otherwise.
 --               Neither `c` nor `m`: the caller was granted this lock over this very connection, with a fence from the
 --               clock, less than a second ago. A server does not lose a fence without ending its connections (except by

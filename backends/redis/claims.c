@@ -156,7 +156,7 @@ static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64
     return dlock_queue_retry_ms(position, remaining_ms, lease_of(claim));
 }
 
-/* Answers a claim that only the quarantine stands in the way of. While the server refuses to write, the quarantine does
+/* Answers a claim that would be granted without the quarantine. While the server refuses to write, the quarantine does
  * not end: the claim fails, for the reason of that. */
 static void quarantined(const struct redis *redis, struct batch *batch, struct dlock_claim *claim, int64_t position) {
     if (position < 0 && redis->unrecorded.code) {

@@ -150,7 +150,7 @@ BEGIN
         IF cardinality(names) > 1 THEN
             done := be_patient(until_us) AND tell_apart();
         END IF;
-        -- The short way, as take has it: nobody has the name, and nobody waits, neither in the queue nor for a turn at
+        -- The short way, as take has it: the name has no holder and no waiter, neither in the queue nor for a turn at
         -- it. If the row changes while this waits for it, PostgreSQL checks all of that again.
         IF modes[claim] = 0 AND flags[claim] & 4 = 0 THEN
             server_us := clock_us();

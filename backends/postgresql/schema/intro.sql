@@ -45,4 +45,4 @@
 -- role that may lock can change the locks of others through them only.
 --
 -- A later version only adds to this one, while clients of this one hold locks: no function or view that clients call is
--- removed, or changes its arguments or results. What has to change gets a new name.
+-- removed, or changes its arguments or results. A changed function gets a new name.
