@@ -1,17 +1,17 @@
-/* Acquiring. A claim for a name without keys gets its lock by one transaction: if the name has no key, it puts the
- * claim's. Otherwise a second transaction puts the key at the end of the queue and reads its place. If the name had
- * other keys the last time, one transaction does both. A claim that must not wait puts no key where that would be in
- * vain. No key is put for a slot that is closed, so that an acquire without an answer can be called off
- * (etcd_closed_slot). A key in another lease than the connection's is moved by the request that reads its place. */
+/* Acquiring. A claim for a name without keys gets its lock in one transaction, which puts the claim's key if there is
+ * no other. If there is one, a second transaction puts the key at the end of the queue and reads its place. If the name
+ * had other keys the last time, one transaction does both. A claim that must not wait puts no key that would have to
+ * wait. No key is put for a closed slot, so that an unanswered acquire can be called off (etcd_closed_slot). A key in
+ * another lease than the connection's is moved by the request that reads its place. */
 #include "etcd.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 enum {
-    KEEP_SHARE = 3,       /* a waiter asks again each third of its lease's TTL, and so keeps the lease alive */
-    RETRY_MAX_MS = 10000, /* or after this time, if that is less: its stream's member may be stopped or cut off */
-    UNWATCHED_MS = 250,   /* a waiter without a stream asks again after this time */
+    KEEP_SHARE = 3,       /* a waiter retries every third of its lease's TTL, which also keeps the lease alive */
+    RETRY_MAX_MS = 10000, /* or after this time, if shorter: the member with its stream may be stopped or cut off */
+    UNWATCHED_MS = 250,   /* interval at which a waiter without a stream polls */
     JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
 };
 
@@ -28,7 +28,7 @@ struct attempt {
     int64_t since; /* JOINING: the revision at which the queue had room */
     int joins;
     bool moves;  /* KNOWN: the request moves the key to the lease of the round */
-    bool barges; /* FRESH: puts its key whoever else is there, and deletes it again if it has to wait */
+    bool barges; /* FRESH: puts its key even if there are others, and deletes it again if it has to wait */
     bool over;
     char key[ETCD_KEY_SIZE];
 };
@@ -73,7 +73,7 @@ static bool joins(const struct attempt *a) {
     return a->stage == FRESH && (a->barges || may_stay(a->claim));
 }
 
-/* Puts its key whoever else is there. */
+/* Puts its key even if there are others. */
 static void add_join(struct etcd_text *text, const struct round *r, const struct attempt *a) {
     etcd_add(text, "{\"request_txn\":{\"compare\":[");
     etcd_add_if_open(text, r->z, a->claim);
@@ -287,7 +287,8 @@ static void end_all(struct round *r, int result) {
     }
 }
 
-/* A claim of an older lease whose acquire was not answered begins anew: a key that may be there or not cannot be moved. */
+/* A claim of an older lease whose acquire was not answered starts over: a key that may or may not exist cannot be
+ * moved. */
 static int call_off_unsure(struct round *r) {
     int rc = 0;
     for (size_t i = 0; i < r->n && rc == 0; i++) {
@@ -310,8 +311,8 @@ static void note_unsure(struct round *r) {
     }
 }
 
-/* The request was refused, as by an etcd without space. Its keys will not be put any more, but may have been. A claim whose
- * key is not there needs no release, which would be refused, too, if it closed the slot. */
+/* The request was refused, for example because etcd is out of space. Its keys will no longer be put, but may have been
+ * already. A claim whose key does not exist needs no release; one that closed the slot would be refused as well. */
 static int look_for_keys(struct round *r, size_t pending, struct etcd_reply *reply) {
     for (size_t i = 0; i < r->n; i++)
         if (!r->attempts[i].over) r->attempts[i].stage = KNOWN;

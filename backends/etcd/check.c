@@ -70,7 +70,7 @@ static void check_hosts(struct dlock_report *report, struct etcd *z, int64_t dea
         if (rc == 0) etcd_reply_end(&reply);
         etcd_member(z, &now);
         if (rc == 0 && now == i) continue;
-        if (rc == 0) /* the next one has answered in its place */
+        if (rc == 0) /* the next member has answered instead */
             snprintf(why.message, sizeof why.message, "no connection to etcd at %s",
                      strstr(z->address.hosts[i].url, "://") + 3);
         dlock_find(report, "each host in the URI has to be a member of one cluster, and to answer", "%s", why.message);

@@ -77,7 +77,7 @@ static int judge(const struct etcd *z, int64_t code, const char *text, struct dl
         return dlock_fail(err, DLOCK_EUNAVAILABLE,
                           "etcd at %s has no space left: compact and defragment it, then `etcdctl alarm disarm`",
                           where);
-    /* A changing leader, a member without a leader, a server that is about to stop: the outcome is unknown. */
+    /* The leader is changing, the member has none, or the server is shutting down: the outcome is unknown. */
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s: %.200s", where, text);
 }
 

@@ -43,11 +43,11 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
     return rc == DLOCK_EUNAVAILABLE && atomic_load(&z->full) ? 0 : rc;
 }
 
-/* The lease is left to end by itself: all claims in it have been released before. */
+/* The lease is left to expire: all its claims have been released already. */
 static void etcd_disconnect(void *conn) {
     struct etcd *z = etcd_of(conn);
     struct etcd_signals signals;
-    *(struct etcd **)conn = NULL; /* cleared first, since a child forked meanwhile reads it */
+    *(struct etcd **)conn = NULL; /* cleared first, since a child forked during cleanup reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (!z) return;
     etcd_signals_off(z, &signals);

@@ -1,18 +1,18 @@
-/* The etcd backend, for etcd 3.4 and newer, by its JSON gateway: what its files share.
+/* Internal header of the etcd backend, which talks to etcd 3.4 or newer through its JSON gateway.
  *
- * The layout is that of `etcdctl lock` and etcd's own recipes, so that their clients and dlock's stand in one queue: a
- * key per claim, `<base><name>/<lease in hex>`, followed by `/<slot>` for all but one of a client's simultaneous
- * claims. Later claims reuse the same keys, since etcd remembers each key until it is compacted, and looks at all of
- * them. Keys are ordered by their create revisions: a claim has its lock when no key before its own is in its way. The
- * create revision is the fence. The value is the mode, unless exclusive, and the token; such keys of other programs count
- * as exclusive. Keys that only begin like those of a name do not count.
+ * The layout is that of `etcdctl lock` and etcd's own recipes, so that their clients and dlock's share one queue. Each
+ * claim has a key, `<base><name>/<lease in hex>`, followed by `/<slot>` for all but one of a client's simultaneous
+ * claims. Later claims reuse the same keys, since etcd remembers each key until it is compacted, and scans all of them.
+ * Keys are ordered by create revision: a claim holds its lock when no earlier key conflicts with it. The create
+ * revision is the fence. The value is the mode, unless exclusive, and the token; such keys of other programs are
+ * treated as exclusive. Keys that merely share a name's prefix are ignored.
  *
- * A grant lives as long as the lease that its key is attached to. When a lease has ended, or the members have another
- * leader, another lease follows on the same connection, and keys are moved to it. So every claim remembers its lease.
- * For how long a lease is sure to live: lease.c.
+ * A grant lives as long as the lease that its key is attached to. When the lease has ended, or the members have a new
+ * leader, the connection gets another lease and moves its keys to it. So every claim remembers its lease. lease.c
+ * explains how long a lease is sure to live.
  *
  * One connection serves all threads. Each request takes a channel, a libcurl handle with a connection that is kept
- * alive. A waiter has a stream of its own that reports when the key before its own is deleted (watch.c). One mutex
+ * alive. Each waiter has its own stream, which reports the deletion of the key before the waiter's (watch.c). One mutex
  * guards the members that change after connect, another one the streams; neither is held during a request.
  *
  * The files; each calls those below it only:
@@ -50,7 +50,8 @@ enum {
 
 #define ETCD_FENCE_END (INT64_C(1) << 55)
 
-/* Results of a request besides 0 and dlock's codes. They stay inside this backend: err has a code of dlock's. */
+/* Results of a request besides 0 and dlock's codes. They stay inside this backend: err never holds them, only dlock's
+ * codes. */
 enum { ETCD_LEASE_GONE = 1, ETCD_TOKEN_OLD = 2 };
 
 struct etcd;
@@ -135,13 +136,13 @@ struct etcd_reply {
     uint64_t cluster; /* 0: it does not say */
     /* of the request, also after an error: */
     bool repeated; /* a copy of it had no answer, and may have been executed */
-    bool settled;  /* of an error: it is the answer to a request that has had its effect, or will have none */
+    bool settled;  /* of an error: the request has taken effect already, or never will */
 };
 
 /* Returns a number; 0 if it is missing, since the gateway leaves zeros out; -1: it is no such number. */
 int64_t etcd_int(const json_t *object, const char *key);
 const char *etcd_string(const json_t *object, const char *key); /* NULL: none */
-/* Parses n bytes. False: they make no sense; else the caller has to end the reply. */
+/* Parses n bytes. False: they are malformed; otherwise the caller has to end the reply. */
 bool etcd_reply_read(struct etcd_reply *reply, const char *text, size_t n);
 void etcd_reply_end(struct etcd_reply *reply);
 /* Returns the answer to operation i of a transaction; NULL: there is none of this kind. */
@@ -158,7 +159,7 @@ int etcd_no_memory(struct dlock_error *err);
 int etcd_unsettled(const struct etcd *z, struct dlock_error *err); /* the leader changes until the deadline */
 int etcd_stranger(const struct etcd_host *host,
                   struct dlock_error *err); /* of another cluster than the members before */
-/* Returns the code of a request for which LEASE_GONE and TOKEN_OLD make no sense: they become EPROTO, in err, too. */
+/* Returns the code of a request that cannot fail with LEASE_GONE or TOKEN_OLD: both become EPROTO, also in err. */
 int etcd_code(int rc, struct dlock_error *err);
 /* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never
  * had an answer from an etcd. */
@@ -200,25 +201,24 @@ void etcd_channels_free(struct etcd *z);
 /* A snapshot of the lease. */
 struct etcd_lease {
     int64_t id;      /* 0: there is no lease */
-    int64_t sent_us; /* taken before the last answered request that set it anew was sent */
+    int64_t sent_us; /* taken before sending the last request that renewed it and was answered */
     int64_t ttl_ms;
-    uint64_t term; /* in which it was granted, and has been set anew since */
+    uint64_t term; /* in which it was granted, and renewed since */
 };
 
-/* Stores a lease that will live for a while, which is set anew or granted if need be. Returns 0 or a code. */
+/* Stores a lease that will live for a while, after renewing or granting it if necessary. Returns 0 or a code. */
 int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
-/* Sets the lease anew whatever its age. If it has ended or is from another term, stores a new one. Returns 0 or a
- * code. */
+/* Renews the lease whatever its age. If it has ended or is from another term, stores a new one. Returns 0 or a code. */
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
-/* Stores a slot that no other claim of the lease in the key's name has, from 1 on; 0: none is left. */
+/* Stores a slot, from 1 up, that no other claim of the lease in the key's name has; 0: none is left. */
 void etcd_take_slot(struct etcd *z, struct dlock_claim *claim);
 /* Gives a slot back when its key is gone. False: an unanswered request may still put that key; the slot has to be closed,
  * and is not used again in this lease. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim);
 /* Forgets a lease that has ended. */
 void etcd_lease_gone(struct etcd *z, int64_t id);
-/* Returns for how long from `from_us` on the lease is sure to live. That is proved by a request that was sent after
- * `lease` was known, and was answered in `term`. 0: it proves nothing. */
+/* Returns how long after `from_us` the lease is sure to live. The proof is a request that was sent after `lease` was
+ * known, and was answered in `term`. 0: it proves nothing. */
 int64_t etcd_kept_ms(const struct etcd_lease *lease, uint64_t term, int64_t from_us);
 /* True if the lease may still live, by this host's clock. */
 bool etcd_lease_lives(struct etcd *z);
@@ -245,8 +245,8 @@ static inline uint64_t etcd_slot(const struct dlock_claim *claim) {
 struct etcd_view {
     int64_t own; /* the create revision of the claim's key; 0: there is no key */
     bool blocked;
-    bool cut;            /* the keys before the claim's were not shown: ask again by its revision */
-    bool deep;           /* keys that are no claims' were shown in their place: ask again with ETCD_DEEP */
+    bool cut;            /* the keys before the claim's were not shown: repeat the query with its revision */
+    bool deep;           /* keys that belong to no claim were shown instead: repeat the query with ETCD_DEEP */
     int64_t need;        /* permits: how many keys have to go first */
     const char *blocker; /* the key that has to go first, in base64; part of the reply; NULL for permits */
     bool misused;        /* the name is in use in another way, as follows */
@@ -275,20 +275,21 @@ enum etcd_moved {
 enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, int64_t lease);
 /* Adds a transaction that deletes the key of a claim, but not a later claim's key of the same name. */
 void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key);
-/* Returns how many keys it has deleted; -1: the answer makes no sense. */
+/* Returns how many keys it has deleted; -1: the answer is malformed. */
 int64_t etcd_deleted(const json_t *transaction);
 /* Reads from a key's value how its claim uses the name. */
 void etcd_mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit);
-/* Reads the answers to the operations of etcd_add_view(), from number `at` on. False: they make no sense. */
+/* Reads the answers to the operations of etcd_add_view(), starting with number `at`. False: they are malformed. */
 bool etcd_read_view(const struct etcd *z, const json_t *transaction, size_t at, const struct dlock_claim *claim,
                     const char *key, struct etcd_view *view);
 
 /* ---- watch.c ----------------------------------------------------------------------------------------------------- */
 
-/* Queues a LOOK for the claim's name once the view may have changed since `revision`. False: it cannot, and the waiter has
- * to poll. A name has one stream, since the core has one waiter at a time ask for it: the last one that asked. */
+/* Queues a LOOK for the claim's name once the view may have changed since `revision`. False: it cannot, and the waiter
+ * has to poll. A name has one stream, that of the last waiter to ask, since the core lets one waiter per name ask at a
+ * time. */
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision);
-/* Ends the claim's stream, if it has one. Another claim of the name may have the stream: it goes on. */
+/* Ends the claim's stream, if it has one. A stream of another claim of the name continues. */
 void etcd_unwatch(struct etcd *z, const struct dlock_claim *claim);
 int etcd_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
@@ -311,7 +312,7 @@ struct etcd {
     atomic_int sockets[ETCD_SOCKETS];  /* descriptor + 1, or 0 */
     atomic_bool crowded[ETCD_CROWDED]; /* by a name's hash: the last acquire of it found other keys */
     atomic_uint_least64_t cluster;     /* the one that has answered; 0: none has */
-    atomic_bool full;                  /* the last refusal was for want of space, or of a server with too much to do */
+    atomic_bool full;                  /* the last refusal was for lack of space, or by an overloaded server */
     pthread_mutex_t mutex;
     /* guarded by the mutex: */
     size_t host; /* the member in use */
@@ -335,8 +336,8 @@ static inline struct etcd *etcd_of(void *conn) {
     return *(struct etcd **)conn;
 }
 
-/* Returns what a failed request means for the connection: EUNAVAILABLE if the lease has ended, too, so that the core
- * looks up the members' names again; else 0. */
+/* Returns what a failed request means for the connection: EUNAVAILABLE if the lease has ended as well, so that the core
+ * resolves the members' names again; otherwise 0. */
 static inline int etcd_verdict(struct etcd *z, int rc) {
     return rc == DLOCK_EUNAVAILABLE && !etcd_lease_lives(z) ? DLOCK_EUNAVAILABLE : 0;
 }

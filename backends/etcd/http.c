@@ -114,8 +114,8 @@ static int note_sent(void *arg, char *server, char *client, int server_port, int
     return CURL_PREREQFUNC_OK;
 }
 
-/* libcurl repeats a request by itself if a connection that it has used before ends without a byte of the answer. It cannot
- * once a function has given it some of the body, and no function rewinds that: then the request fails. */
+/* libcurl itself repeats a request if a reused connection ends without a byte of the answer. It cannot do so once a
+ * callback has given it part of the body, unless another callback rewinds it: without one the request fails. */
 static void set_body(CURL *easy, const struct etcd_text *body, enum etcd_repeat repeat, struct unsent *unsent) {
     bool once = repeat == ETCD_ONCE;
     *unsent = (struct unsent){body->at, body->n};
@@ -252,7 +252,7 @@ static bool never_sent(const struct etcd_channel *channel, enum etcd_repeat repe
 }
 
 /* True if the connection was accepted, but this client has never had a lease, so that the other end may be no etcd. (An
- * etcd without a majority is silent, too, but then this client has usually had a lease before.) */
+ * etcd without a majority does not answer either, but then this client has usually had a lease before.) */
 static bool is_stranger(struct etcd *z, const struct etcd_channel *channel) {
     curl_off_t connected_us = 0;
     curl_easy_getinfo(channel->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
@@ -343,7 +343,7 @@ int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etc
               struct etcd_reply *reply, struct dlock_error *err) {
     reply->repeated = reply->settled = false;
     int rc = post(z, path, body, repeat, deadline_us, reply, err);
-    /* Tokens end after five minutes without a request, or, those that are signed, with each change of users. */
+    /* A token expires after five minutes without a request or, if signed, whenever the users are changed. */
     for (int n = 0; n < TOKENS && rc == ETCD_TOKEN_OLD && z->address.user; n++) {
         rc = etcd_authenticate(z, deadline_us, err);
         if (rc == 0) rc = post(z, path, body, repeat, deadline_us, reply, err);

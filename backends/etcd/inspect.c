@@ -101,8 +101,9 @@ int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int t
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
 
-/* Deletes the holders' keys, unless a key has come anew. Sets *broken if one of them still existed. Returns 0 or a code.
- * Without an answer the holder may be gone, and what is asked next be the next one's key: so nothing is sent again. */
+/* Deletes the holders' keys, unless one has been created again. Sets *broken if any of them still existed. Returns 0 or
+ * a code. Nothing is sent twice: after an unanswered request the holder may be gone, and the key may be the next
+ * one's. */
 static int delete_holders(struct etcd *z, const struct queue *queue, int64_t deadline_us, bool *broken,
                           struct dlock_error *err) {
     for (size_t i = 0; i < queue->n; i++) {
@@ -193,8 +194,8 @@ static int read_keys(struct etcd *z, struct walk *walk, int64_t deadline_us, str
     return rc;
 }
 
-/* Ends a page after a number of locks, or when half of timeout_ms is over. The cursor is a name or, behind KEY_CURSOR, the
- * key to go on with. */
+/* Ends a page after a number of locks, or when half of timeout_ms is over. The cursor is a name or, after KEY_CURSOR,
+ * the key to continue with. */
 int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err) {
     const int64_t half_us = dlock_deadline_us(timeout_ms / 2), deadline_us = dlock_deadline_us(timeout_ms);

@@ -1,28 +1,28 @@
-/* The lease that all claims of a connection are in, and for how long it is sure to live.
+/* The lease of all claims of a connection, and how long it is sure to live.
  *
- * The leader ends a lease when its TTL has passed there since the lease was granted or kept alive. A new leader
- * restarts the TTL of every lease (lessor.Promote). So a lease that was set anew by a request sent at t lives until t +
- * TTL, provided that the member that answered was the leader. But a leader that was replaced without noticing, because
- * it was stopped or cut off, answers, too: keeping a lease alive needs no majority. It does not know what its followers
- * have agreed on meanwhile.
+ * The leader ends a lease when the TTL has passed, by the leader's clock, since the lease was granted or kept alive. A
+ * new leader restarts the TTL of every lease (lessor.Promote). So a lease renewed by a request sent at t lives until t
+ * + TTL, provided that the member that answered was the leader. But a leader that was stopped or cut off, and replaced
+ * without noticing, still answers, since keeping a lease alive needs no majority. It does not know what its followers
+ * have since agreed on.
  *
- * Every answer names the leader's term. If the answer to keeping the lease alive names a term, and a request that needs
- * a majority, such as a transaction, was sent afterwards and is answered in the same term, then the leader of that term
- * was still the leader after the lease had been set anew, and every later leader restarts the TTL later.
+ * Every answer names the leader's term. If a keepalive is answered in some term, and a request that needs a majority,
+ * such as a transaction, is sent afterwards and answered in the same term, then the leader of that term was still the
+ * leader when the lease had been renewed, and every later leader restarts the TTL later.
  *
- * When a leader that was stopped goes on, it may still end the leases whose TTL has passed by its own clock: it has the
- * new leader do so, however often the lease was kept alive there (https://github.com/etcd-io/etcd/issues/15247; etcd
- * 3.4.23 and 3.5.16 both do). So a lease is used in the term that it was granted in. In another term the connection is
- * granted a new lease, which no earlier leader knows of, and moves its keys there one by one when they are renewed or
- * looked at. That is before the old leader finds the old lease too old: the lease was set anew by it less than a TTL
- * ago, or the claims are lost by our clock, too. The old lease is left to end. */
+ * A stopped leader that resumes may still end the leases whose TTL has passed by its own clock: it has the new leader
+ * revoke them, however often they were kept alive there (https://github.com/etcd-io/etcd/issues/15247; etcd 3.4.23 and
+ * 3.5.16 both do so). So a lease is used only in the term in which it was granted. In another term the connection gets
+ * a new lease, unknown to any earlier leader, and moves each key to it when the key is renewed or looked at. That
+ * happens before the old lease expires at the old leader: either that leader renewed it less than a TTL ago, or the
+ * claims are lost by our clock as well. The old lease is left to expire. */
 #include "etcd.h"
 
 #include <inttypes.h>
 
 enum {
-    FRESH_SHARE = 3, /* a lease is set anew when a third of its TTL has passed */
-    PAUSE_MS = 10    /* before the members are asked again whether they agree on a leader */
+    FRESH_SHARE = 3, /* a lease is renewed when a third of its TTL has passed */
+    PAUSE_MS = 10    /* before checking again whether the members agree on a leader */
 };
 
 struct etcd_lease etcd_lease_known(struct etcd *z) {
@@ -52,7 +52,7 @@ int64_t etcd_kept_ms(const struct etcd_lease *lease, uint64_t term, int64_t from
     return left_ms > 0 ? left_ms : 0;
 }
 
-/* Reads `{"ID":…,"TTL":…}`. False: it makes no sense. */
+/* Reads `{"ID":…,"TTL":…}`. False: it is malformed. */
 static bool read_lease(const struct etcd_reply *reply, int64_t sent_us, struct etcd_lease *lease) {
     int64_t ttl_s = etcd_int(reply->body, "TTL");
     lease->id = etcd_int(reply->body, "ID");
@@ -62,8 +62,8 @@ static bool read_lease(const struct etcd_reply *reply, int64_t sent_us, struct e
     return lease->id > 0 && ttl_s >= 0 && ttl_s <= INT32_MAX;
 }
 
-/* Makes this the connection's lease, in place of the lease `replaces` or of none. If another thread has stored another one
- * meanwhile, that is returned. The slots are those of the keys that have the connection's lease in their names. */
+/* Makes this the connection's lease, in place of the lease `replaces` or of none. If another thread has stored a lease
+ * first, returns that one. The slots are those of the keys that have the connection's lease in their names. */
 static void note(struct etcd *z, int64_t replaces, struct etcd_lease *lease) {
     pthread_mutex_lock(&z->mutex);
     bool fresh = lease->id != replaces;
@@ -121,7 +121,7 @@ static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct e
     return etcd_unsettled(z, err);
 }
 
-/* Sets the lease anew. Returns 0, LEASE_GONE (it has ended, or is from another term) or a code. */
+/* Renews the lease. Returns 0, LEASE_GONE (it has ended, or is from another term) or a code. */
 static int set_anew(struct etcd *z, const struct etcd_lease *before, int64_t deadline_us, struct etcd_lease *lease,
                     struct dlock_error *err) {
     struct etcd_text body = {NULL, 0, 0, false};

@@ -35,7 +35,7 @@ static void add_read(struct etcd_text *text, const char *key) {
     etcd_add(text, "}}");
 }
 
-/* Reads the answer about one claim. False: it makes no sense. */
+/* Reads the answer about one claim. False: it is malformed. */
 static bool read_claim(struct renewal *r, struct dlock_claim *claim, const json_t *transaction, size_t at) {
     if (is_put(r, claim)) {
         const json_t *nested = etcd_response(transaction, at, "response_txn");

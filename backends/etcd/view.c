@@ -1,4 +1,4 @@
-/* A claim's place in the queue: which keys are before its own and in its way. */
+/* A claim's place in the queue: which earlier keys conflict with it. */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -20,7 +20,7 @@ void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dl
     etcd_add(text, "}}");
 }
 
-/* As for all keys that are not there, its version is 0, which is what is compared where nothing else is said. */
+/* Like that of any missing key, its version is 0, which is what a comparison without a value expects. */
 void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim) {
     char key[ETCD_KEY_SIZE];
     etcd_closed_slot(&z->address, claim, key);
@@ -108,7 +108,7 @@ int64_t etcd_deleted(const json_t *transaction) {
 
 /* ---- reading it -------------------------------------------------------------------------------------------------- */
 
-/* Returns the keys that operation i has found; NULL: the answer makes no sense. */
+/* Returns the keys that operation i has found; NULL: the answer is malformed. */
 static json_t *keys_of(const json_t *transaction, size_t i, json_t *none) {
     json_t *range = etcd_response(transaction, i, "response_range");
     json_t *keys = range ? json_object_get(range, "kvs") : NULL;

@@ -1,10 +1,10 @@
-/* Streams that report when a key is deleted. A waiting claim has one on the key before its own. A claim that waits for a
- * permit has one on all keys of its name, until as many have been deleted as have to be. A stream ends with its report,
- * or with its connection; in both cases the waiter asks again and gets another one.
+/* Streams that report when a key is deleted. A waiting claim has one on the key before its own. A claim that waits for
+ * a permit has one on all keys of its name, until enough of them have been deleted. A stream ends with its report, or
+ * with its connection; in both cases the waiter retries and gets another one.
  *
- * A stream reports what happens after it has begun. If something was written between the waiter's last look and that,
- * the waiter looks once more. A stream from the revision of that look on would make this needless, but etcd serves one
- * that begins in the past from a loop that runs ten times a second (syncWatchersLoop).
+ * A stream reports what happens after it has begun. If anything was written between the waiter's last look and that
+ * moment, the waiter looks once more. A stream starting at the revision of that look would avoid this, but etcd serves
+ * streams that begin in the past from a loop that runs ten times a second (syncWatchersLoop).
  *
  * All streams are in one multi handle, which the core drives by calling `wake`. Its descriptors are in an epoll
  * descriptor, which is the one that the core polls. */
@@ -28,7 +28,7 @@ struct etcd_watch {
     struct etcd_text body, line;
     char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
     size_t member;                       /* the number of the member that it is on */
-    int64_t need;                        /* number of events that are still to come */
+    int64_t need;                        /* number of events still awaited */
     int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
     bool over, heard;
     char name[256], token[DLOCK_TOKEN_MAX + 1]; /* of the waiter */
@@ -47,7 +47,7 @@ static void read_message(struct etcd_watch *watch) {
     watch->heard = true;
     if (json_is_true(json_object_get(reply.body, "created"))) watch->from = reply.revision;
     watch->need -= (int64_t)json_array_size(events);
-    /* Refused, or the member stops: whatever it is, the waiter asks again. */
+    /* Refused, or the member is stopping: either way the waiter retries. */
     if (watch->need <= 0 || json_is_true(json_object_get(reply.body, "canceled")) ||
         json_object_get(reply.root, "error"))
         watch->over = true;
@@ -244,9 +244,9 @@ static bool add(struct etcd *z, const char *name, const struct etcd_view *view, 
     return true;
 }
 
-/* True if a stream that exists waits for the same as the view, or is over, and so is about to wake the waiter. One on a
- * member that is no longer in use does not fit: a member that is stopped or cut off keeps its streams, and tells
- * nothing. */
+/* True if the existing stream waits for what the view waits for, or has ended and will therefore wake the waiter. A
+ * stream on a member no longer in use does not fit: a member that is stopped or cut off keeps its streams open and
+ * reports nothing. */
 static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct etcd_view *view) {
     size_t member;
     if (watch->over) return true;
