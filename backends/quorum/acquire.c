@@ -120,8 +120,8 @@ static void begin_try(struct quorum *quorum, const struct quorum_member *gate, s
     claim->state[QUORUM_TRIES]++;
 }
 
-/* True if only the gate is to be asked first. False if no contention was seen lately, or if it is time to check what
- * the other members say. */
+/* True if the gate alone should be asked first. False if there was no recent contention, or if it is time to check with
+ * the other members. */
 static bool asks_gate_first(const struct quorum *quorum, const struct dlock_claim *claim, int64_t now_us) {
     if (claim->state[QUORUM_PLACE] == 0) return now_us < quorum->contended_until_us;
     return (uint64_t)now_us / 1000 - claim->state[QUORUM_LOOKED] < SOON_MS;
@@ -147,8 +147,8 @@ static bool all_queue(const struct quorum_round *round, const struct quorum_memb
     return true;
 }
 
-/* Lets a busy claim keep its place at the gate, or its vote there, so that no other waiter is sent to ask the other
- * members in vain; sets when it asks again. Returns that place; 0: it keeps nothing. */
+/* Lets a busy claim keep its place at the gate, or its vote there, so that no other waiter is sent to the other members
+ * for nothing; sets the time of its next try. Returns that place; 0: it keeps nothing. */
 static uint64_t keep_place(struct quorum *quorum, const struct quorum_member *gate, const struct dlock_claim *answer,
                            struct dlock_claim *claim, bool handed) {
     if (!answer || claim->result != DLOCK_EBUSY || (answer->result != DLOCK_EBUSY && answer->result != 0)) return 0;

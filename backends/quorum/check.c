@@ -13,7 +13,7 @@ static int pass_on(const struct dlock_finding *finding, void *arg) {
     return relay->report.ended;
 }
 
-/* Checks a member over a connection for this alone: the worker's may be in use for long. */
+/* Checks a member over a separate connection: the worker's may be in use for a long time. */
 static void check_member(struct quorum_member *member, struct relay *relay, int timeout_ms) {
     const struct dlock_backend *backend = member->server.backend;
     struct dlock_error why = {0};
@@ -50,8 +50,8 @@ static void check_quorum(const struct quorum *quorum, struct dlock_report *repor
     }
 }
 
-/* Waits until no other thread checks. EBUSY: one is not done by until_us, and what is left of the time would be too short
- * for the members' answers. */
+/* Waits until no other thread checks. EBUSY: one is still checking at until_us, after which too little time would
+ * remain for the members' answers. */
 static int begin(struct quorum *quorum, int64_t until_us, struct dlock_error *err) {
     pthread_mutex_lock(&quorum->mutex);
     while (quorum->checking && dlock_now_us() < until_us) quorum_wait(&quorum->changed, &quorum->mutex, until_us);

@@ -61,9 +61,9 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
     renewal_ends(&request);
     for (size_t i = 0; i < n; i++)
         if (settle(&request, round, i, &missing)) request.chosen[request.n_chosen++] = claims[i];
-    /* Members that have lost a claim are asked to grant it again: they were restarted and their quarantine is over, or
-     * another client had the lock there for a moment when this one asked. The next renewal tells them the fence. Such a
-     * member may be the one that a majority lacks when the next member fails. A claim that is being released would stay
+    /* Members that have lost a claim are asked to grant it again: they were restarted and their quarantine has ended,
+     * or another client briefly had the lock there when this one asked. The next renewal tells them the fence. Without
+     * such a member there may be no majority when the next member fails. A claim that is being released would stay
      * there for a whole lease: its release was sent before this. */
     quorum_leave_word(request.quorum, DLOCK_ACQUIRE, request.chosen, request.n_chosen, missing,
                       dlock_deadline_us(timeout_ms));

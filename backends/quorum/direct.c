@@ -7,7 +7,7 @@ enum {
     MORE_US = 200,   /* time for the last answers once the request is decided: waking a worker takes longer */
     APART_US = 1000, /* longest wait while workers may be answered */
     REST_MS = 100,   /* time for the rest of an answer: a member that stops in the middle must not stop the caller */
-    LATE_MS = 10     /* least time for it when the deadline is near: each of the members may take so long in turn */
+    LATE_MS = 10     /* least time for it when the deadline is near: each member in turn may take that long */
 };
 
 /* True if the member was sent the part's request. */
@@ -59,7 +59,7 @@ static bool workers_have_parts(const struct quorum_round *round, uint32_t sent) 
     return false;
 }
 
-/* Returns those of these members whose workers have not taken the parts over: they do if the caller stands still. */
+/* Returns those of these members whose workers have not taken the parts over, as they do if the caller stalls. */
 static uint32_t still_polled(const struct quorum_round *round, uint32_t sent) {
     for (size_t i = 0; i < round->quorum->n; i++)
         if (sent & 1U << i && round->quorum->members[i].polled != &round->parts[i]) sent &= ~(1U << i);
@@ -83,7 +83,7 @@ static bool end_polling(struct quorum_member *member, const struct quorum_part *
     return true;
 }
 
-/* Lets the worker go on with a member that this caller has used. */
+/* Gives a member that this caller has used back to its worker. */
 static void leave(struct quorum_member *member) {
     if (member->begun || member->passed_by || member->first || member->state != QUORUM_UP)
         pthread_cond_signal(&member->work);

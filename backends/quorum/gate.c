@@ -2,8 +2,8 @@
  * client has a further connection to its gate, the ear, which receives them.
  *
  * A client that reaches that member but cannot listen there has no gate, and polls: at the next member it would keep a
- * vote while clients of the first keep another. If these two members were all that a majority can be had of, all would
- * wait for each other. Of clients that reach different members, those with the latest gate lack nothing that the others
+ * vote while clients of the first keep another. If a majority needed both of these members, all would wait for each
+ * other. If clients reach different members, the ones whose gate comes last in that order need no vote that the others
  * keep. */
 #include "quorum.h"
 
@@ -11,15 +11,15 @@
 #include <sys/eventfd.h>
 
 enum {
-    SILENT_US = 100000, /* a member that takes longer counts as silent */
-    LISTEN_MS = 1000,   /* time for an attempt to listen */
+    SILENT_US = 100000, /* a member that takes longer is considered silent */
+    LISTEN_MS = 1000,   /* time limit of an attempt to listen */
     PAUSE_US = 1000000, /* pause after a failed attempt, and least interval between two ears of a member */
     PROBE_US = 1000000  /* interval between two probes, and the time for an answer */
 };
 
 bool quorum_is_silent(const struct quorum_member *member, int64_t now_us, int64_t *at_us) {
     if (member->state != QUORUM_UP && member->tried) return true;
-    const int64_t since_us = member->busy_us ? member->busy_us : now_us; /* idle: it is about to begin */
+    const int64_t since_us = member->busy_us ? member->busy_us : now_us; /* idle: it begins now */
     if (since_us + SILENT_US <= now_us) return true;
     if (since_us + SILENT_US < *at_us) *at_us = since_us + SILENT_US;
     return false;
@@ -79,9 +79,9 @@ bool quorum_was_handed(struct quorum *quorum, const char *name) {
     return was;
 }
 
-/* Turns a member's wake-up into one for the core. A grant of the gate is one vote only, so it becomes a LOOK, after
- * which the others are asked at once. What the core need not know becomes a HEARD, which it ignores: it counts what it
- * reads, so that a member that never stops sending cannot keep it. */
+/* Turns a member's wake-up into one for the core. A grant by the gate is only one vote, so it becomes a LOOK, after
+ * which the others are asked at once. Wake-ups that are irrelevant to the core become HEARD, which it ignores but
+ * counts, so that a member that never stops sending cannot keep it busy. */
 static void translate(struct quorum_member *member, struct dlock_wake *wake) {
     struct quorum *quorum = member->quorum;
     if (wake->kind == DLOCK_WAKE_HEARD) member->probing = false;
@@ -172,7 +172,7 @@ void quorum_probe_gate(struct quorum_member *member, int64_t now_us) {
     member->probed_us = now_us;
 }
 
-/* Closes the member's ear. Leaves the mutex meanwhile. */
+/* Closes the member's ear. Releases the mutex while doing so. */
 static void stop_listening(struct quorum_member *member) {
     quorum_deafen(member);
     pthread_mutex_unlock(&member->quorum->mutex);
@@ -192,7 +192,7 @@ static int connect_ear(struct quorum_member *member) {
     return rc == 0 && member->ear_fd < 0 ? DLOCK_EPROTO : rc;
 }
 
-/* Connects the member's ear. Leaves the mutex meanwhile. */
+/* Connects the member's ear. Releases the mutex while doing so. */
 static void start_listening(struct quorum_member *member) {
     struct quorum *quorum = member->quorum;
     struct epoll_event event = {.events = EPOLLIN};

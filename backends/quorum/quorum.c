@@ -44,8 +44,8 @@ static size_t count(const struct quorum *quorum, enum quorum_member_state state,
     return n;
 }
 
-/* Reports why no majority can be reached. A code other than EUNAVAILABLE is returned only if so many members report it
- * that no majority is left. */
+/* Reports why no majority can be reached. A code other than EUNAVAILABLE is returned only if too many members report it
+ * for the rest to form a majority. */
 static int verdict(const struct quorum *quorum, struct dlock_error *err) {
     const struct quorum_member *one = NULL;
     const size_t up = count(quorum, QUORUM_UP, NULL), down = count(quorum, QUORUM_DOWN, &one);

@@ -1,22 +1,22 @@
-/* A majority of independent servers as one server: a lock is held as long as a majority of the members say so. The
- * members are used through other backends, which the core provides (dlock_peer.open_member).
+/* Makes one server of several independent ones: a lock is held as long as a majority of the members say so. The members
+ * are used through other backends, which the core provides (dlock_peer.open_member).
  *
- * Every member has a thread, its worker, since a backend's operations block. Where an operation can be begun without
- * blocking, the caller sends the requests to idle members itself and polls for the answers, which takes no change of
- * threads; the worker gets what has no answer when the request is decided, or when a member counts as silent. It takes
- * that over itself if its queue needs the connection and the caller's thread stands still, in a handler of a signal
- * for example. A request becomes one part for each member, with copies of the claims, and returns as soon as its
- * outcome is decided: a part that is still under way then goes on without it. The parts of a member are worked on in
- * the order in which they came, and consecutive parts that can share a request are sent together. So the request that
- * gives up a try is executed after that try on each member, however slow. All threads of a client share these queues:
- * the backend is THREADSAFE.
+ * Every member has a thread, its worker, since a backend's operations block. Where an operation can be started without
+ * blocking, the caller sends the requests to idle members itself and polls for the answers, which avoids a thread
+ * switch. It hands unanswered requests to the workers when the outcome is decided, or when a member is considered
+ * silent. A worker takes them over unasked if its queue needs the connection while the caller's thread is stalled, for
+ * example in a signal handler. A request is split into one part per member, with copies of the claims, and returns as
+ * soon as its outcome is decided: parts still in progress finish without it. A member's parts are processed in order of
+ * arrival, and consecutive parts that can share a request are sent together. So the request that gives up a try is
+ * executed after that try on each member, however slow. All threads of a client share these queues: the backend is
+ * THREADSAFE.
  *
- * Waiters queue at one member, the gate. Only when the gate has granted a waiter its vote, the others are asked, all at
+ * Waiters queue at one member, the gate. Only after the gate has granted a waiter its vote are the others asked, all at
  * once. Until then the waiter keeps its place at the gate, or the vote, under the token of the try that got it. Twice a
- * second each waiter asks all members whatever the gate says, so that no single member can keep a client out.
+ * second each waiter asks all members regardless of the gate, so that no single member can keep a client out.
  *
- * State outside the connection: none. What a worker needs is reference-counted. A worker that hangs in a request to a
- * silent member when the connection is closed ends when that request does, and frees what is left.
+ * There is no state outside the connection. All data that a worker needs is reference-counted. A worker that is stuck
+ * in a request to a silent member when the connection is closed ends with that request, and frees the rest.
  *
  * The files; each calls those below it only:
  *   quorum
@@ -38,10 +38,10 @@
 
 enum { QUORUM_LEAST = 3, QUORUM_MOST = 9 };
 
-/* Indexes of dlock_claim.state: the claim's fence, once it is granted; how often it was asked for; its place, made by
- * quorum_place(), or 0; when all members were last asked for it. Members know each of these tries by a token of its
- * own, so that a late duplicate of the request that gave one up does not affect the next. One member keeps the token of
- * an earlier try: the one where the claim has its place. */
+/* Indexes of dlock_claim.state: the claim's fence, once it is granted; the number of tries; its place, made by
+ * quorum_place(), or 0; the time of the last try at all members. Each try has a different token at the members, so that
+ * a late duplicate of the request that gave one up does not affect the next. Only the member where the claim has its
+ * place keeps the token of an earlier try. */
 enum { QUORUM_FENCE, QUORUM_TRIES, QUORUM_PLACE, QUORUM_LOOKED };
 
 /* Returns a place: the member, and the number of the try whose token it knows. */
@@ -68,7 +68,7 @@ struct quorum_part {
     struct quorum_round *round;
     struct quorum_part *next; /* in the member's queue */
     enum quorum_part_state state;
-    bool sent;  /* it was sent, or is about to be */
+    bool sent;  /* it was sent, or is just being sent */
     bool again; /* it was sent more than once: the connection had died, unnoticed before or with the answer */
     int rc;     /* result of the call; if not 0, the claims' results mean nothing */
     struct dlock_error err;
@@ -82,18 +82,18 @@ struct quorum_round {
     enum dlock_operation verb;
     size_t n;            /* number of claims */
     int64_t deadline_us; /* its caller waits until this */
-    int64_t until_us;    /* a part that was not begun by this time is not sent; releases are never too late, since a
-                          * member that stood still grants what lay in its socket when it continues */
+    int64_t until_us;    /* a part not begun by this time is not sent; releases are never too late, since a stalled
+                          * member that resumes grants the requests left in its socket */
     bool awaited;
-    bool given_up; /* parts that were not begun are not sent any more */
+    bool given_up; /* parts not begun yet will not be sent */
     bool (*decided)(const struct quorum_round *round, int64_t now_us);
     pthread_cond_t changed;
-    uint32_t *counted; /* for each claim: bits of members that count as having said yes */
+    uint32_t *counted; /* for each claim: bits of members assumed to have said yes */
     struct quorum_part parts[QUORUM_MOST];
 };
 
 enum quorum_member_state {
-    QUORUM_CONNECTING, /* counts as silent, but not at first during its first attempt */
+    QUORUM_CONNECTING, /* considered silent, except early in its first attempt */
     QUORUM_UP,
     QUORUM_DOWN /* no attempt to connect before retry_us */
 };
@@ -109,7 +109,7 @@ struct quorum_member {
     struct dlock_error why;           /* why it is not UP */
     int64_t retry_us, pause_us;       /* time of, and pause before, the next attempt to connect */
     bool tried;                       /* its first attempt to connect has ended */
-    int64_t busy_us;                  /* since when a part is under way, or the worker connecting; 0: it is idle */
+    int64_t busy_us;                  /* since when a part is in progress, or the worker connecting; 0: it is idle */
     struct quorum_part *polled;       /* a caller has sent its request, and polls for the answer */
     struct quorum_part *begun;        /* its request was sent by the caller, and the worker is to read the answer */
     bool passed_by;                   /* the worker was woken while a caller used the connection */
@@ -119,7 +119,7 @@ struct quorum_member {
     atomic_bool live; /* `conn` may have descriptors; read in a forked child */
     void *conn;
 
-    int64_t unready_until_us; /* until then it grants nothing, by its own word */
+    int64_t unready_until_us; /* it has said that it grants nothing until then */
     bool hears;               /* `ear` is listening, and used under the mutex by the thread that reads wake-ups */
     int64_t listen_us;        /* earliest next attempt to listen */
     bool probing;             /* the last probe is unanswered */
@@ -138,11 +138,11 @@ struct quorum {
     size_t n, majority;
     uint64_t random;
     int64_t contended_until_us;      /* until then waiters ask the gate first */
-    struct quorum_request *renewals; /* those under way */
+    struct quorum_request *renewals; /* those in progress */
 
     bool listening;      /* the core listens for wake-ups */
     int event, epoll;    /* descriptors: event signals `look`; epoll polls event and the ears; -1: none */
-    bool look;           /* all waiters have to ask again */
+    bool look;           /* all waiters have to retry */
     uint64_t handed[16]; /* hashes of names that the gate has granted to waiters */
     char woken[256];     /* name of the last wake-up */
 
@@ -168,11 +168,11 @@ void quorum_close_members(struct quorum *quorum);
 /* ---- gate.c: with the mutex ---- */
 
 /* True if no answer can be expected soon from a member that has a part to answer. Otherwise lowers *at_us to the time
- * at which the member will count as silent, if that is earlier. */
+ * at which the member will be considered silent, if that is earlier. */
 bool quorum_is_silent(const struct quorum_member *member, int64_t now_us, int64_t *at_us);
 /* Returns the gate, the member at which waiters queue; NULL: there is none at the moment. */
 struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us);
-/* Called when the gate may have changed: all waiters ask again, and each worker checks whether it has to listen. */
+/* Called when the gate may have changed: all waiters retry, and each worker checks whether it has to listen. */
 void quorum_gate_moved(struct quorum *quorum);
 /* True if the gate has granted the name to a waiter of this client since the last call. */
 bool quorum_was_handed(struct quorum *quorum, const char *name);
@@ -181,7 +181,7 @@ bool quorum_was_handed(struct quorum *quorum, const char *name);
 void quorum_deafen(struct quorum_member *member);
 void quorum_unheard(struct quorum_member *member, int64_t now_us);
 void quorum_probe_gate(struct quorum_member *member, int64_t now_us);
-/* Makes the worker begin or end listening if it has to. Leaves the mutex meanwhile. */
+/* Makes the worker begin or end listening if necessary. Releases the mutex while doing so. */
 void quorum_tend_ear(struct quorum_member *member, int64_t now_us);
 /* Operations of the backend; they take the mutex themselves. */
 int quorum_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
@@ -194,11 +194,12 @@ void quorum_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us)
 void quorum_cond_init(pthread_cond_t *cond);
 /* Starts the member's worker, which gets a reference. Returns 0 or ENOMEM. */
 int quorum_start_worker(struct quorum_member *member, struct dlock_error *err);
-/* Appends the part, which has a reference of the round, to the member's queue. Answers it at once if waiting is of no
- * use: the member is down, or its queue is full. */
+/* Appends the part, which holds a reference to the round, to the member's queue. Answers it at once if waiting is
+ * pointless, because the member is down or its queue is full. */
 void quorum_line_up(struct quorum_member *member, struct quorum_part *part);
-/* Runs one part, whose request the caller has sent, until it is answered, or so long at most, after which the member is
- * down. Leaves the mutex meanwhile. For the worker, or for a caller that has marked the member as busy. */
+/* Runs one part, whose request the caller has sent, until it is answered, but for most_ms at most, after which the
+ * member is down. Releases the mutex while waiting. For the worker, or for a caller that has marked the member as
+ * busy. */
 void quorum_read_answer(struct quorum_member *member, struct quorum_part *part, int most_ms);
 /* Drops a reference to a round. */
 void quorum_round_put(struct quorum_round *round);
@@ -209,8 +210,8 @@ void quorum_put(struct quorum *quorum);
 
 /* Sends the request to those members in `mask` that are idle and can begin it. Returns their bits. */
 uint32_t quorum_send(struct quorum_round *round, uint32_t mask, int fds[QUORUM_MOST]);
-/* Reads the answers of these members until the request is decided, for a moment more, and leaves the rest to the
- * workers, which may have taken parts over meanwhile. Leaves the mutex meanwhile. */
+/* Reads the answers of these members until shortly after the request is decided, and leaves the rest to the workers,
+ * which may take parts over even earlier. Releases the mutex while waiting. */
 void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM_MOST]);
 
 /* ---- round.c ---- */
@@ -220,9 +221,9 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
 struct quorum_round *quorum_round_new(struct quorum *quorum, enum dlock_operation verb,
                                       struct dlock_claim *const *claims, size_t n, int64_t deadline_us);
 /* Sends the request to the members in `mask`, and waits until it is decided, or its deadline. Called with the mutex,
- * which it leaves meanwhile. */
+ * which it releases while waiting. */
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t));
-/* Sends a request that nobody waits for, until until_us; takes over the caller's reference. Called with the mutex. */
+/* Sends a request without a waiter, until until_us; takes over the caller's reference. Called with the mutex. */
 void quorum_send_off(struct quorum_round *round, uint32_t mask, int64_t until_us);
 
 /* ---- votes.c: the members' answers to one claim. With the mutex ---- */
@@ -268,27 +269,27 @@ struct quorum_request {
     struct dlock_claim *chosen[QUORUM_BATCH]; /* the claims that a second request is about */
     size_t n_chosen;
     struct quorum_request *next; /* in quorum.renewals */
-    bool released[QUORUM_BATCH]; /* a renewal: the claim's release has begun meanwhile */
+    bool released[QUORUM_BATCH]; /* a renewal: the claim's release has begun since */
 };
 
 static inline uint32_t quorum_everybody(const struct quorum *quorum) {
     return (1U << quorum->n) - 1;
 }
 
-/* Begins an operation, and stores the first round in *round. Called with the mutex, which it leaves on failure. Returns
- * 0 or EUNAVAILABLE (no memory), which it has made the claims' result: the operation returns 0 then, since the members'
- * connections are in order. */
+/* Begins an operation, and stores the first round in *round. Called with the mutex, which it releases on failure.
+ * Returns 0 or EUNAVAILABLE (no memory), already stored as the claims' result: the operation then returns 0, since the
+ * members' connections are fine. */
 int quorum_begin(struct quorum_request *request, void *conn, enum dlock_operation verb,
                  struct dlock_claim *const *claims, size_t n, int timeout_ms, struct quorum_round **round,
                  struct dlock_error *err);
-/* Sets a claim's result, and explains it in `err` if that describes no other claim yet. */
+/* Sets a claim's result, and explains it in `err` unless that describes another claim already. */
 void quorum_fail(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                  struct dlock_claim *claim, int code);
-/* Sends a request about the claims, without a waiter, until until_us. If there is no memory for it, leases end what
+/* Sends a request about the claims, without a waiter, until until_us. Without memory for it, leases end the grants that
  * it would have released. Called with the mutex. */
 void quorum_leave_word(struct quorum *quorum, enum dlock_operation verb, struct dlock_claim *const *claims, size_t n,
                        uint32_t mask, int64_t until_us);
-/* Ends the operation: leaves the mutex, and logs which members have gone down or come back. */
+/* Ends the operation: releases the mutex, and logs which members have gone down or come back. */
 void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct quorum_round *round);
 
 /* ---- operations ---- */

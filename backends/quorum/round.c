@@ -85,7 +85,7 @@ static void wake_workers(struct quorum *quorum, uint32_t mask) {
         if (mask & 1U << i) pthread_cond_signal(&quorum->members[i].work);
 }
 
-/* Returns when the next member will count as silent, or the deadline. */
+/* Returns when the next member will be considered silent, or the deadline. */
 static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
     int64_t at_us = round->deadline_us;
     for (size_t i = 0; i < round->quorum->n; i++)

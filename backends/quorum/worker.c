@@ -9,8 +9,8 @@ enum {
     CONNECT_MS = 3000,    /* time for one attempt to connect */
     PAUSE_MIN_US = 50000, /* pauses between attempts */
     PAUSE_MAX_US = 1000000,
-    AT_LEAST_MS = 1000, /* least time for a request, even if nobody waits for it any more */
-    LINE_MAX = 1024     /* longest queue; leases end what further releases would have */
+    AT_LEAST_MS = 1000, /* least time for a request, even if its caller has stopped waiting */
+    LINE_MAX = 1024     /* longest queue; grants whose release does not fit end with their leases */
 };
 
 /* ---- waiting ---- */
@@ -87,7 +87,7 @@ static void put_back(struct quorum_member *member, struct quorum_part *part) {
     member->lined_up++;
 }
 
-/* Answers the parts at the head of the queue that nobody needs any more. */
+/* Answers the parts at the head of the queue that are no longer needed. */
 static void drop_outdated(struct quorum_member *member, int64_t now_us) {
     static const struct dlock_error late = {DLOCK_EUNAVAILABLE, "no answer in time"};
     while (member->first && (member->first->round->given_up || now_us >= member->first->round->until_us))
@@ -128,7 +128,7 @@ void quorum_line_up(struct quorum_member *member, struct quorum_part *part) {
     member->lined_up++;
 }
 
-/* ---- the connection: these leave the mutex meanwhile ---- */
+/* ---- the connection: these release the mutex while they run ---- */
 
 static void hang_up(struct quorum_member *member) {
     pthread_mutex_unlock(&member->quorum->mutex);
@@ -237,7 +237,7 @@ static bool is_tried_again(const struct quorum_member *member, struct quorum_par
     return true;
 }
 
-/* The member stays busy until it has hung up, so that nobody uses its connection meanwhile. */
+/* The member stays busy until it has hung up, so that its connection is not used before that. */
 static void broke(struct quorum_member *member, const struct batch *batch, int rc, struct dlock_error *why) {
     bool again = false;
     why->code = rc;
@@ -255,7 +255,7 @@ static void broke(struct quorum_member *member, const struct batch *batch, int r
     member->busy_us = 0;
 }
 
-/* Runs a batch, since busy_us, for so long at most. */
+/* Runs a batch, since busy_us, for most_ms at most. */
 static void run_batch(struct quorum_member *member, struct batch *batch, int most_ms) {
     struct dlock_error err = {0};
     int timeout_ms = timeout_of(batch, dlock_now_us());
@@ -296,8 +296,8 @@ void quorum_read_answer(struct quorum_member *member, struct quorum_part *part, 
     run_batch(member, &batch, most_ms);
 }
 
-/* Takes over the answer that a caller polls for, once the member counts as silent: the caller would have left it to the
- * worker by then, if its thread did not stand still. Otherwise lowers *at_us to that time. */
+/* Takes over the answer that a caller polls for, once the member is considered silent: by then the caller would have
+ * left it to the worker, unless its thread is stalled. Otherwise lowers *at_us to that time. */
 static void take_polled(struct quorum_member *member, int64_t now_us, int64_t *at_us) {
     if (!member->polled || !quorum_is_silent(member, now_us, at_us)) return;
     member->begun = member->polled;
