@@ -112,8 +112,8 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int6
 
 /* ---- servers and path -------------------------------------------------------------------------------------------- */
 
-/* The library tries the servers in an order of its own. It takes IPv6 addresses without brackets, and the text after
- * the last ':' as the port. */
+/* The library chooses the order in which it tries the servers. It wants IPv6 addresses without brackets, and takes the
+ * text after the last ':' as the port. */
 static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;

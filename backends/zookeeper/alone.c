@@ -1,21 +1,21 @@
-/* Acquiring a lock that nobody else has wanted since this client released it, without listing its queue.
+/* Acquiring a lock that no other client has requested since this one released it, without listing its queue.
  *
- * A node's sequence is the number of nodes that were ever made in its container before it
+ * A node's sequence is the number of nodes ever created in its container before it
  * (PrepRequestProcessor.pRequest2TxnCreate: the parent's cversion, which deletions leave alone). Suppose that this
- * client's node with the number K was alone in the queue and has been deleted. If the next node that it makes has the
- * number K + 1, no other client has made one in between, so this node is alone, too.
+ * client's node with the number K was alone in the queue and has been deleted. If its next node has the number K + 1,
+ * no other client has created one in between, so the new node is alone as well.
  *
- * The exception is a container that was removed in between and made anew, so that it counts from 0 again. Every change
- * on the server has a zxid of its own, one after the other. Between the creation of K and that of K + 1 in a new
+ * The exception is a container that was deleted and recreated in between, so that it counts from 0 again. Each change
+ * on the server has its own zxid, and zxids are consecutive. Between the creation of K and that of K + 1 in a new
  * container there would be at least the deletion of K, the deletion and the creation of the container, and K + 1 other
- * nodes: the two zxids would be K + 5 or more apart. Zxids of a new leader are further away than any K. (One
- * transaction may make several nodes; no recipe for locks does so.)
+ * nodes: the two zxids would be K + 5 or more apart. A new leader's zxids jump by more than any K. (One transaction may
+ * create several nodes; no lock recipe does so.)
  *
- * A claim that relied on this in vain has to list afterwards, one round trip later than if it had listed at once. So a
- * name where that happened is listed at once for the next DOUBTS times.
+ * A claim for which this fails has to list afterwards, one round trip later than if it had listed at once. So a name
+ * where it has failed is listed at once for the next DOUBTS times.
  *
- * The request that is saved is a sixth of a cycle on a server that does not sync its log (302 us instead of 361 by
- * `dlock bench`, on loopback), and too little to measure on one that does (1.1 ms). */
+ * The saved request is a sixth of a cycle on a server that does not sync its log (302 us instead of 361 in `dlock
+ * bench` on loopback), and too little to measure on one that does (1.1 ms). */
 #include "zookeeper.h"
 
 enum { DOUBTS = 16 };

@@ -1,4 +1,4 @@
-/* Finding out where a claim stands in the queue. */
+/* Finding a claim's place in the queue. */
 #include "attempt.h"
 
 #include <stdlib.h>
@@ -205,7 +205,7 @@ static bool is_refused(int made) {
     return made != ZOK && made != ZNODEEXISTS && made != ZNONODE;
 }
 
-/* The container is missing: the next create makes it, too, and the one after that also its parents. */
+/* The container is missing: the next create makes it as well, and the one after that also its parents. */
 static int missing(struct zookeeper_attempt *a, struct zookeeper_slot *s, const struct zookeeper_round *r) {
     int made = r->containers ? r->call->requests[r->containers - 1].rc : -1;
     *s->word = 0;
@@ -325,7 +325,7 @@ static int reconcile(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
         int rc = delete_node(a, path);
         return rc == 0 ? ZOOKEEPER_AGAIN : rc;
     }
-    if (sent && !s->view.own) { /* never made, or deleted by another client: to be made anew */
+    if (sent && !s->view.own) { /* never created, or deleted by another client: create it again */
         *s->word = 0;
         return dlock_now_us() < a->deadline_us ? ZOOKEEPER_AGAIN : zookeeper_silent(a->z, a->err);
     }
@@ -403,12 +403,12 @@ int zookeeper_granted(struct zookeeper_attempt *a) {
     *a->slots[0].word |= ZOOKEEPER_QUEUED | ZOOKEEPER_GRANTED;
     claim->hints = DLOCK_HINT_LISTEN; /* a reconnect may shorten the session: session.c */
     if (claim->kept_ms > 0) return 0;
-    claim->kept_ms = claim->lease_ms; /* this machine stood still: the next request proves the session anew */
+    claim->kept_ms = claim->lease_ms; /* this machine was suspended: the next request proves the session again */
     return dlock_fail(a->err, DLOCK_EUNAVAILABLE, "cannot prove that the session with ZooKeeper at %s is still alive",
                       a->z->where);
 }
 
-/* True if no node is in the way of the claim any more. */
+/* True if no node blocks the claim any more. */
 static bool is_free(const struct zookeeper_request *request, uint32_t limit) {
     if (request->rc == ZNONODE) return true;
     return request->rc == ZOK && limit > 0 && request->view.ahead < limit;
@@ -459,7 +459,7 @@ int zookeeper_watch_others(struct zookeeper_attempt *a) {
     int32_t known = sequence_of(a->slots);
     enum zookeeper_watched why;
     struct zookeeper_watch *watch = zookeeper_watch_new(a->z, a->lock, a->claim->name, true, &why);
-    if (!watch && why == ZOOKEEPER_WATCHES_FULL) tell_wanted(a); /* without a watch nobody else would be noticed */
+    if (!watch && why == ZOOKEEPER_WATCHES_FULL) tell_wanted(a); /* other waiters would go unnoticed */
     if (!watch && why != ZOOKEEPER_WATCH_NO_MEMORY) return 0;
     struct zookeeper_call *call = watch ? zookeeper_call(a->z, 1) : NULL;
     if (!call) {

@@ -1,8 +1,8 @@
-/* One claim that is being acquired or released: what locks.c and permits.c share.
+/* One claim that is being acquired or released. Shared by locks.c and permits.c.
  *
  * A claim has one node in the lock's container or, for permits, among the leases; a waiter for a permit has one in the
  * queue for leases instead. A round is one round trip: it may create a node or write, and lists every place where the
- * claim may have a node. The next requests of all claims of a batch are sent before any answer is awaited.
+ * claim may have a node. The next requests of all claims of a batch are sent before waiting for any answer.
  */
 #ifndef DLOCK_ZOOKEEPER_ATTEMPT_H
 #define DLOCK_ZOOKEEPER_ATTEMPT_H

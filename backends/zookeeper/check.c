@@ -1,8 +1,8 @@
 /* The `check` operation: how this server's settings strengthen or weaken locks.
  *
- * Facts that a session cannot see are read over a connection of its own that begins with a four-letter word. Servers
- * allow only some of these words (4lw.commands.whitelist), by default `srvr` alone. A forked child does not close this
- * connection, which is harmless: it lasts a moment, and no lock depends on it. */
+ * Facts that a session cannot see are read over a separate connection, with a four-letter word. Servers allow only some
+ * of these words (4lw.commands.whitelist), by default `srvr` alone. A forked child does not close this connection,
+ * which is harmless: it is short-lived, and no lock depends on it. */
 #include "zookeeper.h"
 
 #include <stdlib.h>

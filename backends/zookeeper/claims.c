@@ -4,8 +4,8 @@
 #include <stdlib.h>
 
 enum {
-    RETRY_MIN_MS = 10000, /* a waiter with a watch asks again after this time, even without a wake-up */
-    POLL_MS = 2000,       /* a waiter without a watch asks again after this time */
+    RETRY_MIN_MS = 10000, /* a waiter with a watch retries after this time, even without a wake-up */
+    POLL_MS = 2000,       /* a waiter without a watch retries after this time */
     PIPELINED = 64        /* most claims whose requests are under way at a time */
 };
 
@@ -23,7 +23,8 @@ static int acquire_step(struct zookeeper_attempt *a) {
 
 /* ---- releasing --------------------------------------------------------------------------------------------------- */
 
-/* True if this session made the node and its path is known. Nothing counts as known for a dead process (DEAD). */
+/* True if this session made the node and its path is known. For a dead process (DEAD) nothing is assumed to be
+ * known. */
 static bool is_found(const struct zookeeper_attempt *a, const struct zookeeper_slot *s) {
     if (s->missed || a->claim->flags & DLOCK_CLAIM_DEAD) return false;
     return zookeeper_slot_has(s, ZOOKEEPER_KNOWN) && a->claim->state[ZOOKEEPER_SESSION] == zookeeper_session(a->z);
@@ -83,8 +84,8 @@ static int release_slot(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     if (rc != 0 && rc != DLOCK_ELOST) return rc;
     if (rc == 0) (known ? known_is_deleted : found_is_deleted)(a, s);
     /* A downgrade whose answer was lost may have made another node, so the deletion of a writer's node of a SHARED
-     * claim is followed by a search, whatever its answer. (After a lost answer a node that does not exist counts as
-     * deleted.) */
+     * claim is followed by a search, whatever its answer. (After a lost answer a node that does not exist is taken to
+     * be deleted.) */
     s->missed = known && a->claim->mode == DLOCK_SHARED && !zookeeper_reads(ZOOKEEPER_KIND(*s->word));
     s->gone = known ? !s->missed : !s->view.twin[0];
     s->view.own = false;

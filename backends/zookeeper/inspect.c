@@ -8,7 +8,7 @@ enum { PAGE = 64 };
 
 /* The holders of one name: the first nodes of a sorted listing. */
 struct holders {
-    struct zookeeper_call *lists; /* owns the names in `nodes`; NULL: nobody holds the lock */
+    struct zookeeper_call *lists; /* owns the names in `nodes`; NULL: the lock is free */
     char dir[ZOOKEEPER_PATH_SIZE];
     char **nodes;
     size_t n;
@@ -105,7 +105,7 @@ static void count_permits(struct holders *holders, struct zookeeper_request *lea
     holders->waiters = (uint32_t)zookeeper_sort(queue->names, queue->n_names);
 }
 
-/* The answer says nothing: to be asked again. */
+/* The answer is inconclusive: repeat the request. */
 enum { AGAIN = 1 };
 
 static int judge(struct looking *looking, int answer, const char *dir) {

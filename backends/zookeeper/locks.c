@@ -2,7 +2,7 @@
  * back, or the create alone suffices (alone.c). */
 #include "attempt.h"
 
-/* Pauses if all nodes in the way are tries, which are about to be deleted. False: there is another, or no time. */
+/* Pauses if all nodes ahead are tries, which will be deleted shortly. False: there is another, or no time. */
 static bool wait_for_tries(struct zookeeper_attempt *a) {
     const struct zookeeper_queue_view *view = &a->slots[0].view;
     if (view->ahead != view->fleeting || a->moments == 0 || dlock_now_us() >= a->deadline_us) return false;

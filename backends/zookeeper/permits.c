@@ -1,12 +1,11 @@
-/* Permits, in the layout of Curator's InterProcessSemaphoreV2: `leases` has one node per permit that is held, and
- * waiters stand in the queue in `locks`, as for a mutex. Only the first of the queue may make a lease, which is a
- * permit as soon as it is among the first `limit` leases: so one waiter watches the leases, and every other one the
- * waiter before it.
+/* Permits, in the layout of Curator's InterProcessSemaphoreV2: `leases` has one node per held permit, and waiters queue
+ * in `locks`, as for a mutex. Only the first in the queue may make a lease, which is a permit as soon as it is among
+ * the first `limit` leases: so one waiter watches the leases, and every other one watches the waiter before it.
  *
- * A permit that is free, with nobody waiting, is taken in one round trip, without standing in the queue first. A lease
- * that turns out to be behind the limit, or to have passed a waiter in the queue, is given back. Clients of Curator are
- * not disturbed by that: they make their lease as the first in the queue, and have a permit as soon as there are no
- * more leases than the limit. The limit is in the names of dlock's nodes. */
+ * A free permit without waiters is taken in one round trip, without queueing first. A lease that turns out to exceed
+ * the limit, or to have overtaken a waiter in the queue, is given back. That does not disturb clients of Curator: they
+ * make their lease when they are first in the queue, and have a permit as soon as there are no more leases than the
+ * limit. The limit is part of the names of dlock's nodes. */
 #include "attempt.h"
 
 /* Decides about a lease that exists: it is a permit if it is among the first `limit` leases and has passed no

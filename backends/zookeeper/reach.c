@@ -1,5 +1,5 @@
-/* Connections outside of the library. Finding out why there is no session: the library does not tell, so each server is
- * asked over a connection of dlock's. And ending a connection of the library's on which nothing comes. */
+/* Connections outside the library: diagnosing why there is no session, which the library does not report, by asking
+ * each server over a separate connection; and closing the library's connection when it is silent. */
 #include "zookeeper.h"
 
 #include <dlock/backend_socket.h>

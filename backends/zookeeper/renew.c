@@ -1,9 +1,9 @@
 /* Renewing: one transaction checks the nodes of all grants of a batch. It changes nothing and wakes no watch, but the
- * leader commits it like every other write, even when a check fails. So it proves for how long the session will live at
+ * leader commits it like every other write, even when a check fails. So it proves how long the session will live at
  * least (validity.c), and that the node of each grant still exists; the nodes need no watches.
  *
- * When a check fails, the answer names the node that has gone, but not whether others have gone, too. So each node is
- * asked for by itself, and another transaction proves the ones that are left. */
+ * When a check fails, the answer names the missing node, but does not say whether others are missing as well. So each
+ * node is looked up separately, and another transaction proves the remaining ones. */
 #include "zookeeper.h"
 
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void grant_path(const struct zookeeper *z, const struct dlock_claim *clai
     zookeeper_claim_path(z, claim, ZOOKEEPER_KIND(claim->state[ZOOKEEPER_PLACE]), path);
 }
 
-/* Sorts the claims. Those of another session are lost; the others are undecided. */
+/* Sorts the claims. Claims of another session are lost; the others are undecided. */
 static void sort_out(struct renewal *r) {
     uint64_t session = zookeeper_session(r->z);
     r->n_held = r->n_down = 0;
@@ -86,7 +86,7 @@ static int downgrade(struct renewal *r) {
 
 /* ---- proofs ------------------------------------------------------------------------------------------------------ */
 
-/* Asks for each node by itself; claims without one are lost. */
+/* Looks up each node separately; claims without one are lost. */
 static int sift(struct renewal *r) {
     struct zookeeper_call *call = zookeeper_call(r->z, r->n_held);
     char path[ZOOKEEPER_PATH_SIZE];

@@ -1,11 +1,11 @@
-/* The life of a session, and its thread. The thread calls the functions of the library that may block, zookeeper_init
- * and zookeeper_close, so that deadlines hold, and so that an unanswered goodbye keeps no caller waiting. In between it
- * makes sure that the server hears from this client often enough. It ends a connection on which requests stay unanswered,
- * while the rest of the session suffices for another one: the library would wait for two thirds of the session, by when the
- * grants are over. And it ends a session whose servers have been silent for so long that none of its locks is valid any
- * more. The servers may have moved, and only a new session looks up their
- * addresses. Or they may hear this client though it does not hear them: then every new connection would keep the
- * session's places in the queue, of which no waiter knows, for as long as that lasts.
+/* The life of a session, and its thread. The thread calls the library functions that may block, zookeeper_init and
+ * zookeeper_close, so that deadlines hold, and so that an unanswered close keeps no caller waiting. In between it makes
+ * sure that the server hears from this client often enough. It closes a connection with unanswered requests while the
+ * session still has time for another one: the library would wait for two thirds of the session, when the grants have
+ * ended already. And it ends a session whose servers have been silent for so long that none of its locks is valid any
+ * more. The servers may have moved, and only a new session looks up their addresses. Or they may hear this client
+ * although it does not hear them: then every new connection would keep the session's places in the queue, unknown to
+ * any waiter, for as long as that lasts.
  *
  * `struct zookeeper` belongs to this thread and to the core's connection; the last user frees it. */
 #include "zookeeper.h"
@@ -19,17 +19,17 @@
 
 enum {
     GOODBYE_US = 200000, /* longest wait for the end of a session; an answered one takes a few milliseconds */
-    SIGN_SHARE = 4,      /* a sign of life is sent every quarter of a session */
+    SIGN_SHARE = 4,      /* a keepalive is sent every quarter of a session */
     MUTE_SHARE = 8,      /* a server that answers nothing for an eighth of it is left for the next one, */
     MUTE_US = 500000     /* or for this time, if that is longer */
 };
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
 
-/* Takes over the timeout that the server has just granted; false if the session is over, or has to end. Each server
- * limits it anew at every reconnect. If it has become shorter the session may end before the grants that were made with
- * the longer one. A longer one is not relied on: a new leader begins all sessions anew with the timeout that they had
- * at their beginning (SessionTrackerImpl's constructor). */
+/* Adopts the timeout that the server has just granted; false if the session is over, or has to end. Each server applies
+ * its own limits at every reconnect. After a shorter timeout the session may end before grants that were made with the
+ * longer one. A longer one is not relied on: a new leader restarts all sessions with their initial timeouts
+ * (SessionTrackerImpl's constructor). */
 static bool negotiated(struct zookeeper *z, int session_ms) {
     bool shorter = session_ms < z->session_ms;
     if (session_ms <= 0) return false; /* the library reports an ended session so */
@@ -48,7 +48,7 @@ static void connected(struct zookeeper *z, zhandle_t *handle) {
     }
     if (z->was_connected) {
         zookeeper_moved(z);
-        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL); /* wake-ups may have been missed meanwhile */
+        zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, NULL); /* wake-ups may have been missed */
     } else {
         zookeeper_began(z, z->begun_us);
     }
@@ -91,8 +91,8 @@ static void open_handle(struct zookeeper *z) {
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* Sends any request, as a sign of life; nobody waits for its answer. Called with the mutex, which it leaves
- * meanwhile. */
+/* Sends an arbitrary request as a keepalive, without waiting for its answer. Called with the mutex, which it releases
+ * temporarily. */
 static void give_sign(struct zookeeper *z) {
     z->sign_us = dlock_now_us();
     pthread_mutex_unlock(&z->mutex);
@@ -104,8 +104,8 @@ static void give_sign(struct zookeeper *z) {
     pthread_mutex_lock(&z->mutex);
 }
 
-/* Leaves the server if it has answered nothing for too long. A request may also take long on every server: so this is done
- * once in a session's length. Called with the mutex, which it leaves meanwhile. Returns the time of the next call. */
+/* Leaves a server that has not answered for too long, but only once per session timeout, since a request may be slow on
+ * every server. Called with the mutex, which it releases temporarily. Returns the time of the next call. */
 static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
     int64_t session_us = (int64_t)z->session_ms * 1000, since_us = zookeeper_unanswered_us(z),
             patience_us = session_us / MUTE_SHARE > MUTE_US ? session_us / MUTE_SHARE : MUTE_US;
@@ -123,8 +123,8 @@ static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
     return now + patience_us;
 }
 
-/* Sends a sign of life, or ends a session that was silent for too long, when that is due. Called with the mutex, which
- * it may leave meanwhile. Returns the time of the next call. */
+/* When due, sends a keepalive, or ends a session that has been silent for too long. Called with the mutex, which it may
+ * release temporarily. Returns the time of the next call. */
 static int64_t attend(struct zookeeper *z) {
     int64_t now = dlock_now_us(), session_us = (int64_t)z->session_ms * 1000;
     if (z->state == ZOOKEEPER_CONNECTED) {
@@ -230,8 +230,8 @@ void zookeeper_leave_session(struct zookeeper *z) {
     put(z);
 }
 
-/* Needs no answer: the library sets the watches anew whenever it connects. A holder listens, too, and must not lose its
- * session because it happens to be without a connection. */
+/* Needs no answer: the library sets the watches again whenever it reconnects. Holders listen as well, and must not lose
+ * their session just because it is disconnected at the moment. */
 int zookeeper_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct zookeeper *z = zookeeper_of(conn);
     bool dead;

@@ -1,17 +1,17 @@
 /* The use of a name: as a lock, or as permits with one limit. A name has one use at a time.
  *
- * A claim makes its node, then looks for nodes of other uses in all containers of the name, and is in the right unless
- * one of these is older than its own. Of two claims of different uses the younger one therefore finds a node of the
- * other one, however slow either is: the other's first node or, after the other has moved (from the queue to the
- * leases, from writer to reader), one whose data says since when its claim has had a node. The queue is listed before
- * the leases, since claims move in that direction.
+ * A claim makes its node, then looks for nodes of other uses in all containers of the name, and prevails unless one of
+ * them is older than its own. Of two claims of different uses the younger one therefore finds a node of the other,
+ * however slow either is: the other's first node or, if the other has moved (from the queue to the leases, from writer
+ * to reader), one whose data records when the claim got its first node. The queue is listed before the leases, since
+ * claims move in that direction.
  *
- * The claim of the older node may be about to be refused itself; then its node is no use of the name. That is so where a
- * node of the claim's own use is older still: the claim keeps its node, which is in nobody's way who is in the right, and
- * waits until the nodes in between have gone. Otherwise a claim that finds an older node deletes its own at once, which
- * would be in others' way in the same manner, and goes on looking without one. It begins anew when no other use is left. It is refused when there was always another use for
- * SETTLED_MS, longer than any claim takes to find out that it is in the wrong, or when the older node was made
- * SETTLED_MS before its own. */
+ * The claim of the older node may itself be refused soon; then its node does not define the use of the name. That is
+ * the case if a node of the claim's own use is older still: the claim keeps its node, which blocks no claim that
+ * prevails, and waits until the nodes in between are gone. Otherwise a claim that finds an older node deletes its own
+ * at once, since that would block others in the same way, and keeps looking without one. It starts over when no other
+ * use is left. It is refused after SETTLED_MS with another use present throughout, which is longer than any claim takes
+ * to find out that it does not prevail, or if the older node was made SETTLED_MS before its own. */
 #include "attempt.h"
 
 enum { SETTLED_MS = 500 };

@@ -1,4 +1,4 @@
-/* For how long the ensemble is sure to keep this client's session, derived from answers.
+/* How long the ensemble is sure to keep this client's session, derived from answers.
  *
  * The leader ends a session when the session's timeout has passed since it was last touched at the leader, rounded up
  * to a tick (SessionTrackerImpl.touchSession, ExpiryQueue.roundToNextInterval). A session is touched there
@@ -8,16 +8,16 @@
  *   3. for requests and pings to another server, when that server reports them: it collects them
  *      (LearnerSessionTracker) until the leader asks, twice a tick (Leader.lead, Learner.ping). Writes, which the
  *      server passes on to the leader at once, touch nothing there (LeaderZooKeeperServer.submitLearnerRequest);
- *   4. when a new leader begins: all sessions start anew (SessionTrackerImpl's constructor).
+ *   4. when a new leader begins: it restarts all sessions (SessionTrackerImpl's constructor).
  * And a server that changes its leader ends all its connections (QuorumPeer.closeAllConnections).
  *
- * So no single answer tells for how long the session will live, not even the answer to a write. But let a request be
- * sent at s and answered at a, and let a write that was sent at w be committed. The leader that committed it had a
- * majority after w, and had received everything that the client's server had told it before passing on the write, in
- * that order. If a was zookeeper_report_us() or more before w, the leader has asked for signs of life between a and w,
- * and was told of one that reached the server after s. If the session began, or moved to another connection, after a,
- * that has touched it at the leader in any case. Every later leader begins after w. Hence the timeout that ends the
- * session did not start before s: `alive_us`.
+ * So no single answer tells how long the session will live, not even the answer to a write. But let a request be sent
+ * at s and answered at a, and let a write that was sent at w be committed. The leader that committed it had a majority
+ * after w, and had received everything that the client's server had told it before passing on the write, in that order.
+ * If a was zookeeper_report_us() or more before w, the leader has asked for signs of life between a and w, and was told
+ * of one that reached the server after s. If the session began, or moved to another connection, after a, that has
+ * touched it at the leader in any case. Every later leader begins after w. Hence the timeout that ends the session did
+ * not start before s: `alive_us`.
  *
  * The client's own clock gives s and a, before a request is passed to the library and after its answer has come from
  * it: s is too early and a too late, which is safe. The library's own pings are invisible here. A request is the more

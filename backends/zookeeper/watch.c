@@ -81,7 +81,7 @@ static struct zookeeper_watch *find(struct zookeeper *z, const char *path) {
     return watch;
 }
 
-/* Returns the bytes of a path in the packet with which the library sets all watches anew after a reconnection. */
+/* Returns a path's size in the packet with which the library sets all watches again after reconnecting. */
 static size_t bytes_of(const char *path) {
     return strlen(path) + 4;
 }

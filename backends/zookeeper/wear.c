@@ -1,10 +1,10 @@
-/* Containers that have had nearly as many nodes as the server can count.
+/* Containers whose node counter is close to the server's limit.
  *
- * A node's sequence is the number of nodes that its container had before it. The server counts in 31 bits, and stops at
- * the end (DataTree.createNode takes no smaller count than the one it has): from then on all nodes have the same
- * sequence, and each would be first. So no claim is granted anything by a node near that end: the node is deleted when
- * it becomes the first in the queue, and its claim begins anew when the container is empty and has been deleted. A
- * claim that holds a grant there by an older node keeps it. */
+ * A node's sequence is the number of nodes that its container had before it. The counter has 31 bits, and stops at its
+ * maximum (DataTree.createNode never lowers it): after that all nodes have the same sequence, and each would be first.
+ * So a node near the maximum never gets a grant: it is deleted when it becomes the first in the queue, and its claim
+ * starts over when the container is empty and has been deleted. A claim that holds a grant by an older node keeps
+ * it. */
 #include "attempt.h"
 
 enum { WORN_OUT = 2147000000 };

@@ -64,7 +64,7 @@ static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const stru
 
 static void zookeeper_disconnect(void *conn) {
     struct zookeeper *z = zookeeper_of(conn);
-    *(struct zookeeper **)conn = NULL; /* cleared first, since a child forked meanwhile reads it */
+    *(struct zookeeper **)conn = NULL; /* cleared first, since a child forked during cleanup reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (z) zookeeper_leave_session(z);
 }

@@ -1,6 +1,6 @@
-/* The zookeeper backend: what its files share.
+/* Internal header of the zookeeper backend.
  *
- * The layout is that of Curator's InterProcessMutex, so that clients of Curator and of dlock stand in one queue: a
+ * The layout is that of Curator's InterProcessMutex, so that clients of Curator and of dlock share one queue: a
  * container node per lock name, and in it one ephemeral sequential node per claim, `_c_<uuid>-lock-<sequence>`. The
  * node with the lowest sequence holds the lock; every other claim watches the node before its own. The uuid is derived
  * from the token, so that a node whose create was never answered is found by listing. The fence is the node's czxid.
@@ -10,9 +10,9 @@
  * queue wake-ups; they never call into the handle. One mutex guards everything that changes after connect; it is never
  * held across a call into the library.
  *
- * A grant lives and dies with the session. For how long the session is sure to live follows from writes that the
- * ensemble has committed, see validity.c. The library's pings and a sync prove nothing: a follower that has lost its
- * leader still answers pings, and a leader that has lost its followers still answers a sync.
+ * A grant lives and dies with the session. How long the session is sure to live follows from writes that the ensemble
+ * has committed; see validity.c. The library's pings and a sync prove nothing: a follower that has lost its leader
+ * still answers pings, and a leader that has lost its followers still answers a sync.
  *
  * The files; each calls those below it only:
  *   zookeeper
@@ -70,7 +70,7 @@ struct zookeeper_queue_view {
     int32_t own_sequence;
     char twin[ZOOKEEPER_NODE_SIZE];   /* another node with the claim's uuid; usually "" */
     uint32_t ahead;                   /* nodes before the claim's; for a reader, writers only */
-    uint32_t fleeting;                /* of these, tries that are about to be deleted */
+    uint32_t fleeting;                /* of these, tries, which are deleted shortly */
     char before[ZOOKEEPER_NODE_SIZE]; /* the last of the nodes ahead */
 };
 
@@ -85,12 +85,12 @@ void zookeeper_label(const struct dlock_claim *claim, struct zookeeper_label *la
 /* Writes the name of a claim's node, without a sequence if `sequence` is NULL. */
 void zookeeper_node(const struct zookeeper_label *label, enum zookeeper_kind kind, const int32_t *sequence,
                     char node[ZOOKEEPER_NODE_SIZE]);
-/* Parses the name of a node of dlock's, Curator's or kazoo's. False: it does not stand in the queue. */
+/* Parses the name of a node made by dlock, Curator or kazoo. False: it is not in the queue. */
 bool zookeeper_place(const char *node, enum zookeeper_kind *kind, int32_t *sequence);
 bool zookeeper_reads(enum zookeeper_kind kind);
-/* Returns the limit in the name of a node of dlock's; 0: none. */
+/* Returns the limit in the name of a node made by dlock; 0: none. */
 uint32_t zookeeper_limit(const char *node);
-/* Moves the nodes that stand in the queue to the front, in order, and returns their number. */
+/* Moves the nodes of the queue to the front, in order, and returns their number. */
 size_t zookeeper_sort(char **names, size_t n);
 /* Returns how many of the first of these sorted nodes hold the lock: one writer, or one or more readers. */
 size_t zookeeper_holders(char *const *names, size_t members);
@@ -111,9 +111,9 @@ bool zookeeper_is_dead(const struct zookeeper *z);
 int zookeeper_ready(struct zookeeper *z, int64_t deadline_us, bool *dead, struct dlock_error *err);
 
 void zookeeper_cond_init(pthread_cond_t *cond);
-/* Waits once on z->mutex, until deadline_us at the latest; false when it has passed. */
+/* Waits once on z->mutex, no longer than until deadline_us; false when it has passed. */
 bool zookeeper_cond_wait(struct zookeeper *z, pthread_cond_t *cond, int64_t deadline_us);
-/* Waits for 5 ms, or until the session's state changes: before a request is repeated whose answer said nothing. */
+/* Waits for 5 ms, or until the session's state changes, before repeating a request with an inconclusive answer. */
 void zookeeper_pause(struct zookeeper *z);
 
 /* ---- call.c: requests and their answers -------------------------------------------------------------------------- */
@@ -246,8 +246,8 @@ int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct d
 /* Passes user:password and every auth= to the handle. */
 int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
                           struct dlock_error *err);
-/* In reach.c. Finds out why no session began, or why a session that began (`began`) was of no use, and sets err if it
- * knows more than err says already. Returns EUNAVAILABLE. */
+/* In reach.c. Finds out why no session began, or why a session that began (`began`) was unusable, and sets err if it
+ * knows more than err already says. Returns EUNAVAILABLE. */
 int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bool began, int64_t deadline_us,
                       struct dlock_error *err);
 
@@ -304,7 +304,7 @@ int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each 
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
-/* ---- alone.c: locks that nobody else wants ----------------------------------------------------------------------- */
+/* ---- alone.c: locks without contention --------------------------------------------------------------------------- */
 
 enum { ZOOKEEPER_ALONE = 64 };
 
@@ -353,7 +353,7 @@ int64_t zookeeper_report_us(int session_ms);
 
 /* ---- the connection ---------------------------------------------------------------------------------------------- */
 
-/* One session. It is allocated by itself, since the library's threads may outlive the core's connection. */
+/* One session. It is allocated separately, since the library's threads may outlive the core's connection. */
 struct zookeeper {
     struct zookeeper_address address;
     char base[ZOOKEEPER_BASE_SIZE]; /* "" or "/locks" */
@@ -374,7 +374,7 @@ struct zookeeper {
     enum zookeeper_state state;
     bool was_connected;
     int64_t sign_us;   /* when the last sign of life was sent */
-    int64_t linked_us; /* when the connection was made, or this process went on after a standstill */
+    int64_t linked_us; /* when the connection was made, or this process resumed after a suspension */
     int64_t looked_us; /* when the session's thread last looked whether answers are due */
     int64_t hung_us;   /* when a silent server was last left */
     uint64_t session;
@@ -386,7 +386,7 @@ struct zookeeper {
     size_t watched_bytes;
     struct zookeeper_wake *wakes, **wakes_end;
     struct zookeeper_wake *woken; /* the last one handed out, whose strings the core reads */
-    bool look;                    /* a wake-up was lost for want of memory: all waiters have to look */
+    bool look;                    /* a wake-up was lost for lack of memory: all waiters have to look */
 };
 
 /* The core's connection is a pointer to the session. */
