@@ -2,7 +2,7 @@
 --   KEYS   K
 --   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out:
 --          ''   letters: `w`: wait in the queue when busy. `h`, after it: report if no connection of the caller's
---               client is subscribed, which is also reported when a token asks again. `c`: take the fence from the
+--               client is subscribed, which is also reported when a token retries. `c`: take the fence from the
 --               clock. `m`, a number, a space and the key of the record of incarnation.lua: the same; but if there is
 --               no fence, which FLUSHALL also deletes, the server must have been the same master for that long
 --               (library.lua), in ms, and nothing is granted otherwise.
@@ -13,18 +13,18 @@
 --          ''   kind
 --          '1'  whether anything may be granted (library.lua): not in the quarantine
 --          '600000'  for how long a fence is kept at least, in ms (library.lua)
---   reply  0: there is no fence, so the data may have been deleted: to be asked again with `c` or `m`, once the server
---          was asked since when it has been the master (incarnation.lua);
+--   reply  0: there is no fence, so the data may have been deleted: repeat the call with `c` or `m` after finding out
+--          since when the server has been the master (incarnation.lua);
 --          a negative number: token holds the lock, for its whole lease from now; its fence is the absolute value;
 --          a positive number: the same; it is both the server's clock in microseconds and the fence;
 --          { server's clock in microseconds, fence, position, remaining, ours }
---          fence      > 0: token holds the lock, for its whole lease from now; asking again gives the same fence.
+--          fence      > 0: token holds the lock, for its whole lease from now; a retry gets the same fence.
 --                     0: busy, and then
 --          position   in the queue, from 0; -1: not queued
 --          remaining  until a lease ends and the answer may change, in ms; 0: it may change at once; -1: the lease
---                     never ends; -2: only the quarantine is in the way
---          ours       1: the holders are clients of dlock, which hand over; 0: the holder is not, so nobody hands over;
---                     plus 2 if no connection of the caller's client is subscribed, which therefore waits in vain
+--                     never ends; -2: only the quarantine prevents the grant
+--          ours       1: the holders are clients of dlock, which hand over; 0: the holder is not, and does not;
+--                     plus 2 if no connection of the caller's client is subscribed, so that it would wait for nothing
 --          or a string: the lock is in use in another way: a word `dlock:permits:<limit>`, or empty for a lock
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 local prefix = '{' .. key .. '}:dlock:'
@@ -73,8 +73,8 @@ local function line_up(clock, length)
     local place, now_ms = (last_one[2] or 0) + 1, string.sub(clock, 1, 13)
     call('HSET', waiters, token, ARGV[2] .. '@' .. now_ms .. kind)
     local new = last_one[1] ~= token and call('ZADD', queue, 'NX', place, token) == 1
-    -- The first waiter, one in a hundred after it, and each one that asks again, as all long waits do, extend the life
-    -- of the keys.
+    -- The first waiter, every hundredth after it, and each retry, which every long wait makes, extend the life of the
+    -- keys.
     if place % 100 == 1 or not new then
         call('PEXPIRE', queue, '86400000')
         call('PEXPIRE', waiters, '86400000')

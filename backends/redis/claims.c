@@ -16,7 +16,7 @@ struct batch {
     bool explained;         /* `why` explains a claim's result */
     bool again;             /* to be repeated, for dead waiters that a release left, or for lost data */
     bool repeated;          /* this is such a repetition: releases have their results */
-    int64_t begun_us;       /* before anything was sent: what answers say counts from here, however late they come */
+    int64_t begun_us;       /* before anything was sent: durations in answers start here, however late they arrive */
     struct dlock_error why; /* valid if explained */
 };
 
@@ -148,7 +148,7 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     redis_add_life(redis, call);
 }
 
-/* Returns when a busy claim should ask again. If the holder is another program's client, its release wakes nobody, so
+/* Returns when a busy claim should retry. If the holder is another program's client, its release wakes no waiter, so
  * the first in the queue has to poll. */
 static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64_t remaining_ms, bool ours) {
     if (position < 0 || (position == 0 && (!ours || remaining_ms < 0))) return -1;
@@ -157,7 +157,7 @@ static int64_t retry_ms(const struct dlock_claim *claim, int64_t position, int64
 }
 
 /* Answers a claim that would be granted without the quarantine. While the server refuses to write, the quarantine does
- * not end: the claim fails, for the reason of that. */
+ * not end: the claim fails for the same reason. */
 static void quarantined(const struct redis *redis, struct batch *batch, struct dlock_claim *claim, int64_t position) {
     if (position < 0 && redis->unrecorded.code) {
         explain(batch, claim, redis->unrecorded.code, redis->unrecorded.message);
@@ -170,7 +170,7 @@ static void quarantined(const struct redis *redis, struct batch *batch, struct d
         position < 0 ? claim->ready_ms + 1 : dlock_queue_retry_ms(position, claim->ready_ms, lease_of(claim));
 }
 
-/* Explains in which way acquire.lua says that the name is in use. False: its answer makes no sense. */
+/* Explains how the name is in use according to acquire.lua. False: its answer is malformed. */
 static bool in_use(struct batch *batch, struct dlock_claim *claim, const char *as) {
     char used[32] = "a lock", asked[32] = "a lock", why[REDIS_NAME_MAX + 100];
     uint32_t limit;
@@ -379,15 +379,15 @@ int redis_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int t
     return run_batch(conn, REDIS_ACQUIRE, pipelines[REDIS_ACQUIRE], claims, n, timeout_ms, err);
 }
 
-/* A downgrade grants the lock to waiting readers. Any other renewal at a server that is no master any more, or whose data
- * were exchanged, would prolong what others may have been granted meanwhile. */
+/* A downgrade grants the lock to waiting readers. Any other renewal at a server that is no longer the master, or whose
+ * data were replaced, would extend grants that may have gone to others by now. */
 int redis_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     return run_batch(conn, REDIS_RENEW, pipelines[REDIS_RENEW], claims, n, timeout_ms, err);
 }
 
 int redis_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    /* Where this client had to wait, somebody probably waits now: it gets its grant before this caller its reply, which
-     * with several processors makes a hand-over a third shorter. */
+    /* If this client had to wait, another one probably waits now: it gets its grant before this caller gets the reply,
+     * which with several processors makes a hand-over a third shorter. */
     struct redis_pipeline pipeline = pipelines[REDIS_RELEASE];
     pipeline.behind = ((struct redis *)conn)->queued;
     return run_batch(conn, REDIS_RELEASE, pipeline, claims, n, timeout_ms, err);

@@ -86,7 +86,7 @@ static void cluster_disconnect(void *conn) {
     for (size_t i = 0; i < cluster->n_nodes; i++) {
         struct cluster_node *node = cluster->nodes[i];
         cluster_drop(node);
-        cluster->nodes[i] = NULL; /* cleared first, since a child forked meanwhile reads it */
+        cluster->nodes[i] = NULL; /* cleared first, since a child forked during cleanup reads it */
         atomic_signal_fence(memory_order_seq_cst);
         free(node);
     }

@@ -1,5 +1,5 @@
-/* redis+cluster: a connection of dlock's consists of connections to the nodes of a cluster, made when they are needed,
- * and a map that says which node has which hash slot. */
+/* redis+cluster: one dlock connection consists of connections to the nodes of a cluster, made on demand, and a map of
+ * which node has which hash slot. */
 #ifndef DLOCK_REDIS_CLUSTER_H
 #define DLOCK_REDIS_CLUSTER_H
 
@@ -37,7 +37,7 @@ struct cluster {
     struct cluster_node *nodes[CLUSTER_NODES]; /* forgotten when a new map has no slots for them */
     size_t n_nodes;
     uint8_t owner[REDIS_SLOTS]; /* index of the slot's node, plus 1; 0: none */
-    bool stale;                 /* the map is to be read again before the next call */
+    bool stale;                 /* the map has to be read again before the next call */
     int64_t mapped_us;          /* when the map was last read */
     size_t teller;              /* which node is asked for the map next */
     struct {

@@ -1,4 +1,4 @@
--- Precedes each script in a cluster, which has one more argument, in front of its own:
+-- Precedes each script in a cluster, which has one more argument, before the others:
 --   ARGV   the prefix of this node's channels: `dlock:{<number>}:`, for sharded channels, which are in a slot of this
 --          node (Redis 7 and newer); or `dlock:<node id>:`
 -- The record of incarnation.lua is `dlock:{<number>}:incarnation:<prefix>`, in a slot that the node has. Most calls

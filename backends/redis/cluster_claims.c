@@ -96,8 +96,8 @@ static int run_group(struct part *part, struct cluster_node *node, bool asks, in
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-/* Chooses the node of each claim without a result, and answers claims whose slot has no node. Returns how many are to
- * be sent. */
+/* Chooses the node of each claim without a result, and answers claims whose slot has no node. Returns the number of
+ * claims to send. */
 static size_t route_all(struct part *part) {
     struct cluster *cluster = part->cluster;
     size_t pending = 0;

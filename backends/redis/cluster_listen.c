@@ -1,6 +1,6 @@
-/* Wake-ups in a cluster: one connection to each node that has slots, all behind one epoll descriptor. On a node that
- * cannot be reached then, or that comes later, this client does not listen; that node says so to the first claim that
- * waits there, and the core then connects its listener anew. */
+/* Wake-ups in a cluster: one connection to each node that has slots, all behind one epoll descriptor. This client does
+ * not listen on a node that cannot be reached at that time, or that joins later; that node says so to the first claim
+ * that waits there, and the core then reconnects its listener. */
 #include "cluster.h"
 
 #include <sys/epoll.h>
@@ -53,7 +53,7 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
     return 0;
 }
 
-/* Nodes that have not answered the last probe are not asked again. */
+/* Nodes that have not answered the last probe are not probed again. */
 int cluster_probe(void *conn, struct dlock_error *err) {
     struct cluster *cluster = conn;
     const int64_t now_us = dlock_now_us();

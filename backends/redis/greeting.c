@@ -92,7 +92,7 @@ static int read_info(struct redis *redis, int64_t deadline_us, struct dlock_erro
     if (rc == 0) rc = read_publish(redis, deadline_us, err);
     if (rc == 0 && redis->asked) {
         rc = redis_read_incarnation(redis, deadline_us, err);
-        /* The next call that may grant asks again, and reports this; `check` names all missing rights. */
+        /* The next call that may grant repeats the query and reports this; `check` names all missing rights. */
         if (rc == DLOCK_EAUTH && !redis->broken) rc = 0;
     }
     freeReplyObject(server);

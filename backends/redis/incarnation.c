@@ -5,8 +5,9 @@
 
 #include <inttypes.h>
 
-/* The age of the last answered question from which on it is repeated, together with other requests. A promotion need not
- * break connections: Sentinel does so, REPLICAOF does not. The answer may have lain in the socket for long. */
+/* The age of the last answered question from which on it is repeated, together with other requests. A promotion may
+ * keep connections open: Sentinel closes them, REPLICAOF does not. The answer may have been in the socket for a long
+ * time. */
 #define CHECK_US 1000000
 
 const char *redis_record_key(const struct redis *redis, char out[REDIS_KEY_MAX + 40]) {
@@ -32,9 +33,9 @@ void redis_ask_incarnation(struct redis *redis) {
     redis->asked_us = now_us;
 }
 
-/* Handles a refusal. A server that cannot write the record, for want of memory, disk or replicas, begins its quarantine
- * later: it refuses acquires for the same reason, which is kept, and the next call asks again. A replica that takes
- * writes has its master's record, which the scripts would trust. */
+/* Handles a refusal. A server that cannot write the record, for lack of memory, disk or replicas, begins its quarantine
+ * later: it refuses acquires for the same reason, which is stored, and the next call tries again. A writable replica
+ * has its master's record, which the scripts would trust. */
 static int refused(struct redis *redis, const redisReply *reply, struct dlock_error *err) {
     char key[REDIS_KEY_MAX + 40];
     struct dlock_error why;

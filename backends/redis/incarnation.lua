@@ -1,19 +1,19 @@
--- Returns for how long this server has been the same master, by a record in its data. A server that is restarted or
--- promoted, or whose data are restored, exchanged or flushed, counts as another one from then on, since it may not know
--- the last grants of the one before.
+-- Returns how long this server has been the same master, by a record in its data. A server that is restarted or
+-- promoted, or whose data are restored, exchanged or flushed, is another master after that, since it may not know the
+-- last grants of the previous one.
 --   KEYS   the record: the run id, the replication id, since when, by the server's clock in ms, how many commands it
 --          has run that may exchange data (below), and the epoch or `-`. No lock has a key with braces. It never
 --          expires
---   ARGV   the epoch of the failover that made it the master, as the Sentinels say, which may also name a server anew
+--   ARGV   the epoch of the failover that made it the master, as the Sentinels say, which may also name again a server
 --          that has considered itself the master all the time; '': the caller does not ask Sentinels
 --   reply  for how long, in ms
 --
--- A promotion changes the replication id, and the former one becomes the second id. The arrival of the first replica,
--- and the time after the last one has gone, change the id, too, but leave no second id: the process was the master all
+-- A promotion changes the replication id, and the former one becomes the second id. The id also changes when the first
+-- replica arrives, and some time after the last one has left, but without a second id: the process was the master all
 -- along.
 --
--- Without a record of this process, its own life is the evidence, if INFO tells all of it: a process that has been a
--- master since it was started, and has run no such command, emptied no database and evicted nothing, has forgotten
+-- Without a record of this process, its own history is the evidence, if INFO covers all of it: a process that has been
+-- a master since it was started, and has run no such command, emptied no database and evicted nothing, has forgotten
 -- nothing since then.
 local call, key = redis.call, KEYS[1]
 local server, replication, time = call('INFO', 'server'), call('INFO', 'replication'), call('TIME')
@@ -54,7 +54,7 @@ local old_run, old_id, since, old_exchanged, old_epoch =
 local epoch = ARGV[1] ~= '' and ARGV[1] or old_epoch or '-'
 local begins = old_run ~= run or old_id ~= id and not always_master
 since = tonumber(since)
--- A clock that was set back must not prolong the quarantine: the record begins anew.
+-- A clock that was set back must not extend the quarantine: the record starts over.
 if begins or since > now or tonumber(old_exchanged) ~= exchanged or old_epoch ~= epoch then
     since = begins and proved(epoch == '-' or epoch == '0' or epoch == old_epoch) or now
     begins = true
@@ -64,7 +64,7 @@ end
 local record = run .. ' ' .. id .. ' ' .. string.format('%.0f %.0f ', since, exchanged) .. epoch
 local stored = redis.pcall('SET', key, record)
 if stored.ok then return now - since end
--- At maxmemory nothing can be stored, but a release is carried through: it must not find a record in force that tells
--- of another master, and hand over.
+-- At maxmemory nothing can be stored, but a release still completes: it must not find another master's valid record and
+-- hand over.
 if begins then call('DEL', key) end
 return stored

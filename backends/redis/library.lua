@@ -12,12 +12,11 @@
 --                                       least, and by three times that at most. A name without a fence starts at the
 --                                       server's clock in microseconds, which is past every fence given out, unless the
 --                                       server's wall clock was set back by more than that. A client's first fence in a
---                                       second is the clock, too, unless that is behind; the next ones may be
+--                                       second is also the clock, unless that is behind; the next ones may be
 --                                       incremented from it. A space at its end: the exclusive holder lingers
 --            {K}:dlock:queue    zset    the waiters' tokens, in the order of their arrival
 --            {K}:dlock:waiters  hash    each waiter's token -> its lease in ms, `@`, when it last asked (the server's
---                                       clock in ms) and its kind; FREE -> until when the lock is granted to nobody (in
---                                       ms)
+--                                       clock in ms) and its kind; FREE -> until when the lock is kept free (in ms)
 --            {K}:dlock:holders  zset    the joint holders' tokens, by the end of their leases (server's clock in ms)
 --            {K}:dlock:grants   hash    each joint holder's token -> its fence
 --            {K}:dlock:turn     string  when the lock is next left free for a moment (in ms)
@@ -25,34 +24,33 @@
 -- The kind of a grant: the word in K if it is joint; if it is exclusive: empty, or one space if its holder lingers.
 --
 -- Holders and grants are valid only while K holds a word. A script that writes a word where there was none deletes them
--- first, so that no joint holder from before an exclusive or a foreign one holds again: it finds that its grant is
--- gone. A token among them holds until its own lease ends and no longer, even if K and other holders live on.
+-- first, so that a joint holder from before an exclusive or a foreign one does not regain the lock: it finds that its
+-- grant is gone. Each token among them holds until its own lease ends, even if K and other holders last longer.
 --
--- The queue. A busy acquire that may wait appends its token, once; asking again keeps its place. The script that ends a
--- grant, or takes a waiter out, grants what has become free to the first live waiters in the same step: it records them
+-- The queue. A busy acquire that may wait appends its token once; a retry keeps its place. The script that ends a
+-- grant, or removes a waiter, grants what has become free to the first live waiters in the same step: it records them
 -- as holders and sends one message per grant, so that they need not ask. If a lock is found free although there are
--- waiters (its holder's lease has ended), the next acquire that comes hands it over, so that no caller passes the
--- queue.
---   A waiter is alive while a connection is subscribed to the channel of its client, which is named by the first 24
--- characters of the token. Dead waiters are dropped when they are met at the head; the queue is never scanned.
--- PUBLISH's own count proves nothing: it includes monitors (PSUBSCRIBE *).
---   A client may be subscribed and yet stopped, or its host lost. Therefore a hand-over lasts 3 s at most, until its
--- receiver renews it or asks again. And waiters are told to ask again before 3 s are over: when a lock is found free
--- although there are waiters, those that have not asked for that long are not alive. So they cost one hand-over in all.
---   At most 200 dead waiters are dropped in a call; then the caller is told to ask again at once.
+-- waiters (its holder's lease has ended), the next acquire hands it over, so that no caller overtakes the queue.
+--   A waiter is alive while a connection is subscribed to the channel of its client, which is named after the first 24
+-- characters of the token. Dead waiters are dropped when they reach the head; the queue is never scanned. PUBLISH's own
+-- count proves nothing: it includes monitors (PSUBSCRIBE *).
+--   A client may be subscribed although it is stopped or its host is lost. Therefore a hand-over lasts at most 3 s,
+-- until its receiver renews it or repeats its acquire. Waiters are told to retry within 3 s: when a lock is found free
+-- although there are waiters, any that have not done so are not alive. So they cost only one hand-over in all.
+--   At most 200 dead waiters are dropped in a call; then the caller is told to retry at once.
 --   Other clients of the convention have no place in the queue: they poll. To give them a turn, a lock that is handed
--- over again and again is left free for FREE_MS, every TURN_MS: the first waiter is told to look, and is answered when
--- that ends.
---   All waiters and all holders of dlock's use the lock in the same way: as a lock (exclusive or shared), or as
--- permits with one limit. Another use is refused, and so never gets into the queue.
---   Abandoned keys expire: each does so a day after its last use (waiters ask far more often).
+-- over repeatedly is left free for FREE_MS every TURN_MS: the first waiter is told to look, and is answered when that
+-- time ends.
+--   All waiters and all dlock holders use the lock in the same way: as a lock (exclusive or shared), or as permits with
+-- one limit. Any other use is refused, and so never enters the queue.
+--   Abandoned keys expire a day after their last use (waiters retry far more often).
 --
--- At maxmemory Redis refuses a command that needs memory only as the first write of a script. So an acquire is refused
--- as a whole, while a renewal or a release, which writes something else first, is always carried through.
+-- At maxmemory Redis refuses a command that needs memory only if it is the first write of a script. So an acquire is
+-- refused as a whole, while a renewal or a release, which writes something else first, always completes.
 --
 -- Conversions between numbers and strings are avoided where possible: each costs the server as much as a command. So
--- does a table, and a function, which Lua creates anew in each call of a script. Hence there are few, and joint()
--- creates the ones that most calls do not need.
+-- does each table or function, since Lua creates them again in every call of a script. Hence there are few, and joint()
+-- creates those that most calls do not need.
 local next_fence = loadfile('fence.lua')
 local call, key, life = redis.call, KEYS[1], tonumber(ARGV[6] or '600000')
 local prefix = '{' .. key .. '}:dlock:'
@@ -64,8 +62,8 @@ local time = call('TIME')
 local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
 local now_ms = (now - now % 1000) / 1000
 
--- Returns how long before its end a grant is not renewed in the quarantine, in ms. Its client might renew it without
--- holding it, while a former master grants it to another client the moment it ends.
+-- Returns the time before the end of a grant, in ms, in which it is not renewed in the quarantine. Its client might
+-- renew it without holding it, while a former master grants it to another client the moment it ends.
 local function late(lease)
     return math.min(500, lease / 2)
 end
@@ -96,7 +94,7 @@ local function head(caller)
         if not first then return nil, false end
         local lease, asked, kind = string.match(call('HGET', waiters, first) or '', '^(%d+)@(%d+)(.*)$')
         if not lease and call('EXISTS', waiters) == 0 then
-            -- The hash was deleted by another client: the waiters will ask again.
+            -- The hash was deleted by another client: the waiters will retry.
             call('DEL', queue)
             return nil, false
         end
@@ -113,14 +111,14 @@ local function head(caller)
     end
 end
 
--- Sends "granted <token> <K>" to a waiter, which then asks for what it was granted: nothing in a message can be
--- believed, since PUBLISH is no write command, and a user who may only read knows all that is in the data. Comes
--- after all writes, so that a message that cannot be sent prevents none of them.
+-- Sends "granted <token> <K>" to a waiter, which then asks for its grant: messages cannot be trusted, since PUBLISH is
+-- not a write command, and even a read-only user knows everything in the data. Called after all writes, so that a
+-- message that cannot be sent prevents none of them.
 local function tell(token)
     redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), 'granted ' .. token .. ' ' .. key)
 end
 
--- Tells a lingering holder that there is a waiter, "wanted <K>", or a waiter to ask again, "look <K>".
+-- Tells a lingering holder that there is a waiter, "wanted <K>", or a waiter to retry, "look <K>".
 local function say(word, token)
     redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), word .. ' ' .. key)
 end
@@ -189,7 +187,7 @@ local function joint(held)
         return removed
     end
 
-    -- Returns for how long the free lock is granted to nobody, in ms, so that other clients get a turn.
+    -- Returns for how long, in ms, the lock stays free so that other clients get a turn.
     function lock.left_free()
         local left = (call('HGET', waiters, FREE) or 0) - now_ms
         return left > 0 and left <= FREE_MS and left or 0
@@ -223,9 +221,9 @@ local function joint(held)
         return last
     end
 
-    -- Called after joint holders have come, renewed or gone: makes their word last as long as the last of them. The key
-    -- is written anew instead of given another expiry, since Redis before 7.2 deletes a key at once if its new expiry
-    -- has passed since this script read the clock, and more holders may come before it ends.
+    -- Called after joint holders have joined, renewed or left: makes their word last as long as the last of them. The
+    -- key is rewritten instead of given another expiry, since Redis before 7.2 deletes a key at once if its new expiry
+    -- has passed since this script read the clock, and more holders may join before the script ends.
     function lock.settle()
         local latest = tonumber(call('ZREVRANGE', holders, 0, 0, 'WITHSCORES')[2])
         if not latest or latest <= now_ms then
@@ -267,7 +265,7 @@ local function joint(held)
         lock.settle()
     end
 
-    -- Sets a joint holder's lease anew and returns its fence; nil: token is not a holder. `may_grant`: not in the
+    -- Renews a joint holder's lease and returns its fence; nil: token is not a holder. `may_grant`: not in the
     -- quarantine.
     function lock.keep(token, lease, may_grant)
         local ends = (tonumber(call('ZSCORE', holders, token)) or 0) - (may_grant and 0 or late(lease))
@@ -293,9 +291,9 @@ local function joint(held)
         call('ZREM', holders, unpack(gone))
     end
 
-    -- Grants to the waiters from the first on, as long as there is room. Each gets a message, except the caller, which
-    -- gets the answer. Returns the caller's fence if it was among them, and whether there were too many dead waiters
-    -- for one call. `releases`: as for hand_over().
+    -- Grants the lock to waiters, starting with the first, as long as there is room. Each gets a message, except the
+    -- caller, which gets the reply. Returns the caller's fence if it was among them, and whether there were too many
+    -- dead waiters for one call. `releases`: as for hand_over().
     function lock.admit(caller, caller_lease, releases)
         local told_later, mine = {}, nil
         local token, lease, kind, more = head(caller)

@@ -54,8 +54,8 @@ static bool take_word(const char **text, char *out, size_t size) {
     return true;
 }
 
-/* Reads "granted <token> <key>", which library.lua writes; `text` begins at the token. PUBLISH is no write command, so
- * anybody who may read can send such a message: it has neither fence nor age, and the core asks for both. */
+/* Reads "granted <token> <key>", which library.lua writes; `text` begins at the token. PUBLISH is not a write command,
+ * so any read-only user can send such a message: it has neither fence nor age, and the core asks for both. */
 static bool read_grant(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
     const char *const end = text + length;
     if (!take_word(&text, redis->token, sizeof redis->token)) return false;

@@ -1,8 +1,7 @@
--- Runs another script for each of several locks, as if it were called for each one after the other. The build makes one
--- such script from each script that is called for many: its text, as a function of KEYS and ARGV, replaces
--- loadfile('script'). If several consecutive ones are for the same lock, they can share work: ARGV.more says that the
--- next one is for this lock, too; a script that leaves work to that one sets ARGV.owes, which the next one finds as
--- ARGV.owed.
+-- Runs another script for each of several locks, as if it were called once per lock, in order. The build makes one such
+-- script from each script that is called for many locks: its text, as a function of KEYS and ARGV, replaces
+-- loadfile('script'). Consecutive calls for the same lock can share work: ARGV.more says that the next call is for the
+-- same lock; a script that leaves work to that call sets ARGV.owes, which the next one finds as ARGV.owed.
 --   KEYS   K of each
 --   ARGV   the number of arguments that each has, and then these
 --   reply  the reply for each; an error that would have ended its call is its reply

@@ -15,7 +15,7 @@ struct cluster_node *cluster_node_at(struct cluster *cluster, const char *addres
     snprintf(node->address, sizeof node->address, "%s", address);
     snprintf(node->name, sizeof node->name, "%s", address);
     node->port = port;
-    cluster->nodes[cluster->n_nodes] = node; /* before the count, which a child forked meanwhile reads */
+    cluster->nodes[cluster->n_nodes] = node; /* before the count, which a concurrently forked child reads */
     cluster->n_nodes++;
     return node;
 }
@@ -208,7 +208,7 @@ static void forget_nodes(struct cluster *cluster, const struct cluster_node *tel
             continue;
         }
         redis_hang_up(&node->redis);
-        cluster->nodes[i] = NULL; /* cleared first, since a child forked meanwhile reads it */
+        cluster->nodes[i] = NULL; /* cleared first, since a child forked during cleanup reads it */
         atomic_signal_fence(memory_order_seq_cst);
         free(node);
     }

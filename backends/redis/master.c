@@ -1,15 +1,15 @@
 /* redis+sentinel and rediss+sentinel: which server is the master, and since when that is certain.
  *
- * After a failover the old master may live on, cut off or not yet informed, and go on granting to the clients that are
- * connected to it. So nothing that a master grants or renews counts by itself: a majority of the Sentinels has to
+ * After a failover the old master may survive, cut off or not yet informed, and continue to grant locks to the clients
+ * that are connected to it. So no grant or renewal by a master is valid on its own: a majority of the Sentinels has to
  * confirm it as the master, in answer to a question that was sent no earlier than SURE before the master's own answer
  * arrived (c >= answered - SURE, where c is when the question was sent); and the grant is valid for SURE less than the
- * server keeps it. A Sentinel has one vote, however many addresses lead to it: its run id, which every connection asks
- * for, tells. So two majorities have a Sentinel in common, and no Sentinel goes back to an earlier failover (its
- * configuration epoch only grows, and is on its disk before it is announced; redis.io, "High availability with Redis
- * Sentinel": configuration epochs, configuration propagation). It follows that no grant is valid at the old master once
- * the new one has granted the lock to another client. Let T be the time at which the first majority has named the new
- * master; all questions that a majority answers with the old one were sent before T.
+ * server keeps it. A Sentinel has one vote, however many addresses lead to it: every connection asks for its run id. So
+ * two majorities have a Sentinel in common, and no Sentinel returns to an earlier failover (its configuration epoch
+ * only grows, and is on its disk before it is announced; redis.io, "High availability with Redis Sentinel":
+ * configuration epochs, configuration propagation). It follows that no grant is valid at the old master once the new
+ * one has granted the lock to another client. Let T be the time at which the first majority has named the new master;
+ * all questions that a majority answers with the old one were sent before T.
  *
  * - A grant that the new master makes: clients connect to it as the master after T only, and it grants nothing before
  *   its quarantine of at least a lease is over, since the epoch is part of what begins the quarantine
@@ -19,7 +19,7 @@
  *   where X no longer renews, grants the lock to Z: X renews at a time r > T while its grant is valid, so r is at least
  *   SURE before the end of X's lease at the old master. Z is granted the lock after that end, so later than r + SURE,
  *   and therefore Z's c is later than r, hence later than T, which is impossible. X might also renew a grant that it
- *   does not hold (an answer was lost): in its quarantine the new master does not renew a grant that is about to end
+ *   does not hold (an answer was lost): in its quarantine the new master does not renew a grant shortly before its end
  *   (library.lua, late()).
  *
  * Hence SURE has to be the same for all clients. tests/models/master.pml is this argument as a model. */
@@ -37,7 +37,7 @@
 
 /* ---- majorities -------------------------------------------------------------------------------------------------- */
 
-/* A set of Sentinels. One to which several addresses lead is in it once, as soon as it has said by each who it is. */
+/* A set of Sentinels. One with several addresses is in it only once, as soon as it has identified itself at each. */
 typedef unsigned voters;
 
 static voters voter(const struct redis_sentinel *sentinel) {
@@ -65,8 +65,8 @@ static size_t named_by_uri(const struct redis_sentinels *sentinels) {
     return size_of(known) > all ? size_of(known) : all;
 }
 
-/* Returns the size of a majority of the Sentinels: of those that the URI names, or of those that one of them knows of,
- * if these are more. */
+/* Returns the size of a majority of the Sentinels: of those in the URI, or of those that one of them knows, if these
+ * are more. */
 static size_t majority(const struct redis_sentinels *sentinels) {
     size_t all = named_by_uri(sentinels);
     for (size_t i = 0; i < sentinels->n; i++) {
@@ -81,7 +81,7 @@ static bool is_same(const struct redis_named *a, const struct redis_named *b) {
 }
 
 /* Returns how many Sentinels name this master, in answer to questions that were sent at since_us or later. A connection
- * that has ended does not count: the Sentinel may have been started again, and be connected to anew with another id. */
+ * that has ended does not count: the Sentinel may have been restarted, and be connected again under another id. */
 static size_t count(const struct redis_sentinels *sentinels, const struct redis_named *named, int64_t since_us) {
     voters set = 0;
     for (size_t i = 0; i < sentinels->n; i++) {
@@ -179,7 +179,7 @@ int redis_find_master(struct redis *redis, const struct redis_address *address, 
 
 void redis_forget_sentinels(struct redis *redis) {
     struct redis_sentinels *sentinels = redis->sentinels;
-    redis->sentinels = NULL; /* cleared first, since a child forked meanwhile reads it */
+    redis->sentinels = NULL; /* cleared first, since a child forked during cleanup reads it */
     redis_sentinels_free(sentinels);
 }
 
@@ -231,8 +231,8 @@ int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *
     if (!redis->master.strict) return 0;
     const int64_t since_us = dlock_now_us() - SURE_US;
     while (sentinels->sure_us < since_us) {
-        /* Each one that has answered is asked again, without waiting for another, which may be silent: at once if that was
-         * too long ago, and after a moment if they do not agree, since a failover is spreading among them. */
+        /* Each one that has answered gets a new question, without waiting for others, which may be silent: at once if
+         * its answer is too old, and after a moment if they disagree, since a failover is spreading among them. */
         const int64_t now_us = dlock_now_us(), soon_us = now_us + PAUSE_MS * 1000;
         redis_sentinels_ask(sentinels, now_us - PAUSE_MS * 1000);
         if (!redis_sentinels_hear(redis, sentinels, soon_us < deadline_us ? soon_us : deadline_us) &&

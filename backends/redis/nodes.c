@@ -60,11 +60,11 @@ int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_e
     const int64_t since_us = dlock_now_us() - cluster->mapped_us;
     int first = 0;
     if (cluster->mapped_us && (cluster->stale ? since_us < MAP_MIN_US : since_us < MAP_MAX_US)) return 0;
-    /* Connected nodes come first, then those not known to have failed. Each time another node is the first to be asked,
-     * since a node that was cut off goes on reporting an old map. */
+    /* Connected nodes come first, then those not known to have failed. The first node to be asked changes each time,
+     * since a node that was cut off keeps reporting an old map. */
     const size_t from = cluster->teller++;
     for (int pass = 0; pass < 3; pass++)
-        for (size_t i = 0; i < cluster->n_nodes; i++) { /* a map that makes no sense adds no nodes */
+        for (size_t i = 0; i < cluster->n_nodes; i++) { /* a malformed map adds no nodes */
             struct cluster_node *node = cluster->nodes[(from + i) % cluster->n_nodes];
             const bool connected = node->redis.reader != NULL;
             struct dlock_error why;
@@ -73,7 +73,7 @@ int cluster_refresh(struct cluster *cluster, int64_t deadline_us, struct dlock_e
             int rc = cluster_reach(cluster, node, share_us, &why);
             if (rc == 0) rc = ask(cluster, node, share_us, &why);
             if (rc == 0) return 0;
-            /* EINVAL and ENOMEM are no results of an operation; connecting anew reports them. */
+            /* EINVAL and ENOMEM are no results of an operation; reconnecting reports them. */
             if (rc == DLOCK_EINVAL || rc == DLOCK_ENOMEM) rc = why.code = DLOCK_EUNAVAILABLE;
             /* an error of a node that can be reached says more than EUNAVAILABLE */
             if (first && (first != DLOCK_EUNAVAILABLE || rc == DLOCK_EUNAVAILABLE)) continue;

@@ -145,12 +145,12 @@ static int take_answer(struct redis *redis, const struct redis_pipeline *pipelin
 struct chunk {
     const struct redis_pipeline *pipeline;
     size_t from, to;
-    bool asks[CHUNK];     /* these are to be sent, or sent again; the others are answered */
+    bool asks[CHUNK];     /* these have to be sent, or sent again; the others are answered */
     uint8_t sizes[CHUNK]; /* the number of locks in the call that begins here */
     bool missing[REDIS_SCRIPTS];
 };
 
-/* Writes the calls that are to be sent. */
+/* Writes the calls that have to be sent. */
 static void write_chunk(struct redis *redis, struct chunk *chunk, int scripts[CHUNK]) {
     size_t n;
     for (size_t i = chunk->from; i < chunk->to; i += n) {
@@ -232,7 +232,7 @@ static int run_chunk(struct redis *redis, const struct redis_pipeline *pipeline,
     if (pipeline->grants) redis_ask_incarnation(redis);
     /* In a cluster the key that is asked for may have moved to another node, so the answer is awaited first. */
     if (redis->member && redis->asked && (first = redis_read_incarnation(redis, deadline_us, err)) != 0) return first;
-    const bool asks_time = pipeline->behind && !redis->asked; /* that question has a reply of its own */
+    const bool asks_time = pipeline->behind && !redis->asked; /* that question has a separate reply */
     if (asks_time) redis_command(redis, "TIME", (char *)NULL);
     write_chunk(redis, &chunk, scripts);
     if (asks_time && (first = skip_answer(redis, deadline_us, err)) != 0) return first;

@@ -75,7 +75,7 @@ static const char *const schemes[] = {REDIS_NAME,   REDIS_SENTINEL,          RED
 #endif
                                       NULL};
 
-/* Over TLS it is a backend of its own, in a module of its own. */
+/* The TLS variant is a separate backend, in a separate module. */
 #if STREAM_IS_TLS
 DLOCK_BACKEND(rediss) = {
 #else

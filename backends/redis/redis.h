@@ -80,7 +80,7 @@ struct redis_move {
 
 /* A connection's state as one to a member of a cluster. */
 struct redis_member {
-    char tag[12];   /* hash tag of keys about the node itself, in a slot of its own; "": none known */
+    char tag[12];   /* hash tag of keys about the node itself, in one of its slots; "": none known */
     char place[64]; /* prefix of this node's channels (cluster.lua) */
     bool asking;    /* requests are for slots that are being moved to this node */
     struct redis_move moves[REDIS_MOVES]; /* the first such replies; the calls that got them have no other answer */
@@ -106,11 +106,11 @@ struct redis {
     struct stream stream;        /* blocks for a moment at most; open while there is a reader */
     bool impatient;              /* the descriptor must not be allowed to block */
     bool drained; /* the last recv() emptied the socket; the descriptor polls readable when there is more */
-    bool broken;  /* an answer is missing or makes no sense: no further answer can be trusted */
+    bool broken;  /* an answer is missing or malformed: no further answer can be trusted */
     char *out;    /* requests: `written` of out_size bytes are used, and the socket has taken `sent` */
     size_t out_size, written, sent;
     size_t unanswered;                       /* requests whose replies have not been read */
-    size_t elements, received;               /* array elements, and bytes, of the reply being read so far */
+    size_t elements, received;               /* array elements, and bytes, received of the current reply */
     const redisReplyObjectFunctions *parser; /* hiredis' functions */
     redisReplyObjectFunctions bounded;       /* the same, with limited arrays */
     char where[160];                         /* the server, for messages */
@@ -125,7 +125,7 @@ struct redis {
     char fences[24];             /* how long fences are kept, in ms, an argument of scripts; "": the scripts' default */
     int64_t quarantine_until_us; /* nothing is granted before this, by the local clock; 0: no quarantine */
     struct dlock_error unrecorded; /* why the server cannot record the quarantine, which then lasts; code 0: it can */
-    int64_t check_us;              /* when to ask again whether the server is still the same master; local clock */
+    int64_t check_us;              /* when to check next whether the server is still the same master; local clock */
     bool asked;                    /* that question precedes the calls being written */
     int64_t asked_us;              /* when it was written last */
     char waits[REDIS_KEY_MAX + 64], asks[REDIS_KEY_MAX + 64]; /* arguments of acquire.lua with a quarantine */
@@ -196,10 +196,10 @@ int redis_push(struct redis *redis, struct dlock_error *err);
 /* Reads one reply that has arrived, without blocking. Returns 1, 0 (there is none), EUNAVAILABLE or EPROTO. */
 int redis_poll_reply(struct redis *redis, redisReply **reply, struct dlock_error *err);
 
-/* Reports an answer that makes no sense, and breaks the connection. Returns EPROTO. */
+/* Reports a malformed answer, and breaks the connection. Returns EPROTO. */
 int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *err);
 
-/* True if an error reply is of this kind ("NOSCRIPT"), by itself or as the reason why a script failed. */
+/* True if an error reply is of this kind ("NOSCRIPT"), either directly or as the reason why a script failed. */
 bool redis_error_is(const redisReply *reply, const char *kind);
 
 /* True if an error reply is about data of one name that dlock did not write, not about the server. */
@@ -258,8 +258,8 @@ struct redis_call {
 struct redis_pipeline {
     size_t count;
     bool grants; /* the calls may grant, or prolong: asks first whether the server is still the same master, if due */
-    /* The server is to send the calls' messages before their replies. It sends what it has for its clients in the order
-     * in which they got the first piece of it, the last one first: so a TIME goes before the calls. */
+    /* The server should send the calls' messages before their replies. It flushes the output of the client first whose
+     * output has begun last: so a TIME precedes the calls. */
     bool behind;
     void (*write)(struct redis *redis, size_t i, struct redis_call *call, void *arg);
     int (*read)(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err);
@@ -290,12 +290,12 @@ int redis_meet(struct redis *redis, const struct redis_address *address, int64_t
 
 /* ---- incarnation.c: the quarantine ------------------------------------------------------------------------------- */
 
-/* Returns the key that records since when the server has been the same master (incarnation.lua): one for each prefix, so
- * that users who may write the keys of theirs only cannot change that of another. */
+/* Returns the key that records since when the server has been the same master (incarnation.lua): one for each prefix,
+ * so that users restricted to one prefix cannot change the record of another. */
 const char *redis_record_key(const struct redis *redis, char out[REDIS_KEY_MAX + 40]);
 
 /* The first appends the question since when the server has been the same master, if there is a quarantine and it is
- * time to ask, and sets `asked`. The second reads the answer, with which the quarantine begins or goes on. Returns 0,
+ * time to ask, and sets `asked`. The second reads the answer, which starts or continues the quarantine. Returns 0,
  * EUNAVAILABLE, EPROTO, EAUTH or REDIS_ELSEWHERE. */
 void redis_ask_incarnation(struct redis *redis);
 int redis_read_incarnation(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
@@ -322,8 +322,8 @@ size_t redis_count_sentinels(struct redis *redis, int64_t deadline_us, size_t *a
 /* Asks the Sentinels whether the server is still the master, if that is due. Does not wait for the answers. */
 void redis_doubt_master(struct redis *redis);
 
-/* Waits until a majority has confirmed the server as the master recently enough for the answers that it has given so
- * far to count. Returns 0 or EUNAVAILABLE (another server is the master, or there is no majority in time). */
+/* Waits until a majority has confirmed the server as the master recently enough to make its previous answers valid.
+ * Returns 0 or EUNAVAILABLE (another server is the master, or there is no majority in time). */
 int redis_be_sure(struct redis *redis, int64_t deadline_us, struct dlock_error *err);
 
 /* ---- sentinel.c: talking to Sentinels (sentinel.h) ---------------------------------------------------------------- */

@@ -1,5 +1,4 @@
--- Sets a holder's lease anew. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared
--- one.
+-- Renews a holder's lease. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared one.
 --   KEYS   K
 --   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out: ''
 --          (kind), '1' (whether anything may be granted: library.lua), '' (exclusive holder: the value that its fence

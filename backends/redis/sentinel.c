@@ -10,7 +10,7 @@
 /* Closes the connection to a Sentinel, for good. */
 static void hang_up(struct redis_sentinel *sentinel) {
     const bool open = sentinel->open != 0;
-    sentinel->open = 0; /* cleared first, since a child forked meanwhile reads it */
+    sentinel->open = 0; /* cleared first, since a child forked during cleanup reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (open) stream_close(&sentinel->stream);
     redisReaderFree(sentinel->reader);
@@ -83,7 +83,7 @@ static void take_id(struct redis_sentinels *sentinels, struct redis_sentinel *se
     memcpy(sentinel->id, id, sizeof id);
 }
 
-/* Reads the first of the two answers, the address. The second one contains an address, too, but that of the old master
+/* Reads the first of the two answers, the address. The second one also contains an address, but that of the old master
  * until all replicas follow the new one. */
 static void take_address(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     struct redis_named *named = &sentinel->saying;
@@ -322,7 +322,7 @@ struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct re
     sentinels->asked_us = dlock_now_us();
     for (size_t i = 0, name = 0; i < n && sentinels->n < REDIS_SENTINELS; i++) {
         struct redis_sentinel *sentinel = &sentinels->each[sentinels->n];
-        /* the addresses of a name stand one after the other */
+        /* the addresses of a name are consecutive */
         if (i > 0 && (hosts[i].port != hosts[i - 1].port || strcmp(hosts[i].host, hosts[i - 1].host) != 0))
             name = sentinels->n;
         sentinel->name = name;

@@ -39,18 +39,18 @@ struct redis_sentinels {
     size_t n;
     struct redis_sentinel each[REDIS_SENTINELS];
     char name[104]; /* name of the master */
-    char *text;     /* the text of a question, after the login, which is sent once only and asks for the id, too */
+    char *text;     /* the text of a question, after the login, which is sent only once and also asks for the id */
     size_t length, login; /* of the whole text, and of the login */
     int code;             /* the most telling error of Sentinels that were given up; 0: none */
     struct dlock_error why;
     struct redis_named master; /* the master of this connection */
-    int64_t asked_us;          /* when they were last asked because that was due, whoever of them has answered */
+    int64_t asked_us;          /* when they were last asked on schedule, whether or not they have answered */
     int64_t sure_us; /* a majority has confirmed the master in answers to questions sent then or later; 0: none */
 };
 
 /* ---- sentinel.c: talking to them --------------------------------------------------------------------------------- */
 
-/* Begins to connect to all Sentinels, and asks them; those that cannot be reached are given up. NULL: out of memory. */
+/* Begins to connect to all Sentinels and asks them; unreachable ones are given up. NULL: out of memory. */
 struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address,
                                             const struct dlock_host *hosts, size_t n);
 void redis_sentinels_free(struct redis_sentinels *sentinels);

@@ -5,8 +5,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* Limits that no honest reply comes near, but for a page of keys with other programs' long ones, and the map of a cluster
- * in which each slot is a range of its own. With one replica a map of Redis 7 has 13 elements for each range. */
+/* Limits that no honest reply comes near, except a page of keys that includes long ones of other programs, and the map
+ * of a cluster in which each slot is a separate range. With one replica a map of Redis 7 has 13 elements for each
+ * range. */
 #define MAX_REPLY_BYTES (4u << 20)
 #define MAX_REPLY_ELEMENTS (1u << 19)
 #define MAX_WORDS 16
@@ -79,7 +80,7 @@ void redis_hang_up(struct redis *redis) {
     redisReader *reader = redis->reader;
     if (!reader) return;
     stream_hang_up(&redis->stream, redis->unanswered || redis->broken);
-    redis->reader = NULL; /* cleared first, since a child forked meanwhile would close the descriptor */
+    redis->reader = NULL; /* cleared first, since a child forked during cleanup would close the descriptor */
     atomic_signal_fence(memory_order_seq_cst);
     stream_close(&redis->stream);
     redisReaderFree(reader);
@@ -189,7 +190,7 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
     return 0;
 }
 
-/* Receives what is there. Returns 0 also if nothing came. */
+/* Receives the available bytes. Returns 0 even if there were none. */
 static int receive_some(struct redis *redis, int flags, struct dlock_error *err) {
     char buffer[16384];
     ssize_t n = stream_recv(&redis->stream, buffer, sizeof buffer, flags);
@@ -217,7 +218,7 @@ static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct
     if (!redis->written && !redis->impatient && deadline_us - dlock_now_us() > 2 * PATIENCE_MS * 1000)
         return receive_some(redis, 0, err);
     ready = stream_wait(&redis->stream, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
-    *late = !ready || dlock_now_us() >= deadline_us; /* there may be more for ever */
+    *late = !ready || dlock_now_us() >= deadline_us; /* the server may never stop sending */
     return ready & ~POLLOUT ? receive_some(redis, MSG_DONTWAIT, err) : 0;
 }
 
