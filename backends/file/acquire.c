@@ -1,14 +1,13 @@
 /* Acquire.
  *
  * An exclusive lock takes an exclusive flock(2) and writes the record. A shared lock and a permit take a shared
- * flock(2) and a seat (seats.c). Seats are taken one claim at a time (FILE_TURN), so that each gets a fence of its own,
- * and so that readers and holders of permits, or of permits with different limits, do not hold the name at the same
+ * flock(2) and a seat (seats.c). Seats are taken one claim at a time (FILE_TURN), so that each gets a different fence,
+ * and so that readers and holders of permits, or of permits with different limits, never hold the name at the same
  * time.
  *
  * A claim that finds the file locked joins the line of waiters (line.c), if inotify can wake it, and tries once more. A
- * holder looks at the line after it has unlocked the file, so one of the two sees the other. A writer that asks again
- * because of readers locks the gate, which keeps new readers out, and so does not starve; a single try keeps nobody
- * out.
+ * holder checks the line after unlocking the file, so one of the two sees the other. A writer that retries because of
+ * readers locks the gate, which keeps new readers out, and so does not starve; a single try blocks no readers.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -23,7 +22,7 @@
 enum {
     REPLACED = 1,          /* result beside the negative codes: the file is not, or no longer, the one under the name */
     IN_USE = 2,            /* result: the name is in use in a mode, or with a limit, for which waiting is senseless */
-    REPLACED_AT_MOST = 16, /* how often in a row the file may be replaced before the lock counts as busy */
+    REPLACED_AT_MOST = 16, /* how often in a row the file may be replaced before the lock is reported as busy */
     TURN_MS = 20           /* longest wait for FILE_TURN, which a process that is not stopped holds for an instant */
 };
 
@@ -35,7 +34,7 @@ struct attempt {
     struct dlock_error *err;
     int fd;         /* the descriptor of the lock file, taken; -1: none */
     int64_t in_use; /* with IN_USE: the limit of the held permits, 0 if unknown; -1: the name is in use as a lock */
-    bool soon;      /* with EBUSY: the obstacle is over soon */
+    bool soon;      /* with EBUSY: only for a moment */
     char file[FILE_NAME_SIZE];
 };
 

@@ -6,8 +6,8 @@
  * while we hold the lock of the new one.
  *
  * Breaks of one lock are serialised by a byte lock on its file (byte_locks.c), from beginning to end. Otherwise a
- * second break could replace the fresh file of the first one before the fence is copied, or take away a new grant that
- * nobody meant to break. So only a user who may write the lock's file can keep others from breaking it.
+ * second break could replace the fresh file of the first one before the fence is copied, or break a new grant by
+ * accident. So only a user who may write the lock's file can keep others from breaking it.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -51,7 +51,7 @@ static int open_in_turn(struct file_conn *conn, const char *file, int timeout_ms
     return dlock_fail(err, DLOCK_EBUSY, "another break of %s/%s is not finished: try again", conn->path, file);
 }
 
-/* Returns 0 and the file's fence if somebody holds its lock; ELOST if nobody does; or an error. */
+/* Returns 0 and the file's fence if its lock is held; ELOST if it is free; or an error. */
 static int read_held(struct file_conn *conn, const char *file, int old, uint64_t *fence, struct dlock_error *err) {
     if (flock(old, LOCK_EX | LOCK_NB) == 0) return DLOCK_ELOST;
     if (errno != EWOULDBLOCK) return file_fail(err, errno, "cannot look at the lock of", conn->path, file);

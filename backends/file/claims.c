@@ -75,9 +75,9 @@ int file_renew(void *c, struct dlock_claim *const *claims, size_t n, int timeout
 
 /* ---- release ----------------------------------------------------------------------------------------------------- */
 
-/* Erases the token from the record and keeps the fence, so that this claim is not taken for the holder when flock(1)
- * holds the lock later. Where /proc/locks distinguishes the two the write is saved. It is left out, too, if another
- * program has written to the file; and it may fail, on a full disk for example. */
+/* Erases the token from the record and keeps the fence, so that this claim is not mistaken for the holder when flock(1)
+ * holds the lock later. The write is unnecessary where /proc/locks distinguishes the two. It is also skipped if another
+ * program has written to the file, and it may fail, for example on a full disk. */
 static void erase_token(const struct file_conn *conn, const struct dlock_claim *claim, int fd) {
     struct file_stat st;
     if (conn->locks_listed || file_stat(fd, "", &st) != 0 || !file_record_fits(claim->name, st.size)) return;
@@ -116,7 +116,7 @@ int file_release(void *c, struct dlock_claim *const *claims, size_t n, int timeo
     (void)err;
     bool replaced = file_replaced_lately(conn) != NULL;
     for (size_t i = 0; i < n; i++) {
-        int result = release(conn, claims[i]); /* waiters in the old directory are to be woken all the same */
+        int result = release(conn, claims[i]); /* waiters in the old directory must be woken all the same */
         bool lost = replaced && result == 0 && !(claims[i]->flags & DLOCK_CLAIM_DEAD);
         claims[i]->result = lost ? DLOCK_ELOST : result;
     }

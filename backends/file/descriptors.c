@@ -107,7 +107,7 @@ void file_fd_unlock(struct file_descriptors *fds, int fd) {
 }
 
 /* Unlocks first, so that a copy of the descriptor in a forked child keeps no lock. Clears the owner before the close,
- * since from then on the number may belong to another thread. */
+ * since the number may belong to another thread afterwards. */
 void file_fd_close(struct file_descriptors *fds, int fd) {
     file_fd_unlock(fds, fd);
     atomic_store(&file_fd_at(fds, fd)->owner, 0);
@@ -139,7 +139,7 @@ void file_fds_close(struct file_descriptors *fds, bool unlock) {
     }
 }
 
-/* Each pointer is cleared first, since a child forked meanwhile reads the table. */
+/* Each pointer is cleared first, since a child forked during cleanup reads the table. */
 void file_fds_free(struct file_descriptors *fds) {
     for (int i = 0; i < FILE_FD_PAGES; i++) free(atomic_exchange(&fds->pages[i], NULL));
 }

@@ -139,7 +139,7 @@ static int make_directory(const struct file_conn *conn, char *path, mode_t above
     return 0;
 }
 
-/* Refuses a symbolic link of a stranger, who could point it elsewhere at any time. */
+/* Refuses a symbolic link that belongs to a stranger: its owner could point it elsewhere at any time. */
 static int check_link(struct file_conn *conn, struct dlock_error *err) {
     struct stat st;
     if (lstat(conn->path, &st) != 0 || !S_ISLNK(st.st_mode)) return 0;
@@ -174,10 +174,10 @@ static void look_ahead(struct file_conn *conn) {
     if (fstat(conn->dir, &st) == 0) (void)file_is_safe(conn, conn->dir, &st, &why);
 }
 
-/* Opens the default directory. On failure the error also tells a user who has named no directory how to name one. */
+/* Opens the default directory. On failure the error also explains how to name another directory. */
 static int open_default(struct file_conn *conn, struct dlock_error *err) {
     struct dlock_error why = {0, ""};
-    /* The XDG specification wants the directories above the default one to be private, too. */
+    /* The XDG specification requires the directories above the default one to be private as well. */
     int rc = open_directory(conn, 0700, &why);
     const char *advice = rc == DLOCK_ENOMEM ? "" : "; name another directory, as in file:/var/lib/app/locks";
     return rc == 0 ? 0 : dlock_fail(err, rc, "%s%s", why.message, advice);

@@ -92,8 +92,8 @@ struct file_place {
 };
 
 enum file_listening {
-    FILE_DEAF,    /* nobody listens: waiters poll */
-    FILE_INOTIFY, /* inotify tells when to ask again */
+    FILE_DEAF,    /* there is no listener: waiters poll */
+    FILE_INOTIFY, /* inotify tells when to retry */
     FILE_POLLS    /* there is a listener, but no inotify: waiters poll */
 };
 
@@ -139,7 +139,7 @@ static inline int64_t file_now_ms(void) {
     return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
-/* Returns a number for the present second, never 0: for what is looked at once a second. */
+/* Returns a number for the current second, never 0, for checks made once a second. */
 static inline long long file_second(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
@@ -165,7 +165,7 @@ int file_rights_read(struct file_conn *conn, const struct dlock_uri *uri, struct
  * that cannot be told. */
 int file_trusts(struct file_conn *conn, uid_t uid, gid_t gid);
 
-/* The same for the owner of a symbolic link, who might point it elsewhere. */
+/* The same for the owner of a symbolic link: an untrusted one could point it elsewhere. */
 int file_trusts_link(struct file_conn *conn, uid_t uid);
 
 /* Returns 1 if no stranger can take away locks in the directory `fd`; 0 if one can, with *why, which also says what to
@@ -206,8 +206,8 @@ uint64_t file_fd_lend(struct file_descriptors *fds, int fd);
 /* Takes the descriptor of a handle for the caller alone, and returns it; -1 if it was taken or closed since. */
 int file_fd_take(struct file_descriptors *fds, uint64_t handle);
 
-/* As file_fd_take, but only until file_fd_return(), which makes the handle valid again; file_fd_take() waits
- * meanwhile. */
+/* As file_fd_take, but only until file_fd_return(), which makes the handle valid again; file_fd_take() waits for
+ * that. */
 int file_fd_borrow(struct file_descriptors *fds, uint64_t handle);
 void file_fd_return(struct file_descriptors *fds, int fd, uint64_t handle);
 
@@ -244,7 +244,7 @@ bool file_cache_drop(struct file_conn *conn);
 #define FILE_BYTES (INT64_C(1) << 60)
 #define FILE_TURN FILE_BYTES                     /* exclusive: a reader or a holder of a permit takes its seat */
 #define FILE_GATE (FILE_BYTES + 1)               /* exclusive: a writer waits for readers; new readers stay out */
-#define FILE_LINGERS (FILE_BYTES + 3)            /* exclusive: the holder wants to be told of waiters */
+#define FILE_LINGERS (FILE_BYTES + 3)            /* exclusive: the holder wants to be notified of waiters */
 #define FILE_BREAKS (FILE_BYTES + 4)             /* exclusive: the lock is being broken */
 #define FILE_SEATS (INT64_C(1) << 32)            /* number of bytes in each of the two ranges below */
 #define FILE_READERS (FILE_BYTES + FILE_SEATS)   /* exclusive, one byte for each reader's seat */
@@ -281,8 +281,7 @@ bool file_line_join(struct file_conn *conn, int fd);
 /* Ends the wait of a claim that was granted. */
 void file_line_leave(struct file_conn *conn, int fd);
 
-/* True if an exclusive claim has to leave this turn to another one that waits, and ask again soon. `seen` is
- * file_retry_ms()'s. */
+/* True if an exclusive claim has to leave this turn to another waiter, and retry soon. `seen` is file_retry_ms()'s. */
 bool file_line_yields(struct file_conn *conn, int fd, uint64_t seen);
 
 /* Notes a release, and whether others waited for it. */
@@ -308,7 +307,7 @@ struct file_record {
 enum file_content {
     FILE_UNREADABLE = -1, /* errno is set */
     FILE_BLANK,           /* empty, or blanks only: may be overwritten */
-    FILE_RECORD,          /* a record of dlock, perhaps damaged: members that make no sense are 0 or "" */
+    FILE_RECORD,          /* a record of dlock, perhaps damaged: invalid members are 0 or "" */
     FILE_FOREIGN          /* written by another program: must not be changed */
 };
 
@@ -332,7 +331,7 @@ struct file_seat {
 /* Writes a seat of the list. Returns 0, or -1 and errno. */
 int file_seat_write(const struct file_conn *conn, int fd, const char *name, uint32_t seat,
                     const struct file_seat *content);
-/* Reads a seat of the list. Members that make no sense are 0 or "". */
+/* Reads a seat of the list. Invalid members are 0 or "". */
 void file_seat_read(int fd, const char *name, uint32_t seat, struct file_seat *content);
 
 /* ---- identity.c: is the file still the one under its name? ------------------------------------------------------- */
@@ -369,7 +368,7 @@ const char *file_replaced(const struct file_conn *conn);
 /* As file_replaced, but looks at most once a second. */
 const char *file_replaced_lately(struct file_conn *conn);
 
-/* False if connecting anew would not follow the same path, because it is relative to a directory that this process has
+/* False if reconnecting would not follow the same path, because it is relative to a directory that this process has
  * left. */
 bool file_path_stays(const struct file_conn *conn);
 
@@ -399,7 +398,7 @@ void file_forget_all(struct file_conn *conn, struct dlock_claim *const *claims, 
 
 /* ---- inotify.c --------------------------------------------------------------------------------------------------- */
 
-enum { FILE_SOON_MS = 10 }; /* first pause before asking again about changes that make no event */
+enum { FILE_SOON_MS = 10 }; /* first pause before polling again for changes that make no event */
 
 int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err);
 int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
@@ -407,12 +406,12 @@ int file_wake(void *c, struct dlock_wake *out, struct dlock_error *err);
 /* True if inotify wakes this connection, so that its waiters have to join the line. */
 bool file_has_inotify(const struct file_conn *conn);
 
-/* True if there was an event since file_retry_ms() wrote `seen`, even one that is yet to be read: a look that is due
- * may come just after a release. */
+/* True if there was an event since file_retry_ms() wrote `seen`, even an unread one: a scheduled look may come just
+ * after a release. */
 bool file_was_woken(const struct file_conn *conn, uint64_t seen);
 
-/* Returns when a claim that found its file locked should ask again, in ms; -1: the core polls. `seen` is a word of
- * the claim's state, 0 at first; `fd` is its descriptor, -1: none. */
+/* Returns when a claim that found its file locked should retry, in ms; -1: the core polls. `seen` is a word of the
+ * claim's state, 0 at first; `fd` is its descriptor, -1: none. */
 int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen);
 
 /* Wakes the waiters of a file: every connection that watches the directory. False, with errno, on failure. */
@@ -459,7 +458,7 @@ int file_show(const struct file_conn *conn, const char *file, const char *name, 
               const struct file_viewer *viewer, struct dlock_error *err);
 
 /* The kind of holder of a file's lock, which is not the caller. Where /proc/locks does not list everything, flock(1)
- * may be taken for dlock. */
+ * may be mistaken for dlock. */
 enum file_holder {
     FILE_UNKNOWN,
     FILE_OURS,    /* an exclusive lock of dlock */

@@ -4,8 +4,8 @@
  */
 #include "file.h"
 
-/* A waiter that came before FILE_LINGERS was locked did not see it and told nobody: this function tells in its
- * place. */
+/* A waiter that came before FILE_LINGERS was locked could not see it and sent no notification: this function does so
+ * instead. */
 void file_linger(struct file_conn *conn, int fd) {
     if (!file_has_inotify(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
     file_fd_at(&conn->fds, fd)->flags |= FILE_LINGERING;

@@ -214,7 +214,7 @@ struct seated {
     } * list;
 };
 
-/* Seats without a token count as clients of their own: it has not been written yet, or that failed. */
+/* Each seat without a token, not written yet or after a failure, is treated as a separate client. */
 static void remember(struct seated *seated, const char *token) {
     struct sitter fresh = {.pid = pid_of(token)};
     snprintf(fresh.client, sizeof fresh.client, "%.*s", (int)strcspn(token, "."), token);
@@ -230,8 +230,8 @@ static void remember(struct seated *seated, const char *token) {
     seated->list[seated->n++] = fresh;
 }
 
-/* Shows the seats of a range. Everybody who may read the file can lock bytes there: all at once, which counts as one
- * seat, or so many single ones that only the deadline ends the walk. Returns as file_show(), but not the error. */
+/* Shows the seats of a range. Every user who may read the file can lock bytes there: all at once, which is one seat
+ * here, or so many single ones that only the deadline ends the walk. Returns as file_show(), but not the error. */
 static int show_seats(const struct view *view, int64_t range, struct seated *seated) {
     const bool reads = range == FILE_READERS;
     struct file_seat seat;
@@ -366,7 +366,7 @@ static enum file_holder look(const struct file_conn *conn, struct view *view, bo
 }
 
 /* Does not open the file, since closing it would wake the waiters. The list is read in pieces and can miss a lock while
- * others come and go, so a lock counts as missing only after several readings. */
+ * others come and go, so a lock is considered missing only after several readings. */
 enum file_holder file_holder(const struct file_conn *conn, int fd) {
     enum file_holder holder = FILE_UNKNOWN;
     struct view view = {.fd = fd};

@@ -1,10 +1,10 @@
 /* Wake-ups, from one inotify watch on the directory.
  *
  * At the end of a lock its holder closes a descriptor of the file, which makes an event. flock(1) closes the one with
- * the lock; dlock, if a claim waits in the line (line.c), opens and closes one for this purpose only; the kernel closes
- * those of a killed process. Unlinking and renaming wake waiters, too, since they then have the wrong file. There is no
- * event when another program unlocks without closing (flock -u): so waiters ask often while such a program is the
- * holder, and from time to time in any case.
+ * the lock; dlock, if a claim waits in the line (line.c), opens and closes one just for this purpose; the kernel closes
+ * those of a killed process. Unlinking and renaming also wake waiters, since they then have the wrong file. There is no
+ * event when another program unlocks without closing (flock -u): so waiters poll often while such a program is the
+ * holder, and occasionally in any case.
  *
  * A lingering holder is told of a waiter by a new time stamp of the file (IN_ATTRIB).
  *
@@ -40,7 +40,7 @@ int file_listen(void *c, int *fd, int timeout_ms, struct dlock_error *err) {
         uint32_t mask = IN_CLOSE | IN_DELETE | IN_MOVE | IN_ATTRIB | IN_ONLYDIR;
         if (notify >= 0 && inotify_add_watch(notify, conn->path, mask) >= 0) {
             conn->wake_fd = notify;
-            atomic_fetch_add(&conn->events, 1); /* counts as an event: some may have come before the watch */
+            atomic_fetch_add(&conn->events, 1); /* an event, since some may have come before the watch */
             atomic_store(&conn->listening, FILE_INOTIFY);
         } else {
             int errnum = errno;
@@ -79,8 +79,8 @@ int64_t file_retry_ms(struct file_conn *conn, int fd, uint64_t *seen) {
     return foreign ? FOREIGN_MS : pause;
 }
 
-/* Opens and closes a descriptor of its own: of the one with the lock a forked process may have a copy, and then closing
- * it makes no event. */
+/* Opens and closes a separate descriptor: a forked process may have a copy of the one with the lock, so that closing it
+ * makes no event. */
 bool file_wake_others(const struct file_conn *conn, const char *file) {
     int fd = openat(conn->dir, file, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
     return fd >= 0 && close(fd) == 0;

@@ -1,10 +1,10 @@
 /* The order of waiters.
  *
- * flock(2) without waiting has none: of all processes that a release wakes the first to run gets the lock, which is
- * mostly the same one, and the process that has just released it is sooner still. So each waiter locks a byte whose
- * number is the time at which it began to wait, and leaves a turn to one that began earlier. Nobody relies on that: if
- * the earlier one does not take its turn until the next look, because it is stopped for example, the later one takes
- * it. A process that had the lock twice without waiting, while others waited, waits like these.
+ * flock(2) without waiting has none: of all processes that a release wakes, the first to run gets the lock, usually the
+ * same one each time, and the process that has just released it is faster still. So each waiter locks a byte whose
+ * number is the time at which it began to wait, and leaves a turn to any waiter that began earlier. Nothing relies on
+ * that: if the earlier one, perhaps stopped, has not taken its turn by the next look, the later one takes it. A process
+ * that has taken the lock twice without waiting, while others waited, joins the line.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -14,9 +14,9 @@
 
 enum {
     TURNS = 2,         /* how often a process may take the lock without waiting, while others wait */
-    YIELD_MS = 5,      /* how long an earlier waiter has time to take its turn */
-    YIELDS = 4,        /* how often that time begins anew in one turn */
-    PASS_MS = 100,     /* how long nothing is left to one that did not */
+    YIELD_MS = 5,      /* how long an earlier waiter has to take its turn */
+    YIELDS = 4,        /* how often that time is restarted in one turn */
+    PASS_MS = 100,     /* how long no turn is left to a waiter that did not take its own */
     TAKEN_AT_MOST = 16 /* how many claims in a row may have begun in the same microsecond */
 };
 
@@ -75,7 +75,7 @@ static int64_t elder_of(const struct file_fd *entry, int fd, int64_t before) {
 
 static bool waiter_yields(struct file_fd *entry, int fd, bool woken) {
     entry->passed = 0;
-    if (entry->flags & FILE_GATED) return false; /* what it waits for are readers, and not those in the line */
+    if (entry->flags & FILE_GATED) return false; /* it waits for readers, not for the line */
     if (!woken && !(entry->flags & FILE_YIELDED)) return false;
     int64_t elder = elder_of(entry, fd, entry->ticket);
     if (elder >= 0 && yield(entry, fd, woken)) return true;
@@ -90,7 +90,7 @@ bool file_line_yields(struct file_conn *conn, int fd, uint64_t seen) {
     if (entry->turns < TURNS || elder_of(entry, fd, FILE_LINE + FILE_LINE_SIZE) < 0) return false;
     if (file_line_join(conn, fd)) return waiter_yields(entry, fd, true);
     if (entry->flags & FILE_YIELDED) return entry->turns = 0, false; /* there is no inotify */
-    entry->flags |= FILE_YIELDED; /* nobody listens yet: the core does now, and asks again */
+    entry->flags |= FILE_YIELDED; /* there is no listener yet: the core starts one now, and retries */
     return true;
 }
 

@@ -1,10 +1,10 @@
 /* Checks whether the lock directory is still the one under its path.
  *
- * A connection keeps the directory that it has opened. When the path leads to another one later, because a symbolic
- * link on the way was set anew or because the directory was renamed, new clients take the same locks there. So holders
- * have to lose theirs, and waiters have to follow. Nothing at the path is as good as another directory: the next client
- * makes one. A path that this process may not look at proves nothing, nor does one under another root (chroot(2)),
- * which means another file: there the locks stay as they are.
+ * A connection keeps the directory that it has opened. If the path later leads to another one, because a symbolic link
+ * in it was changed or the directory was renamed, new clients take the same locks there. So holders have to lose
+ * theirs, and waiters have to follow. A missing directory is treated like another one: the next client makes it. A path
+ * that this process may not look at proves nothing, nor does one under another root (chroot(2)), where it means another
+ * file: in these cases the locks stay as they are.
  *
  * SPDX-License-Identifier: MIT
  */

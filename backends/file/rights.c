@@ -28,7 +28,7 @@ enum { PRIVATE = 0600, BY_GROUP = 0660 };
 
 /* ---- the URI's keys ---------------------------------------------------------------------------------------------- */
 
-/* True if the mode grants nothing, read, or read and write; the right to write alone is of no use. */
+/* True if the mode grants nothing, read, or read and write; write permission alone is useless. */
 static bool sensible(mode_t mode, int shift) {
     mode_t bits = mode >> shift & 7;
     return bits == 0 || bits == 4 || bits == 6;
@@ -101,8 +101,8 @@ static int is_member(struct file_conn *conn, uid_t uid) {
 }
 
 /* True if only members of the URI's group, or root, can make files of that group in a directory whose chain of parents
- * is `dir`/`up`, `dir`/`up`/.., and so on. In a set-group-ID directory that others may write strangers can, since every
- * file and directory there inherits the group; and so they can in directories of their own below it. */
+ * is `dir`/`up`, `dir`/`up`/.., and so on. Strangers can do so in a world-writable set-group-ID directory, where every
+ * file and directory inherits the group, and in their own directories below it. */
 static bool members_only(const struct file_conn *conn, int dir, const char *up) {
     struct stat below = {0}, st;
     char path[PATH_MAX];
@@ -178,8 +178,8 @@ static int rename_unless_taken(const struct file_conn *conn, const char *from, c
     return unlinkat(conn->dir, from, 0);
 }
 
-/* A file for other users is made under another name and renamed after it has its group and mode: other users must not
- * find it before that, and not for ever without them if this process dies in between. */
+/* A file for other users is made under another name, and renamed after it has its group and mode: other users must not
+ * find it without them, neither for a moment nor permanently if this process dies in between. */
 int file_create(struct file_conn *conn, const char *file) {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOCTTY;
     char fresh[FILE_FRESH_SIZE];
@@ -187,7 +187,7 @@ int file_create(struct file_conn *conn, const char *file) {
     int fd = file_make_fresh(conn, fresh);
     if (fd < 0) return -1;
     if (give_rights(conn, fd, conn->mode) == 0 && rename_unless_taken(conn, fresh, file) == 0) return fd;
-    int errnum = errno == ENOENT ? EAGAIN : errno; /* somebody has deleted the new file: a later try may succeed */
+    int errnum = errno == ENOENT ? EAGAIN : errno; /* the new file has been deleted: a later try may succeed */
     unlinkat(conn->dir, fresh, 0);
     file_fd_close(&conn->fds, fd);
     errno = errnum;
