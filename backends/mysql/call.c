@@ -90,7 +90,8 @@ static int replace_unless_mended(struct maria *maria, int64_t clock_us, int64_t 
     return rc;
 }
 
-/* Lets one session at a time do so, under a user lock whose name no lock of dlock's has: those are hashes. */
+/* Lets one session at a time do so, under a user lock whose name differs from those of all dlock locks, which are
+ * hashes. */
 int maria_replace_sequence(struct maria *maria, int64_t deadline_us, struct dlock_error *err) {
     int64_t is_mine = 0, clock_us = 0;
     maria_begin(maria);

@@ -69,7 +69,7 @@ static bool says(const struct fact *fact, const char *value) {
     return strcasecmp(fact->value, value) == 0;
 }
 
-/* Ends a finding about what is lost. Returns whether the quarantine makes up for that. */
+/* Completes a finding about lost data. Returns whether the quarantine covers the loss. */
 static bool is_covered(const struct maria *maria, char text[96]) {
     char time[32];
     if (maria->peer->quarantine_ms > 0)

@@ -1,6 +1,6 @@
-/* The descriptions of a result's columns. libmariadb reads all of them in one step, as many as come, before the first
- * row can be counted. The function that does so is in a table of the connection (MYSQL.methods, which mysql.h declares
- * for connection plugins): this file puts one in its place that stops after a few. */
+/* The descriptions of a result's columns. libmariadb reads all of them in one step, without a limit, before the first
+ * row can be counted. The function for this is in a table of the connection (MYSQL.methods, which mysql.h declares for
+ * connection plugins): this file replaces it with one that stops after a few. */
 #include "maria.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static bool read_length(const unsigned char **at, const unsigned char *end, size
     return *length <= (size_t)(end - *at);
 }
 
-/* Adds a description, of so many values, as libmariadb would: each ends with a NUL. */
+/* Adds a description with this number of values, as libmariadb would: each ends with a NUL. */
 static MYSQL_ROWS *add(MYSQL_DATA *columns, const unsigned char *at, size_t size, unsigned values) {
     const unsigned char *const end = at + size;
     MYSQL_ROWS *column = take(columns, sizeof *column);

@@ -1,4 +1,4 @@
-/* Connecting: one address after the other, each with an equal share of the time left. */
+/* Connecting: tries the addresses in order, each with an equal share of the time left. */
 #include "maria.h"
 
 #include <fcntl.h>
@@ -10,10 +10,10 @@ enum { DEFAULT_PORT = 3306, OLDEST_MYSQL = 50700, OLDEST_MARIADB = 100200 };
 #define PROOFS "mysql_native_password,client_ed25519"
 
 /* Over TLS, and to a socket of this machine, caching_sha2_password is allowed as well, which sends the password itself
- * if the server asks for it. Over TCP without TLS libmariadb would encrypt it with a key that whoever answers has sent.
- * (MYSQL_SERVER_PUBLIC_KEY is no remedy: where libmariadb cannot read that file, as some versions (3.4.1) never can, it
- * asks for a key all the same.) There the login begins with an allowed method, not with the server's default, which
- * since MySQL 8.0 is caching_sha2_password; the server then names that of the account. */
+ * if the server requests it. Over TCP without TLS libmariadb would encrypt it with a key sent by the unverified peer.
+ * (MYSQL_SERVER_PUBLIC_KEY does not help: where libmariadb cannot read that file, as some versions (3.4.1) never can,
+ * it requests a key anyway.) There the login begins with an allowed method, not with the server's default, which since
+ * MySQL 8.0 is caching_sha2_password; the server then names that of the account. */
 static int set_methods(MYSQL *link, bool confidential) {
     if (confidential) return mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS ",caching_sha2_password");
     return mysql_options(link, MARIADB_OPT_RESTRICTED_AUTH, PROOFS) ||
@@ -117,8 +117,8 @@ static int judge_all(struct maria *maria, size_t answer, uint64_t *server, struc
     return 0;
 }
 
-/* Says in which second the server was started. Returns 0, 1 (the clock has gone on to the next second between the two
- * answers: ask again), or EPROTO. */
+/* Determines the second in which the server was started. Returns 0, 1 (the clock reached the next second between the
+ * two answers: try again), or EPROTO. */
 static int learn_start(struct maria *maria, size_t clock, size_t status, uint64_t server, struct dlock_error *err) {
     char name[64], value[64];
     int64_t now_s, uptime_s = -1;

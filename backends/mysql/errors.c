@@ -36,7 +36,7 @@ static const struct {
     {3100, DLOCK_EUNAVAILABLE, "; look for the primary"}, /* a hook of group replication refused the commit */
     {3101, DLOCK_EUNAVAILABLE, "; look for the primary"}, /* the group has rolled it back */
     {1205, DLOCK_EUNAVAILABLE, "; another session has locked the row"},
-    {1032, DLOCK_EUNAVAILABLE, ""}, /* the sequence has no row, and somebody else is replacing it */
+    {1032, DLOCK_EUNAVAILABLE, ""}, /* the sequence has no row, and another client is replacing it */
     {1213, DLOCK_EUNAVAILABLE, ""}, /* deadlock */
     {1317, DLOCK_EUNAVAILABLE, ""}, /* KILL QUERY */
     {1969, DLOCK_EUNAVAILABLE, ""}, /* max_statement_time */
@@ -88,7 +88,7 @@ int maria_refused(struct maria *maria, struct dlock_error *err) {
     const char *advice;
     unsigned error = mysql_errno(maria->link);
     int code = code_of(error, &advice);
-    if (code == DLOCK_EINVAL) code = DLOCK_EUNAVAILABLE; /* the database was dropped: connecting anew reports that */
+    if (code == DLOCK_EINVAL) code = DLOCK_EUNAVAILABLE; /* the database was dropped: reconnecting reports that */
     maria->error = is_own(error) ? 0 : error;
     return dlock_fail(err, code, "MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
 }

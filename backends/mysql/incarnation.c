@@ -9,7 +9,7 @@
 /* The end of the record's lease, so that nothing deletes it as an old row. */
 #define NEVER_US INT64_MAX
 
-/* How often the record is looked at, where others write it, too. */
+/* How often the record is read while others also write it. */
 enum { TRIES = 4 };
 
 void maria_say_proof(struct maria *maria) {
@@ -34,9 +34,9 @@ static const char *never_a_replica(const struct maria *maria) {
                : "REPLACE(@@GLOBAL.gtid_executed, @@GLOBAL.server_uuid, '') NOT REGEXP '-[0-9a-f]{4}-'";
 }
 
-/* Makes the record this server's, unless another client has just done so. A new table has an empty one. What this server
- * had lost, it had lost when it was started; what another one has granted, that one may have granted until now. A time
- * that is not over yet is of a clock that was set back. */
+/* Makes the record this server's, unless another client has just done so. A new table has an empty one. If this server
+ * has lost any grants, it had done so by the time it started; another server may have made grants until now. A time in
+ * the future comes from a clock that was set back. */
 static void say_record(struct maria *maria) {
     maria_begin(maria);
     maria_say(maria,
@@ -51,7 +51,7 @@ static void say_record(struct maria *maria) {
 }
 
 struct record {
-    char self[64]; /* "": it is nobody's yet */
+    char self[64]; /* "": it has no owner yet */
     int64_t since_us, now_us;
     bool found;
 };

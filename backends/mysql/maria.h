@@ -1,12 +1,12 @@
 /* The mysql backend, for MySQL and MariaDB: locks are rows of a table, or the server's own user locks (mode=session).
  *
- * Of libmariadb only the calls that do not block are used: each is begun, and continued when poll() reports the socket
- * ready, until the deadline. The library never reconnects by itself (MYSQL_OPT_RECONNECT), reads no configuration, and
- * sends no file to a server that asks for one. Its process-wide state it initializes once, under pthread_once(); what
- * that does to SIGPIPE is undone.
+ * Only libmariadb's non-blocking calls are used: each is started, and continued when poll() reports the socket ready,
+ * until the deadline. The library never reconnects automatically (MYSQL_OPT_RECONNECT), reads no configuration, and
+ * sends no file to a server that requests one. Its process-wide state is initialized once, under pthread_once(), and
+ * the effect of that on SIGPIPE is undone.
  *
- * A call that does not block still reads as long as something arrives, so each may read little only: one row, and the
- * descriptions of a result's few columns. An answer without end ends the connection.
+ * A non-blocking call still reads as long as data arrives, so each may read only a little: one row, or the descriptions
+ * of a result's few columns. An endless answer ends the connection.
  *
  * The files; each calls those below it only:
  *   mysql     the tables of operations
@@ -90,17 +90,17 @@ struct maria {
         char self[64];     /* this server, and since when it runs: MARIA_SERVER bytes are the server's */
         int64_t started_s; /* by its clock */
         bool replicates;   /* it gets changes from another server */
-        char record[96];   /* what the table says of itself, which is this server; "": not looked at yet */
+        char record[96];   /* the table's record, which names this server; "": not read yet */
         int64_t until_us;  /* nothing is granted before this, by the local clock */
     } incarnation;
     enum maria_step step; /* libmariadb's unfinished call, or that the answer was given up */
-    int waits;            /* MYSQL_WAIT_…: what the call waits for; 0: nothing */
+    int waits;            /* MYSQL_WAIT_…, the events that the call waits for; 0: none */
     int failed;           /* the call's result */
     MYSQL *connected;
     char *no_version;    /* see maria_set_version(); NULL: there is none any more */
     MYSQL_RES *unread;   /* the result whose rows are being read */
     MYSQL_ROW row;       /* the last one */
-    size_t heard;        /* bytes of the answer so far */
+    size_t heard;        /* bytes of the answer received until now */
     int64_t deadline_us; /* of the present call */
     const char *flaw;    /* the fault in a result's columns; NULL: none */
     struct st_mariadb_methods methods;
@@ -157,7 +157,7 @@ bool maria_bytes(const struct maria_value *value, size_t least, char *out, size_
 int maria_refused(struct maria *maria, struct dlock_error *err);
 /* The same for a failed attempt to connect. */
 int maria_rejected(struct maria *maria, struct dlock_error *err);
-/* Reports an answer that makes no sense. Returns EPROTO. */
+/* Reports a malformed answer. Returns EPROTO. */
 int maria_nonsense(struct maria *maria, const char *what, struct dlock_error *err);
 /* Reports that the connection cannot be used any more. Returns EUNAVAILABLE. */
 int maria_dead(struct maria *maria, const char *why, struct dlock_error *err);

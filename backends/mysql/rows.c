@@ -27,7 +27,7 @@ static void say_name_and_token(struct maria *maria, const struct dlock_claim *cl
 struct request {
     int64_t left_ms;  /* of the quarantine, in which the rows are only looked at */
     int64_t asked_us; /* by the local clock */
-    int64_t late_us;  /* from then on nobody waits for the answer any more, by the server's clock */
+    int64_t late_us;  /* when the caller stops waiting for the answer, by the server's clock */
 };
 
 static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
@@ -43,9 +43,9 @@ static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *cla
 
 /* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
  * else it stays unchanged. Assignments are made from left to right and see the results of earlier ones: the fence
- * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. VALUES(until_us) is
- * 0 if a server that had stopped, say, executes the request too late: the grant would stay for a lease, and nobody would
- * have it. */
+ * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. VALUES(until_us)
+ * is 0 if the server executes the request too late, for example after a stop: otherwise the grant would last for a
+ * lease without a holder. */
 static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t late_us) {
     maria_begin(maria);
     maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) VALUES ");
@@ -64,7 +64,7 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
     maria_say(maria, " ORDER BY name");
 }
 
-/* In the quarantine nothing is written: the rows show who holds what was not forgotten. */
+/* In the quarantine nothing is written: the rows show the holders of the grants that survived. */
 static void say_look(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
     maria_begin(maria);
     say_claimed_rows(maria, claims, n);
@@ -82,7 +82,7 @@ static int read_clock(struct maria *maria, const struct maria_value *value, cons
 }
 
 /* Reads the rows, which come in the order of the claims. A row that is missing after an acquire was deleted between the
- * two statements; in the quarantine nobody holds one that is missing. */
+ * two statements; in the quarantine a missing row means a free lock. */
 static int read_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n, const struct request *request,
                      struct dlock_error *err) {
     const bool asks_only = request->left_ms > 0;

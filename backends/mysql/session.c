@@ -1,5 +1,5 @@
 /* mode=session: a lock is a user lock of the server (GET_LOCK), which ends with the session. A connection carries one
- * claim. The server limits the length of such names and ignores their case, so they are hashes of dlock's names. */
+ * claim. The server limits the length of such names and ignores their case, so they are hashes of the locks' names. */
 #include "maria.h"
 
 /* A lock held for less than this is released without checking whether the session has ended. */
@@ -169,7 +169,7 @@ static int catch_up(struct maria *maria, int64_t deadline_us, struct dlock_error
     return rc;
 }
 
-/* Checks that the session still has its lock, and starts the lease anew. */
+/* Checks that the session still has its lock, and restarts the lease. */
 static int prove(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int64_t has = 0;
     size_t at = 0;
@@ -250,7 +250,7 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
     (void)n;
     if (!acceptable(claims[0], err)) return 0;
     int rc = 0;
-    if (maria->session.fence) { /* it has the lock, or has had it */
+    if (maria->session.fence) { /* it has the lock, or had it */
         claims[0]->fence = maria->session.fence;
         rc = prove(maria, claims[0], deadline_us, err);
         if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
@@ -286,7 +286,7 @@ int maria_session_release(void *conn, struct dlock_claim *const *claims, size_t 
     return give_back(maria, claims[0], deadline_us, err);
 }
 
-/* Removes the lease of the last lock: wait_timeout would end an idle session without a lock, too. */
+/* Removes the lease of the last lock: wait_timeout would also end an idle session without a lock. */
 int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
     struct maria *maria = conn;
     maria_begin(maria);

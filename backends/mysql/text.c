@@ -8,7 +8,7 @@ void maria_begin(struct maria *maria) {
     maria->no_memory = false;
 }
 
-/* Makes room for so many more bytes and a NUL. */
+/* Makes room for `more` more bytes and a NUL. */
 static bool make_room(struct maria *maria, size_t more) {
     size_t size = maria->size ? maria->size : 1024;
     while (size <= maria->used + more) size *= 2;

@@ -51,8 +51,8 @@ static int check_name(const struct maria *maria, const char *name, struct dlock_
                       maria->where, name);
 }
 
-/* Waits in the handshake. libmariadb does not close the descriptor meanwhile, so a forked child may close it. If
- * something arrives, checks whether it is the end of the connection. */
+/* Waits in the handshake. libmariadb does not close the descriptor during the wait, so a forked child may close it. If
+ * anything arrives, checks whether it is the end of the connection. */
 static int wait_in_handshake(my_socket fd, my_bool is_read, int timeout) {
     char byte;
     (void)timeout;
@@ -144,7 +144,8 @@ int maria_tls_proved(struct maria *maria, const struct dlock_uri *uri, const str
     return 0;
 }
 
-/* Where libmariadb 3.4 loses the connection while it logs in, it names what it was reading, except in the handshake. */
+/* When libmariadb 3.4 loses the connection during the login, its message names what it was reading, except in the
+ * handshake. */
 static bool lost_in_handshake(const struct maria *maria) {
     return mysql_errno(maria->link) == CR_SERVER_LOST && strstr(mysql_error(maria->link), "during query");
 }

@@ -1,6 +1,6 @@
 /* Requests and answers, in steps that do not block: libmariadb suspends a call when the socket is not ready, and
- * resumes it later. As long as the socket has something, it goes on reading: a step therefore reads one row only, and
- * between the steps an answer that is too long, or arrives too late, is given up. */
+ * resumes it later. It keeps reading as long as the socket has data: so each step reads only one row, and between the
+ * steps an answer that is too long or too late is abandoned. */
 #include "maria.h"
 
 #include <stdatomic.h>
@@ -12,7 +12,7 @@
 /* Under this key libmariadb keeps the connection's struct maria. */
 static const char USERDATA[] = "dlock";
 
-/* A value counts as so many bytes more than it has. */
+/* Added to the length of each value. */
 #define VALUE_COST 4
 
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
@@ -76,8 +76,8 @@ static int cont(struct maria *maria, int ready) {
     return 0;
 }
 
-/* Begins a call (`ready` is 0), or resumes it. `fd` is 0 meanwhile: libmariadb closes the socket of a broken
- * connection, and a child that is forked then must not close that number, which may belong to another file by then. */
+/* Begins a call (`ready` is 0), or resumes it. `fd` is 0 during the call: libmariadb closes the socket of a broken
+ * connection, and a child forked after that must not close that number, which may belong to another file by then. */
 static void run(struct maria *maria, int ready) {
     struct maria_signals signals;
     maria->fd = 0;
@@ -220,7 +220,7 @@ void maria_hang_up(struct maria *maria) {
     if (maria->step != MARIA_IDLE) abort_step(maria);
     struct maria_signals signals;
     MYSQL *link = maria->link;
-    maria->fd = 0; /* cleared first, since a child forked meanwhile would close this descriptor */
+    maria->fd = 0; /* cleared first, since a child forked during cleanup would close this descriptor */
     maria->link = NULL;
     atomic_signal_fence(memory_order_seq_cst);
     maria_signals_off(maria, &signals);
