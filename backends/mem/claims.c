@@ -79,8 +79,8 @@ static void hand_on(struct mem_space *space, struct mem_name *name, const char *
     }
 }
 
-/* Drops the waiters that have not asked for DLOCK_HAND_OVER_MS, after a hand-over that was not confirmed in that time:
- * their clients are probably gone, too. */
+/* After a hand-over that was not confirmed within DLOCK_HAND_OVER_MS, drops the waiters that have not asked for that
+ * long: their clients are probably gone as well. */
 static void drop_silent(struct mem_name *name, int64_t now) {
     for (struct mem_entry **at = &name->queue; *at;) {
         if ((*at)->asked_us + DLOCK_HAND_OVER_MS * INT64_C(1000) < now)

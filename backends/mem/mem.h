@@ -29,7 +29,7 @@ struct mem_entry {
     uint64_t fence;   /* grant: its fence */
     int64_t until_us; /* grant: its end, by mem_now_us() */
     bool handed;      /* grant: handed over to a waiter, which has not confirmed it yet */
-    bool lingers;     /* the client wants to be told when others want the name */
+    bool lingers;     /* the client wants to be notified when others want the name */
     int64_t lease_ms; /* place: the lease that was asked for */
     int64_t asked_us; /* place: when it asked last, by mem_now_us() */
 };
