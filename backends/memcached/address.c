@@ -26,7 +26,7 @@ static bool is_loopback(const struct dlock_host *host) {
 }
 
 /* Checks that the URI names one server. A host name with several addresses is in `hosts` once for each address. These
- * may be several servers (a headless service, round-robin DNS), and no answer of theirs would tell; localhost is
+ * may be several servers (a headless service, round-robin DNS), and their answers would not show it; localhost is
  * one. */
 static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
     const struct dlock_host *first = uri->hosts;
@@ -46,8 +46,8 @@ static int check_hosts(const struct dlock_uri *uri, struct dlock_error *err) {
     return 0;
 }
 
-/* Reads user and password. Without SASL they are sent in one line "user password", and stand in a line "user:password"
- * of the server's file: hence the characters that are refused. */
+/* Reads user and password. Without SASL they are sent in one line "user password", and stored in a line "user:password"
+ * of the server's file: hence the refused characters. */
 static int read_credentials(const struct dlock_uri *uri, struct memcached_address *address, struct dlock_error *err) {
     if (!is_set(uri->user) && !is_set(uri->password) && !WIRE_IS_SASL) return 0;
     if (!is_set(uri->user) || !is_set(uri->password))

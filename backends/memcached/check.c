@@ -66,8 +66,8 @@ static void check_memory(struct dlock_report *report, const struct fact *stats, 
 }
 
 /* Checks the slab page mover. To move a page of memory to items of another size, the server needs room for the items in
- * it. Before 1.6.34 it dropped items for which there was no room, and items that were in use for long; neither counts
- * as an eviction, and -M prevents neither. Later servers wait instead, and no longer report the number of dropped
+ * it. Before 1.6.34 it dropped items for which there was no room, and items that were in use for long; neither is
+ * reported as an eviction or prevented by -M. Later servers wait instead, and no longer report the number of dropped
  * items; servers before 1.4.11 have no page mover. */
 static void check_mover(struct dlock_report *report, const struct fact *stats, const struct fact *settings) {
     const char *automove = *settings[AUTOMOVE].value ? settings[AUTOMOVE].value : "unknown";

@@ -119,7 +119,7 @@ static int fly_all(struct batch *batch) {
     }
 }
 
-/* Returns the number of turns from `i` on that one change of one item can do: those with the same name. */
+/* Returns the number of turns, starting with `i`, that share a name, so that one change of one item can do them all. */
 static size_t next_shared(const struct batch *batch, size_t i) {
     size_t n = 1;
     while (batch->operation != MEMCACHED_ACQUIRE && i + n < batch->n && batch->turns[i + n].step == SHARED &&

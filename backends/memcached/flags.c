@@ -35,8 +35,8 @@ uint32_t memcached_flags(int64_t lease_ms, uint64_t granted, uint64_t cas) {
     return MARK | pack_lease(lease_ms) << GRANTED_BITS | low;
 }
 
-/* True if the value is a token of dlock, which begins with 24 hex digits and a dot: other programs may use bit 31,
- * too. */
+/* True if the value is a token of dlock, which begins with 24 hex digits and a dot: other programs may also use bit
+ * 31. */
 static bool is_token(const struct memcached_item *item) {
     return item->length > 25 && strspn(item->value, "0123456789abcdef") == 24 && item->value[24] == '.';
 }

@@ -1,9 +1,9 @@
 /* Logs in with user and password over the text protocol. */
 #include "memcached.h"
 
-/* memcached takes user and password as the value of a `set`. A server without authentication would store them readable
- * for everybody, so they are sent only after the server has refused a request for lack of a login. Its answer to them
- * is not repeated in messages: it might contain them. */
+/* memcached takes user and password as the value of a `set`. A server without authentication would store them where
+ * every client can read them, so they are sent only after the server has refused a request for lack of a login. Its
+ * answer is not repeated in messages: it might contain them. */
 int memcached_log_in(struct memcached *memcached, const struct memcached_address *address, int64_t deadline_us,
                      struct dlock_error *err) {
     char *line;

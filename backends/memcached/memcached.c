@@ -47,7 +47,7 @@ static void memcached_disconnect(void *conn) {
 
 static const char *const keys[] = {WIRE_KEYS NULL};
 
-/* The same source is three backends, each in a module of its own: plain, over TLS, and with SASL. */
+/* The same source makes three backends, each in a separate module: plain, over TLS, and with SASL. */
 #if WIRE_IS_SASL
 static const char *const schemes[] = {"memcached+sasl", NULL};
 #define NAME "memcached_sasl"

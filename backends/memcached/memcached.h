@@ -27,7 +27,7 @@
 #include <stdint.h>
 
 #define MEMCACHED_NAME_MAX 255
-/* memcached's own limit. Longer keys are cut and end in a hash; their values then contain the whole name, too. */
+/* memcached's own limit. Longer keys are cut and end in a hash; their values then also contain the whole name. */
 #define MEMCACHED_KEY_MAX 250
 /* Longest value with a single holder: a token or a list of one, and the name. */
 #define MEMCACHED_VALUE_MAX (DLOCK_TOKEN_MAX + 1 + MEMCACHED_NAME_MAX + 100)
@@ -123,8 +123,8 @@ void memcached_report(const struct memcached *memcached, struct dlock_report *re
  * read, or until memcached_write(memcached, NULL). */
 void memcached_write(struct memcached *memcached, struct memcached_requests *requests);
 
-/* Mark the connection as broken. memcached_dead() returns EUNAVAILABLE; memcached_nonsense(), for an answer that makes
- * no sense, returns EPROTO. */
+/* Mark the connection as broken. memcached_dead() returns EUNAVAILABLE; memcached_nonsense(), for a malformed answer,
+ * returns EPROTO. */
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err);
 int memcached_nonsense(struct memcached *memcached, const char *what, struct dlock_error *err);
 
@@ -229,7 +229,7 @@ int memcached_read_stats(struct memcached *memcached, int64_t deadline_us,
 /* Reads a whole decimal number and moves *text past it. False: there is none. */
 bool memcached_number(const char **text, uint64_t *number);
 
-/* Returns the fence of a grant from its cas id; 0: the id makes no sense. */
+/* Returns the fence of a grant from its cas id; 0: the id is invalid. */
 uint64_t memcached_fence(const struct memcached *memcached, uint64_t granted);
 
 /* Returns 0 if an item can have this cas id, else EPROTO. */
@@ -238,7 +238,7 @@ int memcached_check_id(struct memcached *memcached, uint64_t cas, struct dlock_e
 /* ---- names.c: keys and values of items --------------------------------------------------------------------------- */
 
 /* Writes the value of an exclusive grant: the token; if the key was cut, also the whole name, so that another name with
- * the same hash is not taken for this one. */
+ * the same hash is not mistaken for this one. */
 void memcached_value(char out[MEMCACHED_VALUE_MAX + 1], const struct dlock_claim *claim, bool cut);
 
 /* Writes the key of a lock. True: the name was cut. */

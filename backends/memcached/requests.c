@@ -2,12 +2,12 @@
  *
  * A fence is the cas id of the store that made the grant, and must be greater than those of all earlier grants of the
  * name. Ids come from one counter. Up to 1.6.26 the server draws an id while it has the item locked, and an `add` is
- * enough. Newer servers draw it before they lock the item: an `add` whose thread has to wait in between may store an id
+ * enough. Newer servers draw it before they lock the item: an `add` whose thread is delayed in between may store an id
  * that is older than a whole grant of another client. The same change let clients choose ids, which solves the problem:
  * `mg` with N makes an item where there is none (a reservation, without a value), and E gives it an id that the client
  * knows beforehand. A `cas` that compares with that id follows in the same packet. It stores only if the reservation
  * was made, and its own id is drawn after that: while no other client can be granted the name, and before the release.
- * All later stores of the item compare with an id that their client has read, so their ids are drawn later, too.
+ * All later stores of the item compare with an id that their client has read, so their ids are drawn later as well.
  *
  * A meta set could do both in one, but if it finds no memory it frees the existing item (turns.c).
  *

@@ -8,8 +8,8 @@
  * Holders whose lease has ended (by sightings.c, or by the server's clock) are dropped by the next client that changes
  * the list. That cannot undo a renewal, which would have changed the item's id.
  *
- * There is no queue. But a writer that has asked for a while records an intent in the list, and new readers stay out
- * while it is there, so that a stream of readers does not starve the writer. The intent ends by itself, as a lease
+ * There is no queue. But a writer that has been trying for a while records an intent in the list, and new readers stay
+ * out as long as it is there, so that a stream of readers does not starve the writer. The intent expires, as a lease
  * does, unless it is repeated. */
 #include "memcached.h"
 
@@ -111,7 +111,8 @@ static enum decision explain(struct shared *shared, int result, const char *form
     return answer(shared, result);
 }
 
-/* The id of a reservation is none of the counter's, so it counts as no item (memcached_read_holders() would refuse it). */
+/* The id of a reservation does not come from the counter, so it is treated as no item (memcached_read_holders() would
+ * refuse it). */
 static void set_lease(struct shared *shared, struct memcached_holder *holder, int64_t lease_ms) {
     holder->set = memcached_is_reserved(&shared->item) ? 0 : shared->item.cas;
     holder->lease_ms = lease_ms;
@@ -156,7 +157,7 @@ static enum decision decide_acquire(struct shared *shared) {
     struct memcached_holders *holders = &shared->holders;
     const struct dlock_claim *claim = shared->claims[0];
     struct memcached_holder *holder = memcached_find_holder(holders, claim->token);
-    if (holder) set_lease(shared, holder, claim->lease_ms); /* granted before, asked again */
+    if (holder) set_lease(shared, holder, claim->lease_ms); /* granted before, this is a retry */
     drop_ended(shared);
     if (misfits(shared, claim)) return ANSWER;
     if (shared->locked) return answer(shared, DLOCK_EBUSY);
@@ -303,7 +304,7 @@ static int try(struct shared *shared, bool *done) {
     return rc;
 }
 
-/* Gives up after other clients came first each time. An acquire has certainly got nothing, and may ask again. */
+/* Gives up after other clients came first each time. An acquire has certainly got nothing, and may be retried. */
 static int give_up(struct shared *shared) {
     static const char why[] = "other clients changed the item before each attempt of this one";
     if (shared->operation != MEMCACHED_ACQUIRE) return memcached_dead(shared->memcached, why, shared->err);

@@ -32,10 +32,10 @@ static uint32_t write_value(char out[MEMCACHED_VALUE_MAX + 1], const struct turn
     return 0;
 }
 
-/* True if the turn uses a meta set. That returns the new id, so that nothing has to be read back: half the work for the
- * server. But if it finds no memory for the new item (or finds it too large), it drops the existing one, whatever its
- * id and the mode. So it is never used to take a lock, where it could free the lock of another client; and for a
- * renewal only if the server evicts, where a lock may be dropped for lack of memory anyway. */
+/* True if the turn uses a meta set. It returns the new id, which need not be read back: half the work for the server.
+ * But if it finds no memory for the new item (or finds it too large), it drops the existing one, whatever its id and
+ * the mode. So it is never used to take a lock, where it could free the lock of another client; and for a renewal only
+ * if the server evicts, where a lock may be dropped for lack of memory anyway. */
 static bool is_meta_set(const struct batch *batch, const struct turn *turn) {
     return turn->step == SWAP && batch->operation == MEMCACHED_RENEW && batch->memcached->meta &&
            batch->memcached->evicts;
@@ -148,7 +148,7 @@ static void stored(struct batch *batch, struct turn *turn, uint64_t cas, uint64_
 }
 
 /* Sets the lease of an item that is already ours: the token was granted before, or we did not know the id. If the
- * grant's id is unknown and the grant is asked for again, its fence was told to nobody, so the grant may count from
+ * grant's id is unknown and this is a retry of its acquire, its fence was never reported, so the grant may begin
  * now. */
 static void found(struct batch *batch, struct turn *turn, const struct memcached_item *item) {
     const bool lost = batch->operation == MEMCACHED_ACQUIRE && item->granted == MEMCACHED_NOT_KNOWN;
@@ -160,7 +160,7 @@ static void look_at_lock(struct batch *batch, struct turn *turn, const struct me
                          bool lease_is_new) {
     char value[MEMCACHED_VALUE_MAX + 1];
     memcached_value(value, turn->claim, cut);
-    /* A reservation is no grant yet, but a release has to end it, too. */
+    /* A reservation is not a grant yet, but a release has to end it as well. */
     const bool reserved = batch->operation == MEMCACHED_RELEASE && memcached_is_reserved_for(item, turn->claim->token);
     if (reserved || (item->length == strlen(value) && memcmp(item->value, value, item->length) == 0)) {
         if (lease_is_new)

@@ -1,5 +1,4 @@
-/* The socket. Every wait is a poll() until the caller's deadline at the latest; requests are sent while replies are
- * read. */
+/* The socket. Every wait is a poll() limited by the caller's deadline; requests are sent while replies are read. */
 #include "memcached.h"
 
 #include <stdatomic.h>
@@ -30,7 +29,7 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
 void memcached_hang_up(struct memcached *memcached) {
     if (!memcached->wire.open) return;
     stream_hang_up(&memcached->wire.stream, memcached->wire.unanswered || memcached->wire.broken);
-    memcached->wire.open = false; /* before the close: a child that is forked meanwhile reads this */
+    memcached->wire.open = false; /* before the close: a concurrently forked child reads this */
     atomic_signal_fence(memory_order_seq_cst);
     stream_close(&memcached->wire.stream);
 }
@@ -65,7 +64,7 @@ void memcached_request(struct memcached *memcached, size_t replies, const char *
     const size_t room = sizeof memcached->wire.out - memcached->wire.out_end;
     va_list args;
     int length;
-    /* Unread bytes without an open request are an answer to none, and would be taken for the answer to this one. */
+    /* Unread bytes without an open request answer none, and would be mistaken for the answer to this one. */
     if (!memcached->wire.unanswered && memcached->wire.in_at < memcached->wire.in_end) memcached->wire.broken = true;
     va_start(args, format);
     length = vsnprintf(memcached->wire.out + memcached->wire.out_end, room, format, args);
@@ -111,7 +110,7 @@ static int no_answer(struct memcached *memcached, const char *why, struct dlock_
     return memcached_dead(memcached, advised, err);
 }
 
-/* twemproxy ends a connection that asks for what it does not pass on, which is more than dlock can do without. */
+/* twemproxy closes a connection on a command that it does not forward, and some of these are indispensable to dlock. */
 static int closed(struct memcached *memcached, struct dlock_error *err) {
     return no_answer(memcached,
                      memcached->wire.heard
@@ -139,7 +138,7 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
         ssize_t n = stream_send(&memcached->wire.stream, memcached->wire.out, memcached->wire.out_end);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
-        /* The server may have sent the reason before it closed the connection: that is to be read first. */
+        /* The server may have sent the reason before it closed the connection: read that first. */
         if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
             memcached->wire.out_end = 0;
             memcached->wire.requests = NULL;
@@ -150,7 +149,7 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
     }
 }
 
-/* Waits until something is received; sends meanwhile. */
+/* Waits until something is received; keeps sending while it waits. */
 static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_error *err) {
     memmove(memcached->wire.in, memcached->wire.in + memcached->wire.in_at,
             memcached->wire.in_end - memcached->wire.in_at);

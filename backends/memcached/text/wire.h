@@ -24,10 +24,10 @@ struct memcached_wire {
     bool open;
     struct stream stream;
     bool heard;        /* the server has sent a line */
-    bool broken;       /* an answer is missing or makes no sense: later ones cannot be matched to requests */
-    size_t unanswered; /* number of replies that are still to come */
+    bool broken;       /* an answer is missing or malformed: later ones cannot be matched to requests */
+    size_t unanswered; /* number of outstanding replies */
 
-    struct memcached_requests *requests; /* the requests that are still to be written, or NULL */
+    struct memcached_requests *requests; /* the requests not written yet, or NULL */
     char out[MEMCACHED_SENT_MAX];
     size_t out_at, out_end; /* the unsent part of `out` */
     char in[4096];
