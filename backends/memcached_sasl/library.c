@@ -103,8 +103,8 @@ static int get_user(void *context, int id, const char **result, unsigned *length
     return SASL_OK;
 }
 
-/* libsasl calls this between the server's first answer and the request with the password. Three answers are still to
- * come, each of which gets a third of the time left. */
+/* libsasl calls this between the server's first answer and the request with the password. Three answers are
+ * outstanding, each of which gets a third of the time left. */
 static int get_password(sasl_conn_t *conn, void *context, int id, sasl_secret_t **secret) {
     struct login *login = context;
     (void)conn, (void)id;

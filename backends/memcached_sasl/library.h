@@ -1,11 +1,11 @@
 /* The calls of libmemcached that this backend uses. Its names have the prefix of our own (memcached_…), so only
  * library.c includes its headers.
  *
- * There is no second connection: libmemcached would make one silently, but library_log_in() removes what it needs for
- * that. After LIBRARY_FAILED the connection is closed, and library_end() has to be called.
+ * There is never a second connection: libmemcached would make one silently, but library_log_in() removes what that
+ * requires. After LIBRARY_FAILED the connection is closed, and library_end() has to be called.
  *
  * Every call blocks until its deadline at most; longer only if a server sends its answer in pieces, since the library
- * waits anew for each of them. */
+ * restarts the wait for each of them. */
 #ifndef DLOCK_MEMCACHED_SASL_LIBRARY_H
 #define DLOCK_MEMCACHED_SASL_LIBRARY_H
 

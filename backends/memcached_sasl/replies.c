@@ -22,7 +22,7 @@ static int read_stored(struct memcached *memcached, enum wire_kind kind, int64_t
     return wire_failed(memcached, &failure, err);
 }
 
-/* An add makes a reservation at most. So the item has to be read next, in any case: hence NOT_STORED. */
+/* An add makes a reservation at most, so the item always has to be read next: hence NOT_STORED. */
 int memcached_read_added(struct memcached *memcached, int64_t deadline_us, enum memcached_stored *stored,
                          struct dlock_error *err) {
     int rc = read_stored(memcached, WIRE_ADD, deadline_us, stored, err);

@@ -1,8 +1,7 @@
 /* The connection between the memcached backend and its server, by libmemcached and the binary protocol. The include
  * path puts this file in the place of ../memcached/text/wire.h.
  *
- * libmemcached handles one request at a time. So a request is kept here until its reply is to be read, and is sent
- * then. */
+ * libmemcached handles one request at a time. So a request is kept here, and sent only when its reply is needed. */
 #ifndef DLOCK_MEMCACHED_WIRE_H
 #define DLOCK_MEMCACHED_WIRE_H
 
@@ -49,12 +48,12 @@ int wire_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* Appends a request. `value` is that of a store; NULL for other requests. */
 void wire_ask(struct memcached *memcached, const struct wire_request *request, const char *value);
 
-/* Returns the request whose reply is to be read next, which has to be of this kind. NULL: the connection is broken, and
- * *rc is the error. */
+/* Returns the request whose reply comes next, which has to be of this kind. NULL: the connection is broken, and *rc is
+ * the error. */
 const struct wire_request *wire_next(struct memcached *memcached, enum wire_kind kind, int *rc,
                                      struct dlock_error *err);
 
-/* Ends the connection after a reply that did not come or makes no sense. Returns EUNAVAILABLE, EAUTH or EPROTO. */
+/* Ends the connection after a missing or malformed reply. Returns EUNAVAILABLE, EAUTH or EPROTO. */
 int wire_failed(struct memcached *memcached, const struct library_failure *failure, struct dlock_error *err);
 
 #endif
