@@ -15,7 +15,7 @@
 
 struct stream {
     int fd;      /* valid while the backend has it open */
-    int dialing; /* a socket being connected, plus 1, which a forked child must close, too; 0: none */
+    int dialing; /* a socket being connected, plus 1, which a forked child must also close; 0: none */
 };
 
 /* Checks the stream's own keys. Returns 0 or EINVAL. */

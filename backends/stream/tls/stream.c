@@ -1,8 +1,8 @@
 /* TLS by OpenSSL.
  *
- * OpenSSL's own sockets raise SIGPIPE, so it gets a BIO that sends and receives without. Its queue of errors belongs to
- * the thread, and it judges its own results by that queue, which is therefore emptied before each call, as libpq does,
- * too. Every connection has a context of its own, and shares nothing with others. */
+ * OpenSSL's own sockets raise SIGPIPE, so it gets a BIO that does not. Its error queue belongs to the thread, and it
+ * judges its own results by that queue, which is therefore emptied before each call, as in libpq. Each connection has a
+ * separate context, and shares nothing with others. */
 #include "stream.h"
 
 #include <openssl/err.h>
@@ -69,8 +69,8 @@ static int bio_write(BIO *bio, const char *bytes, int n) {
     return bio_result(bio, send(tls->fd, bytes, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT), BIO_FLAGS_WRITE);
 }
 
-/* Reads for OpenSSL, one recv() for each of its calls: it goes on reading for as long as a peer sends what it skips, such
- * as HelloRequests in the handshake, and here nobody looks at the clock. */
+/* Reads for OpenSSL, with one recv() in each of our calls: OpenSSL would keep reading as long as a peer sends messages
+ * that it skips, such as HelloRequests in the handshake, without checking the deadline. */
 static int bio_read(BIO *bio, char *bytes, int n) {
     struct tls *tls = BIO_get_data(bio);
     if (tls->in_at == tls->in_end) {
@@ -139,8 +139,8 @@ static const char *reason_of(unsigned long code, char out[128]) {
     return reason ? reason : "it cannot be used";
 }
 
-/* Returns the errno if OpenSSL had no descriptor or memory for a file, which says nothing about the file; else 0. It looks
- * for authorities of the system only in the handshake, and goes on without those that it cannot read. */
+/* Returns the errno if OpenSSL had no descriptor or memory for a file, which says nothing about the file; else 0. It
+ * looks for the system's authorities only in the handshake, and ignores any that it cannot read. */
 static int starved(void) {
     unsigned long code;
     while ((code = ERR_get_error()) != 0) {
@@ -240,7 +240,8 @@ static int failed(struct tls *tls, int error) {
     return EPROTO;
 }
 
-/* Returns the errno if there is no descriptor left; else 0. OpenSSL 3.5 does not say so of the authorities' files. */
+/* Returns the errno if there is no descriptor left; else 0. OpenSSL 3.5 does not report that for the authorities'
+ * files. */
 static int without_descriptors(const struct tls *tls) {
     const int copy = fcntl(tls->fd, F_DUPFD_CLOEXEC, 0);
     if (copy < 0) return errno == EMFILE || errno == ENFILE ? errno : 0;

@@ -1,4 +1,4 @@
-/* The bytes between a backend and its server, over TLS, with OpenSSL on a socket of dlock's. ../plain/stream.h
+/* The bytes between a backend and its server, over TLS, with OpenSSL on a socket opened by dlock. ../plain/stream.h
  * documents these functions. */
 #ifndef DLOCK_STREAM_H
 #define DLOCK_STREAM_H
