@@ -4,10 +4,10 @@
 /* Most repetitions of a call in a row. Each means that another session made progress. */
 #define MOST_RETRIES 100
 #define SQL_MAX 1200
-/* For this long after a commit failed because of its notifications, they are sent in a transaction of their own. */
+/* For this long after a commit failed because of its notifications, they are sent in a separate transaction. */
 #define APART_US 1000000
 /* By how much a release must exceed a round trip, averaged over AVERAGED releases, before notifications are sent in a
- * transaction of their own: that costs a round trip, and a single release may be late for any reason. */
+ * separate transaction: that costs a round trip, and a single release may be late for any reason. */
 #define SLOW_COMMIT_US 2000
 #define AVERAGED 8
 
@@ -15,10 +15,11 @@
  * pg_catalog, and it would run with the rights of this client. So everything here names its schema. */
 #define OP(symbol) " OPERATOR(pg_catalog." symbol ") "
 
-/* An acquire whose client has given up must grant nothing, since the release of its token may have been there already.
- * The functions limit that to a time after the server has read the request, which may be long after it was sent: the
- * server may be stopped, or the network slow. So the time is shortened to what is left of it by the server's clock, in
- * whole ms, rounded up, as no time at all grants nothing. `until` is NULL if that clock is unknown; `wait` is never 0. */
+/* An acquire whose client has given up must grant nothing, since the release of its token may have been executed
+ * already. The functions apply a time limit that starts when the server has read the request, which may be long after
+ * it was sent: the server may be stopped, or the network slow. So the limit is reduced to the remaining time by the
+ * server's clock, in whole ms, rounded up, as a limit of 0 grants nothing. `until` is NULL if that clock is unknown;
+ * `wait` is never 0. */
 #define SINCE_EPOCH_US(time) "(pg_catalog.date_part('epoch', " time ")" OP("*") "1000000)::bigint"
 #define LEFT_MS(until) \
     "(" until OP("-") SINCE_EPOCH_US("pg_catalog.statement_timestamp()") OP("+") "999)" OP("/") "1000"
@@ -207,9 +208,9 @@ static bool could_not_notify(const PGresult *result) {
     return (pg_state_is(state, "54000") || pg_state_is(state, "55P03")) && !PQresultErrorField(result, PG_DIAG_CONTEXT);
 }
 
-/* A transaction with a NOTIFY delays every other one in the cluster that has one, until it is flushed. Where flushing
- * is slow, notifications are sent in transactions of their own. The quickest call of the connection is the estimate of
- * a round trip. */
+/* A transaction with a NOTIFY delays all others with one in the cluster until it is flushed. Where flushing is slow,
+ * notifications are sent in separate transactions. The quickest call of the connection serves as the estimate of a
+ * round trip. */
 static int64_t slow_us(const struct pg *pg) {
     return pg->quickest_us > SLOW_COMMIT_US ? pg->quickest_us : SLOW_COMMIT_US;
 }

@@ -47,7 +47,7 @@ enum {
 static const char question[] = PG_SAFE_PATH
     "SELECT current_setting('server_version'), pg_is_in_recovery(), current_setting('fsync'), "
     "current_setting('full_page_writes'), "
-    "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), " /* as before set_session() */
+    "(SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'), " /* its value before set_session() */
     "current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication), "
     "(SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical'), "
     "current_setting('transaction_isolation'), "

@@ -24,7 +24,7 @@ static void speak_as_before(locale_t english, locale_t before) {
     freelocale(english);
 }
 
-/* Keeps notices from stderr, where libpq prints them. An error that answers no request arrives as a notice, too. */
+/* Keeps notices from stderr, where libpq prints them. An error that answers no request also arrives as a notice. */
 static void hear_notice(void *arg, const PGresult *result) {
     pg_hear(arg, result);
 }
@@ -83,11 +83,11 @@ static int connect_one(struct pg *pg, const struct dlock_uri *uri, const struct 
 
 /* ---- the session ------------------------------------------------------------------------------------------------- */
 
-/* Sets what every session of dlock's needs, in one query that also reads the server's clock, and detects a connection
- * pooler: a pooler invents the process number that it reports to its clients. Behind one nothing may be set. The query's
- * first statement, whose effect ends with the query, makes the second one find nothing outside of pg_catalog. */
+/* Applies the settings of a dlock session, in one query that also reads the server's clock, and detects a connection
+ * pooler, which reports an invented process number to its clients. Behind a pooler nothing may be set. The query's
+ * first statement, whose effect ends with the query, restricts the second one to pg_catalog. */
 static int set_session(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
-    /* A wait for a session's lock has no timeout of its own, but ends when its client is gone. */
+    /* A wait for a session's lock has no separate timeout, but ends when its client is gone. */
     static const char waits[] = "('lock_timeout', '0'), ('client_connection_check_interval', '1000')";
     /* The short way needs these: see short.sql. Where only a sequential scan is possible, its cost is then so high that
      * PostgreSQL would compile the plan, for longer than it takes to run it. */
@@ -183,7 +183,7 @@ void pg_hang_up(struct pg *pg) {
     PGconn *link = pg->link;
     if (!link) return;
     if (pg->unanswered && PQsocket(link) >= 0) dlock_hang_up(PQsocket(link), true);
-    pg->link = NULL; /* cleared first, since a child forked meanwhile would close this descriptor */
+    pg->link = NULL; /* cleared first, since a child forked during cleanup would close this descriptor */
     atomic_signal_fence(memory_order_seq_cst);
     PQfinish(link);
 }

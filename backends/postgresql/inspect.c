@@ -6,7 +6,7 @@
 
 enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS, MODE, PERMITS };
 
-/* Passes one row of holders() to `each`. False: the row makes no sense. */
+/* Passes one row of holders() to `each`. False: the row is malformed. */
 static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each,
                  void *arg, bool *ended) {
     char token[DLOCK_TOKEN_MAX + 1];

@@ -1,5 +1,5 @@
-/* Wake-ups. One connection per client listens on a channel of its own, and holds an advisory lock that shows others
- * that it does. */
+/* Wake-ups. One connection per client listens on the client's channel, and holds an advisory lock that shows this to
+ * others. */
 #include "postgresql.h"
 
 #include <stdlib.h>
@@ -12,8 +12,8 @@ static void write_hex(char *out, const unsigned char *bytes, size_t n) {
     for (size_t i = 0; i < n; i++) sprintf(out + 2 * i, "%02x", bytes[i]);
 }
 
-/* Chooses a random channel, so that nobody else listens on it or has its advisory lock by accident, and the secret that
- * proves that a message on it comes from the server's functions. False: no random numbers. */
+/* Chooses a random channel, so that no other client listens on it or has its advisory lock by accident, and the secret
+ * that proves that a message on it comes from the server's functions. False: no random numbers. */
 static bool name_channel(char channel[64], char secret[PG_SECRET + 1]) {
     unsigned char random[PG_SECRET];
     if (getrandom(random, sizeof random, GRND_NONBLOCK) != (ssize_t)sizeof random) return false;
@@ -128,8 +128,8 @@ static bool read_wake(struct pg *pg, PGnotify *notice, struct dlock_wake *out) {
     return true;
 }
 
-/* Sends an empty statement, which has no effect but its answer. If the answer to the last one is still under way, and a
- * notification has overtaken it, that answer will do. */
+/* Sends an empty statement, whose only effect is its answer. If the previous answer is still in transit, overtaken by a
+ * notification, that one suffices. */
 int pg_probe(void *conn, struct dlock_error *err) {
     struct pg *pg = conn;
     if (pg->probed) return 0;

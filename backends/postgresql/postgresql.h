@@ -75,7 +75,7 @@ struct pg_arguments {
 
 /* How waiters learn of a grant: the URI's `listen`. */
 enum pg_wakes {
-    PG_LISTEN_CHECKED, /* not given: by LISTEN; connecting fails if a connection pooler stands in between */
+    PG_LISTEN_CHECKED, /* not given: by LISTEN; connecting fails behind a connection pooler */
     PG_LISTEN_ON,      /* by LISTEN, without that check: the user vouches for the pooler, if there is one */
     PG_LISTEN_OFF      /* they poll; no session state outlives a statement, which suits a transaction pooler */
 };
@@ -106,7 +106,7 @@ struct pg {
         int64_t lease_ms;  /* the idle_session_timeout in effect; 0: none; -1: unknown */
         int64_t kept_ms;   /* the lease that the waiting request sets */
         int64_t idle_s;    /* for how long the server tolerates a silent client; 0: not set yet */
-        PGresult *answer;  /* the part received so far of the answer to pg_post() */
+        PGresult *answer;  /* the part of the answer to pg_post() received until now */
         int64_t key;       /* of the last lock, whose name is key_name */
         char key_name[PG_NAME_MAX + 1];
     } session;
@@ -138,7 +138,7 @@ int pg_address(struct pg *pg, const struct dlock_uri *uri, struct dlock_error *e
 
 /* Stores libpq's parameters for one host, with room for one more. `host` NULL: the URI's keys, the environment or
  * libpq's defaults say where to connect. If host->address is "", host->host is numeric, a socket's folder, or ""
- * (libpq's default). To be freed with pg_parameters_free(), after ENOMEM too. */
+ * (libpq's default). To be freed with pg_parameters_free(), even after ENOMEM. */
 int pg_parameters(const struct dlock_uri *uri, const struct dlock_host *host, struct pg_parameters *parameters,
                   struct dlock_error *err);
 void pg_parameters_free(struct pg_parameters *parameters);
@@ -230,9 +230,9 @@ int pg_post(struct pg *pg, enum pg_call call, int64_t deadline_us, struct dlock_
 
 /* ---- tell.c ------------------------------------------------------------------------------------------------------ */
 
-/* Sends the notifications in this column of a call's rows, in a request and a transaction of their own. A failure is
- * only logged: a client that misses a message learns the same when it asks the next time, and a connection that broke
- * here fails its next request. */
+/* Sends the notifications in this column of a call's rows, in a separate request and transaction. A failure is only
+ * logged: a client that misses a message learns its contents at its next call, and a connection that broke here fails
+ * its next request. */
 void pg_tell(struct pg *pg, const PGresult *rows, int column, int64_t deadline_us);
 
 /* ---- errors.c ---------------------------------------------------------------------------------------------------- */
@@ -253,7 +253,7 @@ int pg_refused(const struct pg *pg, const PGresult *result, struct dlock_error *
 /* Returns the code for a failed attempt to connect, with a message that contains no password. */
 int pg_rejected(struct pg *pg, struct dlock_error *err);
 
-/* Reports an answer that makes no sense and marks the connection as failed. Returns EPROTO. */
+/* Reports a malformed answer and marks the connection as failed. Returns EPROTO. */
 int pg_nonsense(struct pg *pg, const char *what, struct dlock_error *err);
 
 /* ---- schema.c ---------------------------------------------------------------------------------------------------- */
@@ -301,7 +301,7 @@ struct pg_text {
     size_t length;
 };
 
-/* Stores the hash of n pieces, one after the other. False: out of memory. */
+/* Stores the hash of n concatenated pieces. False: out of memory. */
 bool pg_sha256(const struct pg_text *parts, size_t n, unsigned char out[PG_SHA256]);
 
 /* Stores the advisory-lock key of a name in mode=session. The quoted schema is part of the hash, so that names in

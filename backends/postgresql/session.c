@@ -17,7 +17,7 @@
  * error. */
 #define FRESH_US 1000
 
-/* Most reads in a row of what has arrived unasked. A session to which more comes counts as ended. */
+/* Most consecutive reads of unsolicited data. A session that receives more is considered ended. */
 #define UNASKED_MAX 100
 
 /* A waiting request is cancelled at most CANCELS times, after pauses that begin with CANCEL_US and double. */
@@ -40,8 +40,8 @@ static int64_t kept_ms(const struct dlock_claim *claim) {
     return claim->lease_ms < IDLE_MAX_S * INT64_C(1000) ? claim->lease_ms : IDLE_MAX_S * INT64_C(1000);
 }
 
-/* Sets TCP's timeouts at the server so that it does not take a silent client for dead, and end its session, before the
- * lease is over. */
+/* Sets TCP's timeouts at the server so that it does not give up a silent client and end its session before the lease
+ * ends. */
 static int be_patient(struct pg *pg, const struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     int64_t idle_s = (kept_ms(claim) + 999) / 1000;
     char sql[400];
@@ -116,8 +116,8 @@ static void granted(struct pg *pg, int64_t fence, bool shared) {
     pg->session.granted_us = dlock_now_us();
 }
 
-/* Returns the code for an error in place of a grant. A lack of rights is final, and what an event trigger raises; other
- * errors may not come again on a new connection, which for example creates objects that were dropped meanwhile. */
+/* Returns the code for an error in place of a grant. A lack of rights is final, and so is an error raised by an event
+ * trigger; other errors may not recur on a new connection, which for example creates objects that have been dropped. */
 static int refused_wait(const struct pg *pg, const PGresult *result, struct dlock_error *err) {
     int rc = pg_refused(pg, result, err);
     if (rc == DLOCK_EAUTH || pg_state_is(pg_state(result), "P0001")) return rc;
@@ -197,7 +197,7 @@ static int catch_up(struct pg *pg, int64_t deadline_us, struct dlock_error *err)
     return rc;
 }
 
-/* Checks that the session still lives. Starts the lease anew, and downgrades an exclusive lock if the claim is
+/* Checks that the session is still alive. Restarts the lease, and downgrades an exclusive lock if the claim is
  * SHARED. */
 static int prove(struct pg *pg, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     bool downgrade = claim->mode == DLOCK_SHARED && !pg->session.shared;
@@ -242,7 +242,7 @@ static void cancellation_free(struct cancellation *cancellation) {
     free(cancellation);
 }
 
-/* Runs in a thread of its own: PQcancel() opens a connection, without a deadline. */
+/* Runs in a separate thread: PQcancel() opens a connection, without a deadline. */
 static void *cancel(void *cancellation) {
     char why[256];
     PQcancel(((struct cancellation *)cancellation)->request, why, sizeof why);
@@ -265,11 +265,11 @@ static int send_cancel(struct pg *pg, struct dlock_error *err) {
     return pg_dead(pg, "out of memory, descriptors or threads to cancel a request", err);
 }
 
-/* Ends the waiting request by cancelling it. Returns 1 if it ended after the first cancellation, and nothing of that is
- * under way any more; 0 if the session must not be used any more, since a cancellation may still hit the next request:
- * up to PostgreSQL 16 at least the server sends the session two signals for each one (signal_child in its postmaster.c),
- * and closes the connection that PQcancel() waits for after the second. In both cases the lock may have been granted.
- * The cancellation is repeated since a server that has not begun with a request ignores it. */
+/* Ends the waiting request by cancelling it. Returns 1 if it ended after the first cancellation and no signal is
+ * pending; 0 if the session must not be used any more, since a cancellation may still hit the next request: up to
+ * PostgreSQL 16 at least the server sends the session two signals for each one (signal_child in its postmaster.c), and
+ * closes the connection that PQcancel() waits for after the second. In both cases the lock may have been granted. The
+ * cancellation is repeated since a server that has not begun with a request ignores it. */
 static int stop_waiting(struct pg *pg, int64_t deadline_us, struct dlock_error *err) {
     PGresult *rows = NULL;
     int tries = 0, rc = 0, sent = -1;
@@ -327,9 +327,9 @@ int pg_session_acquire(void *conn, struct dlock_claim *const *claims, size_t n, 
         claim->fence = pg->session.fence;
         return prove(pg, claim, deadline_us, err);
     }
-    /* The first request of a connection does not wait for the lock, so its answer is awaited, and a refusal that is
-     * final is returned here. As a wake-up it would have no code, and the core would ask again, without end. The server
-     * looks at a role's rights before it looks whether the lock is free. */
+    /* The first request of a connection does not wait for the lock: its answer is awaited, and a final refusal is
+     * returned here. As a wake-up the refusal would have no code, and the core would retry endlessly. The server checks
+     * a role's rights before it checks whether the lock is free. */
     bool waits = claim->flags & DLOCK_CLAIM_QUEUE;
     if (!waits || !pg->session.tried) rc = take(pg, claim, deadline_us, &fence, err);
     if (waits && rc == 0 && !fence) rc = take_or_wait(pg, claim, deadline_us, &fence, err);
@@ -365,7 +365,7 @@ int pg_session_release(void *conn, struct dlock_claim *const *claims, size_t n, 
     return pg->session.ended ? 0 : rc;
 }
 
-/* Removes the lease of the last lock: idle_session_timeout would end an idle session without a lock, too. */
+/* Removes the lease of the last lock: idle_session_timeout would also end an idle session without a lock. */
 int pg_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
     struct pg *pg = conn;
     PGresult *rows;
@@ -396,7 +396,7 @@ int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err)
     int rc = dlock_wait_fd(PQsocket(pg->link), POLLIN, 0) ? read_wait(pg, &fence, &server_us, err) : 0;
     if (rc == 1)
         *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, NULL, NULL, (uint64_t)fence, server_us, pg->session.kept_ms};
-    return rc < 0 ? DLOCK_EUNAVAILABLE : rc; /* the waiter asks again, and its acquire returns what is final */
+    return rc < 0 ? DLOCK_EUNAVAILABLE : rc; /* the waiter retries, and its acquire returns a final error */
 }
 
 int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {

@@ -1,9 +1,9 @@
-/* Requests and answers. libpq never blocks here: every wait is one of this file's, against the caller's deadline. libpq
- * sends with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes.
+/* Requests and answers. libpq never blocks here: every wait happens in this file, limited by the caller's deadline.
+ * libpq sends with MSG_NOSIGNAL, or with SIGPIPE masked where TLS writes.
  *
- * A server may send without end. poll() reports a ready socket after the deadline, too, so every loop that waits also
- * looks at the clock, once for each read. libpq keeps all of an answer's rows, and does not tell how many before it has
- * all: only the deadline limits the memory that these take. */
+ * A server may send endlessly. poll() reports a ready socket even after the deadline, so every loop that waits also
+ * checks the clock, once per read. libpq keeps all rows of an answer, and does not report their number before it has
+ * all: only the deadline limits the memory that they take. */
 #include "postgresql.h"
 
 /* More results than any request here has statements. */

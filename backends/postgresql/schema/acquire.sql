@@ -105,18 +105,18 @@ BEGIN
 END $$;
 
 -- ---- calls ----------------------------------------------------------------------------------------------------------
--- Claims come as arrays, so that one statement serves many. They are worked on in the order of their names, whatever
--- their order in the arrays. `notices` holds the notifications for other clients, to be passed to tell() unchanged
--- once this is committed; NULL: none, or all have been sent. Sessions keep their plans for long. enable_seqscan is off,
--- so that a plan made while a table was small does not read the whole of it when it has grown.
+-- Claims come as arrays, so that one statement serves many. They are processed in the order of their names, whatever
+-- their order in the arrays. `notices` holds the notifications for other clients, to be passed to tell() unchanged once
+-- this is committed; NULL: none, or all have been sent. Sessions keep their plans for a long time. enable_seqscan is
+-- off, so that a plan made while a table was small does not scan the whole table when it has grown.
 
 CREATE OR REPLACE FUNCTION "dlock".schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS $$ SELECT 1 $$;
 
--- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client is to be told who else asks; 4, it probably
--- has to wait, and is not in the queue yet. One row per claim:
+-- Asks for grants. A claim's flags: 1, it wants to be queued; 2, its client wants to know of other waiters; 4, it
+-- probably has to wait, and is not in the queue yet. One row per claim:
 --   claim      its index in the arrays, from 1
---   granted    > 0: the fence; the token has the grant, for its whole lease from now. < 0: nothing is granted to
---              anybody for so many ms: quarantine_left(), which quarantine_ms = 0 turns off. 0: it has none, and then
+--   granted    > 0: the fence; the token has the grant, for its whole lease from now. < 0: nothing is granted
+--              for so many ms: quarantine_left(), which quarantine_ms = 0 turns off. 0: it has none, and then
 --   in_use     not NULL: the name is in use in another way than asked for, as permits with this limit, or as a lock
 --              (0). NULL: it is not, and then
 --   place      in the queue, from 0; NULL: not queued

@@ -12,6 +12,6 @@ BEGIN
     END IF;
 END $$;
 
--- If another session reads a table for long, the script fails, to be run again, instead of keeping all clients waiting
--- for the locks that it asks for.
+-- If another session reads a table for a long time, the script fails and has to be run again, instead of keeping all
+-- clients waiting for the locks that it requests.
 SET LOCAL lock_timeout = '5s';

@@ -1,40 +1,38 @@
 -- dlock's objects in PostgreSQL, version 1.
 --
--- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
+-- dlock creates them on first use if its role has the right to do so. Otherwise a DBA runs this script once in the
 -- database of the locks (`dlock schema postgresql | psql DATABASE`) and runs the GRANTs at its end for each role of an
--- application. Running it again is harmless. All existing objects
--- must belong to the role that runs the script, or to a superuser. To keep the objects in another schema than dlock, replace
--- "dlock", with its quotes, everywhere below, and write `schema=` in the URI.
+-- application. Running it again is harmless. All existing objects must belong to the role that runs the script, or to a
+-- superuser. To keep the objects in another schema than dlock, replace "dlock", with its quotes, everywhere below, and
+-- write `schema=` in the URI.
 --
 -- How it works
 --   locks      one row per name. The row stays after the release, since it keeps the fence. It holds the exclusive
---              grant.
---              The row without a name says which server the rows belong to.
+--              grant. The row without a name says which server the rows belong to.
 --   shares     one row per reader, or per permit that is taken. A name has none while it is held exclusively.
 --   queue      the waiters of all modes, in the order of their arrival. Unlogged: a place in the queue need not survive
 --              a crash of the server, since the waiter's connection does not.
 --   listeners  which clients listen, on which channel, and a secret that each client shares with the functions below.
 --              The channel is not secret: monitors may show LISTEN, and every role of a database may send NOTIFY to any
 --              channel. So every message ends with a code that needs the secret to compute. The session that listens
---              holds an advisory lock for its channel; while that lock is held, the client counts as alive.
+--              holds an advisory lock for its channel; while that lock is held, the client is considered alive.
 --   Every function first locks the row of the name, and then reads or writes the queue in separate statements, each of
 --   which sees what was committed before it began. That is why the functions are plpgsql, VOLATILE, and need READ
 --   COMMITTED. A single statement would read the queue as it was before the wait for the row, and lose wake-ups. The
---   row itself is seen as it is after that wait. So the row says whether somebody may be in the queue (`awaited`), and
---   the common case is one statement: an UPDATE that takes a name which is free and not awaited, and an UPDATE that
+--   row itself is seen as it is after that wait. So the row says whether there may be waiters (`awaited`), and the
+--   common case is one statement: an UPDATE that takes a name that is free and not awaited, and an UPDATE that
 --   gives it back. Clients run these two through the views take and give. Everything else takes the long way.
 --   A call that asks and is refused locks nothing and writes nothing, unless a hand-over is under way.
 --   When a grant ends, the first waiter that lives gets its room in the same transaction, and so do the waiters behind
---   it for whom there is room, too (readers together). If room is left for a waiter, the next call that asks for the
---   name gives it to that waiter: no caller passes the queue, and no reader passes a queued writer.
+--   it for whom there is also room (readers together). If room is left for a waiter, the next call that asks for the
+--   name gives it to that waiter: no caller overtakes the queue, and no reader overtakes a queued writer.
 --   A NOTIFY takes a lock that the whole cluster shares, and keeps it until its transaction is flushed to disk; it
 --   fails when its queue is full. So only one call at a time, which an advisory lock picks, sends its notifications in
 --   its own transaction. The others return their notifications, and the client sends them back with tell(), in a
---   transaction that waits for no disk. The receiver of a message that is lost learns its contents when it asks the
---   next time.
---   A client may listen and yet be stopped, or its host lost. So a hand-over lasts 3 s at most, until its receiver
---   renews it or asks again. When it ends unconfirmed, every waiter of that client leaves the queue of that name, and
---   so do the waiters of all clients that have not asked since it began, as every live client does.
+--   transaction that waits for no disk. The receiver of a lost message learns its contents at its next call.
+--   A client may listen although it is stopped or its host is lost. So a hand-over lasts at most 3 s, until its
+--   receiver renews it or retries. When it ends unconfirmed, every waiter of that client leaves the queue of that
+--   name, and so do the waiters of all clients that have not asked since it began, as every live client does.
 --   A fence is the greater of the last one + 1 and the server's clock in microseconds. So the row of a name that was
 --   not used for a day can be deleted: the name's next fence is greater than every earlier one, unless the clock was
 --   set back by more than that day.

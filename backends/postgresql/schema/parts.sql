@@ -24,8 +24,8 @@ CREATE OR REPLACE FUNCTION "dlock".tell_apart() RETURNS boolean LANGUAGE sql VOL
     SELECT set_config('dlock.apart', 'on', true) IS NULL
 $$;
 
--- Begins every call. Returns the time at which the call has to give up, wait_ms after the arrival of the request:
--- compiling the functions, which a session's first call does, counts, too. A negative wait_ms is as long, and makes the
+-- Begins every call. Returns the time at which the call has to give up, wait_ms after the arrival of the request: that
+-- includes compiling the functions in a session's first call. A negative wait_ms means the same duration, and makes the
 -- call return its notifications instead of sending them.
 CREATE OR REPLACE FUNCTION "dlock".begin_call(wait_ms integer) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     SELECT CASE WHEN current_setting('transaction_isolation') <> 'read committed' THEN refuse_isolation()
@@ -140,7 +140,7 @@ BEGIN
 END $$;
 
 -- Records that the token's client has asked while a hand-over of this name is unconfirmed: a live client asks at least
--- once during a hand-over. SKIP LOCKED: another call that is about to record this does so for this one, too.
+-- once during a hand-over. SKIP LOCKED: another call that is just recording this does so for this one as well.
 CREATE OR REPLACE FUNCTION "dlock".shows(token text, present locks, now_us bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN

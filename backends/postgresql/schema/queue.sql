@@ -171,10 +171,10 @@ BEGIN
 END $$;
 
 -- Returns the key of the advisory lock that is taken before the row of a name wherever other sessions may wait for it.
--- Waiters get an advisory lock in the order of their arrival, while a row goes to the session that happens to be there
--- when it becomes free, so that a caller that wants to join the queue could be overtaken again and again. Mutual
--- exclusion rests on the row, not on this lock. Every role of the database can take the advisory lock and keep it: so a
--- call waits for its turns for 100 ms in all, and then goes on without.
+-- Waiters get an advisory lock in the order of their arrival, while a row goes to whatever session is present when it
+-- becomes free, so that a caller that wants to join the queue could be overtaken repeatedly. Mutual exclusion rests on
+-- the row, not on this lock. Every role of the database can take the advisory lock and keep it: so a call waits for its
+-- turns for 100 ms in all, and then continues without it.
 CREATE OR REPLACE FUNCTION "dlock".turn_key(lock bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
     SELECT hashtextextended(encode(lock, 'hex'), 1)
 $$;

@@ -1,7 +1,7 @@
 
--- Sets the leases of grants anew. If a claim is SHARED and its grant still exclusive, the grant is downgraded, under
--- the same fence, and the readers that are first in the queue are granted theirs. One row per claim; server_us NULL:
--- the token has no such grant.
+-- Renews the leases of grants. If a claim is SHARED and its grant still exclusive, the grant is downgraded, under the
+-- same fence, and the readers at the head of the queue get their grants. One row per claim; server_us NULL: the token
+-- has no such grant.
 CREATE OR REPLACE FUNCTION "dlock".renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[],
     wait_ms integer)
 RETURNS TABLE (claim integer, server_us bigint, notices text)
@@ -26,7 +26,7 @@ BEGIN
             SELECT s.expires_us INTO ends_us FROM shares s WHERE s.name = names[claim] AND s.token = tokens[claim]
                 FOR UPDATE;
         END IF;
-        server_us := clock_us(); -- after the wait for the row: the lease may have ended meanwhile
+        server_us := clock_us(); -- after the wait for the row, in which the lease may have ended
         IF ends_us > server_us AND modes[claim] = 0 THEN
             UPDATE locks l SET expires_us = server_us + leases_ms[claim] * 1000, handed = false
                 WHERE l.name = names[claim];
@@ -55,7 +55,7 @@ BEGIN
     done := end_call(true);
 END $$;
 
--- Ends grants and hands the room over, or takes tokens out of the queue, which may make room, too. One row per claim;
+-- Ends grants and hands the room over, or removes tokens from the queue, which may also make room. One row per claim;
 -- ended: the token had a grant. A token that only waited had none, whatever its owner believes.
 CREATE OR REPLACE FUNCTION "dlock".release(names bytea[], tokens text[], wait_ms integer)
 RETURNS TABLE (claim integer, ended boolean, notices text)

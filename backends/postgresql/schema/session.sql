@@ -24,8 +24,8 @@ END $$;
 -- nextval(). The sequence is moved to the clock, in microseconds, which is ahead of every number drawn before, unless
 -- more than a million were drawn per second or the clock was set back.
 --
--- The sequence never moves back. setval() overwrites what it finds, so nobody else may draw or set between the reading
--- of the last number and setval(), however long this backend is stopped there. nextval() and setval() hold ROW
+-- The sequence never moves back. setval() overwrites whatever it finds, so no other session may draw or set between the
+-- reading of the last number and setval(), however long this backend is stopped there. nextval() and setval() hold ROW
 -- EXCLUSIVE on the sequence until their transaction ends. ALTER SEQUENCE takes SHARE ROW EXCLUSIVE, which excludes
 -- those and another ALTER, but not pg_dump, which reads for long. The subtransaction is then undone: that gives up this
 -- lock at once, not after the flush, and leaves the catalogue as it was, while setval() stays: it is never undone.

@@ -1,6 +1,6 @@
 -- dlock's objects in PostgreSQL for mode=session, version 1.
 --
--- dlock creates them by itself on first use if its role has the right to. Otherwise a DBA runs this script once in the
+-- dlock creates them on first use if its role has the right to do so. Otherwise a DBA runs this script once in the
 -- database of the locks and runs the GRANTs at its end for each role of an application. Running it again is harmless.
 -- To keep the objects in another schema than dlock, replace "dlock", with its quotes, everywhere below, and write
 -- `schema=` in the URI. A schema has either these objects or those of the default mode (schema.sql), never both: locks
@@ -11,6 +11,6 @@
 -- ('x' || encode(substr(sha256('"dlock" name'), 1, 8), 'hex'))::bit(64)::bigint. Names that collide exclude each other.
 -- Fences are numbers of one sequence, which is read only after the lock is granted. It begins at the clock in
 -- microseconds, and the first grant of each connection moves it to the clock again, so that fences keep growing after a
--- crash, in a restored backup, and when the sequence is created anew. (Event triggers see an ALTER SEQUENCE then, which
--- is undone.) While a session holds a lock, its idle_session_timeout is the lease (PostgreSQL 14 and later), and a
--- renewal is a statement that shows that the client is alive. The statements are in calls.c.
+-- crash, in a restored backup, and when the sequence is recreated. (Event triggers see an ALTER SEQUENCE then, which is
+-- undone.) While a session holds a lock, its idle_session_timeout is the lease (PostgreSQL 14 and later), and a renewal
+-- is a statement that shows that the client is alive. The statements are in calls.c.

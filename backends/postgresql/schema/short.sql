@@ -9,7 +9,7 @@
 
 -- The views are not replaced when the script runs again: that would lock them, and keep clients waiting.
 
--- Grants a name that nobody has and nobody waits for, neither in the queue nor for a turn at it. If the row changes while
+-- Grants a name that is free and has no waiters, neither in the queue nor for a turn at it. If the row changes while
 -- this waits for it, PostgreSQL checks all of that again. The flags, wait_ms and the results are those of acquire(). A
 -- caller that has given up gets nothing: the release of its token may have been here already.
 DO $$
@@ -32,7 +32,7 @@ BEGIN
     END IF;
 END $$;
 
--- Ends an exclusive grant that nobody waits for. Losing that in a crash only costs time, so it is not flushed.
+-- Ends an exclusive grant without waiters. Losing that in a crash only costs time, so it is not flushed.
 DO $$
 BEGIN
     IF to_regclass('"dlock".give') IS NULL THEN

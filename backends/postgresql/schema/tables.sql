@@ -20,7 +20,7 @@ BEGIN
             awaited boolean NOT NULL DEFAULT false  -- false: the queue is empty; true: it may not be
         ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
             autovacuum_vacuum_cost_delay = 0);
-        INSERT INTO "dlock".locks (name, token) VALUES ('', ''); -- the record, of nobody yet
+        INSERT INTO "dlock".locks (name, token) VALUES ('', ''); -- the record, not owned yet
     END IF;
 END $$;
 
@@ -53,7 +53,7 @@ CREATE UNLOGGED TABLE IF NOT EXISTS "dlock".listeners (
     asked bigint NOT NULL DEFAULT 0         -- it has asked since the hand-over with this fence
 );
 
--- Without a policy nobody but the owner sees a row. A role that may read every table, such as a member of
+-- Without a policy only the owner sees the rows. A role that may read every table, such as a member of
 -- pg_read_all_data, would learn the secrets.
 DO $$
 BEGIN
