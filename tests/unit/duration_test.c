@@ -70,7 +70,7 @@ static void what_is_no_duration_is_refused(void **state) {
     assert_int_equal(ms, -7);
 }
 
-/* Backends read the values of their own keys with the header's function. */
+/* Backends parse the values of their own keys with the header's function. */
 static void backends_read_the_same_durations(void **state) {
     (void)state;
     assert_int_equal(dlock_duration_ms("1.5h"), 5400000);

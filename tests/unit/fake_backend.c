@@ -28,7 +28,7 @@ static unsigned conns_serial;
 static bool server_is_down, wakes_held;
 static bool stuck;                        /* the listeners' descriptors stay readable */
 static char hanging[DLOCK_NAME_MAX + 56]; /* how names begin whose renewals hang */
-static int flood;                         /* wakes that are still to come, of a name that nobody knows */
+static int flood;                         /* remaining wakes for a name that no client knows */
 static pthread_t wake_reader;
 static int64_t quarantine_ms;
 
@@ -162,7 +162,7 @@ static int conn_fail(struct fake_conn *conn, int code, struct dlock_error *err, 
     return dlock_fail(err, code, "fake server: %s", what);
 }
 
-/* False when the call's time is over, or its connection dead, before the test lets it go on. */
+/* False if the call times out or its connection dies before the test resumes it. */
 static bool slow(struct fake_conn *conn, int64_t until_us) {
     unsigned generation = slow_generation;
     slow_waiting++;
@@ -375,7 +375,7 @@ static int lost(struct fake_conn *conn, struct dlock_claim *const *claims, size_
     return 0;
 }
 
-/* As libpq does it: what is found to have ended is closed at once. The grant ended with it. */
+/* Like libpq: a connection found to have ended is closed at once, and the grant ends with it. */
 static int farewell(struct fake_conn *conn, struct dlock_claim *claim) {
     if (conn->fd >= 0) close(conn->fd);
     conn->fd = -1;
@@ -391,7 +391,7 @@ static int hang(struct fake_conn *conn, struct dlock_claim *claim, int64_t until
     return 0;
 }
 
-/* Works on the claims. Where the answer is then lost, what stands in the claims must not be believed. */
+/* Executes the request on the claims. If the answer is then lost, the core must not believe the claims' fields. */
 static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_claim *const *claims, size_t n,
                         int timeout_ms, struct dlock_error *err) {
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
@@ -527,7 +527,7 @@ void fake_slow_go(void) {
     pthread_mutex_unlock(&fake_guard);
 }
 
-/* Of everybody, or of one client only. */
+/* All connections, or those of one client only. */
 static void kill_connections(const char *client) {
     for (size_t i = 0; i < MAX_CONNS; i++) {
         if (!conns[i] || (client && strcmp(conns[i]->client, client) != 0)) continue;

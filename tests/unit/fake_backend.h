@@ -1,16 +1,16 @@
 /* Backends on the server of fake_server.c, with a log of every request and a script of faults.
  *
  * Schemes (each a backend of its own, since capabilities are a backend's):
- *   fake         QUEUE and WAKE: what Redis is
+ *   fake         QUEUE and WAKE, like Redis
  *   fakefull     the same with SHARED, PERMIT, EXPORT and WANTED
- *   fakepoll     neither: what memcached is
+ *   fakepoll     neither, like memcached
  *   fakevolatile the same, and forgets at restart: quarantine applies
  *   fakeshared   as fakepoll, and THREADSAFE: one connection for everything
- *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE: what ZooKeeper is
- *   fakepending  SESSION and PENDING: what PostgreSQL's session mode is
- *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look": what file: is
+ *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE, like ZooKeeper
+ *   fakepending  SESSION and PENDING, like PostgreSQL's session mode
+ *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look", like file:
  *
- * The backend checks what the core owes it (see fake_violations()).
+ * The backend checks the core's side of the contract (see fake_violations()).
  */
 #ifndef DLOCK_TESTS_FAKE_BACKEND_H
 #define DLOCK_TESTS_FAKE_BACKEND_H
@@ -76,7 +76,7 @@ void fake_faults_clear(void);
 void fake_on_disconnect(void (*look)(void)); /* called before each, in the thread that disconnects; NULL: nothing */
 unsigned fake_faults_left(void);
 unsigned fake_slow_waiting(void); /* calls that hang in FAKE_SLOW or FAKE_SLOW_AFTER now */
-void fake_slow_go(void);          /* lets these go on */
+void fake_slow_go(void);          /* resumes these calls */
 
 /* ---- the server ---- */
 void fake_server_down(bool down);              /* refuses every connection and kills those there are */
@@ -84,7 +84,7 @@ void fake_server_cut(void);                    /* kills every connection; locks 
 void fake_server_cut_listeners(void);          /* those that bring wakes */
 void fake_listeners_hush(void);                /* those that are there stay open and bring nothing more */
 void fake_listeners_stray(void);               /* those that are there are at another server now, which answers */
-void fake_server_cut_holder(const char *name); /* those of one client: whoever holds `name` */
+void fake_server_cut_holder(const char *name); /* those of the client that holds `name` */
 void fake_server_forget(void);                 /* flushed: locks and queues are gone, connections stay */
 void fake_server_restart(void);                /* both */
 void fake_server_ready_in_ms(int64_t ms);      /* grants nothing before, and says so */
@@ -98,7 +98,7 @@ pthread_t fake_wake_reader(void);           /* the thread that read the last one
 void fake_wakes_flood(int n);               /* so many, for the listeners; 16 of them take 1 ms to read */
 void fake_wake_push(const struct dlock_wake *wake); /* to every listener, whatever it says */
 
-/* Clients that are none of ours. They queue and are handed the lock like everybody. */
+/* Other clients. They queue and are granted the lock like any client. */
 void fake_other_acquire(const char *name, int64_t lease_ms); /* must be free, or else it queues */
 void fake_other_acquire_as(const char *name, enum dlock_mode mode, uint32_t limit, int64_t lease_ms);
 
@@ -111,9 +111,9 @@ struct fake_grant {
 struct fake_grant fake_holder(const char *name);
 void fake_other_release(const struct fake_grant *grant, const char *name); /* releases, or leaves the queue */
 unsigned fake_waiters(const char *name);
-unsigned fake_holders(const char *name); /* now */
-unsigned fake_grants(const char *name);  /* how often it was granted, to anybody */
-unsigned fake_entries(void);             /* holders and waiters of all names, those of others not counted */
+unsigned fake_holders(const char *name);              /* now */
+unsigned fake_grants(const char *name);               /* how often it was granted, to anybody */
+unsigned fake_entries(void);                          /* holders and waiters of all names, without other clients' */
 void fake_replay(const struct fake_command *command); /* a late duplicate of an acquire or release arrives */
 
 /* ---- what happened ---- */

@@ -114,7 +114,7 @@ int dlock__random(void *buf, size_t size) {
     return 0;
 }
 
-/* Usually nobody looks out: every wait of a test is one that it sees. */
+/* Spinning is off unless a test asks for it, so that tests see every wait. */
 bool dlock__spin(const atomic_uint *word, unsigned seen) {
     if (spin_us == 0) return false;
     int64_t until_us = real_us() + spin_us;
@@ -263,7 +263,7 @@ static void *trampoline(void *arg) {
     return start.run(start.arg);
 }
 
-/* A slot stays used until /proc no longer shows its thread: whoever joins it is only then awake. */
+/* A slot stays in use until /proc no longer shows its thread: only then has the thread's joiner woken up. */
 static struct task *task_claim(bool foreign) {
     pthread_mutex_lock(&guard);
     struct task *task = NULL;
@@ -328,7 +328,7 @@ int dlock__timer_open(void) {
     timers_prepare();
     struct timer *slot = NULL;
     for (size_t i = 0; i < MAX_TIMERS; i++) {
-        if (timers[i].own >= 0 && timers[i].fd == fd) { /* its number was closed meanwhile */
+        if (timers[i].own >= 0 && timers[i].fd == fd) { /* the descriptor was closed in the meantime */
             close(timers[i].own);
             timers[i].own = -1;
         }
@@ -428,7 +428,8 @@ static bool tasks_unchanged(void) {
 }
 
 /* Serves what is due: timers become readable, waiters are woken. True when a waiter has yet to notice. The waiter's
- * mutex cannot be taken here (it is outside `guard`), so one that is about to wait may miss this: call it again. */
+ * mutex cannot be taken here (it is outside `guard`), so one that is starting to wait may miss this: call it
+ * again. */
 static bool serve_due(void) {
     int64_t now = dlock__now_us();
     bool due = false;
@@ -456,7 +457,7 @@ static void complain(void) {
     abort();
 }
 
-/* Time alone would be over as soon as the machine stood still, or gave us nothing of its processors. */
+/* A time limit alone would expire while the machine is suspended or gives us no processor time. */
 struct patience {
     int64_t until_us;
     int looks;
@@ -537,7 +538,7 @@ void fake_thread_join(pthread_t thread) {
         nanosleep(&(struct timespec){0, 50000}, NULL);
 }
 
-/* On the stopped thread: the wait that it interrupts goes on afterwards. */
+/* On the stopped thread: the interrupted wait continues afterwards. */
 static void stop_here(int signal_number) {
     (void)signal_number;
     char byte;

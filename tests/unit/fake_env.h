@@ -26,8 +26,8 @@ void fake_advance_us(int64_t us);
 /* Moves the clock to the next deadline. False when there is none: nothing would ever happen again. */
 bool fake_advance_next(void);
 
-/* Moves the clock at once and wakes nobody, as while the process is stopped or the machine sleeps. The next
- * fake_settle() is the moment at which it goes on. */
+/* Moves the clock at once and wakes no thread, as if the process were stopped or the machine asleep. Execution resumes
+ * with the next fake_settle(). */
 void fake_jump_ms(int64_t ms);
 
 /* The same while the machine sleeps: waits, which are measured by another clock than timers, then last as much longer.
@@ -37,11 +37,11 @@ void fake_suspend_ms(int64_t ms);
 /* The time of the next deadline, or DLOCK__NEVER. */
 int64_t fake_next_deadline_us(void);
 
-/* A thread of the test's own. fake_thread_join() moves no clock: the thread must come to its end by itself. */
+/* A thread of the test. fake_thread_join() moves no clock: the thread must end without that. */
 int fake_thread_start(pthread_t *thread, void *(*run)(void *), void *arg);
 void fake_thread_join(pthread_t thread);
 
-/* Stops one of the test's own threads wherever it waits, as SIGSTOP would stop a process, and lets it go on. */
+/* Stops one of the test's own threads wherever it is, as SIGSTOP would stop a process, and resumes it. */
 void fake_thread_stop(pthread_t thread);
 void fake_thread_continue(void);
 

@@ -8,7 +8,7 @@
 
 extern pthread_mutex_t fake_guard;
 
-/* Where a call stands in the log. */
+/* A position in the log. */
 struct log_place {
     size_t first;
     unsigned epoch;

@@ -28,7 +28,7 @@ void server_reset(server_tell *tell_now, server_want *want_now, server_listens *
     memset(entries, 0, entries_end * sizeof *entries);
     entries_end = names_count = 0;
     order = 0;
-    offset_us = INT64_C(77000000000); /* nobody may mistake the server's clock for the local one */
+    offset_us = INT64_C(77000000000); /* keeps the server's clock apart from the local one */
     handover_ms = 3000;
     ready_us = 0;
     tell = tell_now;
@@ -210,7 +210,7 @@ static bool used_otherwise(const struct dlock_claim *claim) {
     return false;
 }
 
-/* Busy: who keeps it, and wants to know, hears of it. */
+/* Busy: tells the holders that set DLOCK_CLAIM_LINGER. */
 static void tell_holders(const struct dlock_claim *claim) {
     for (size_t i = 0; i < entries_end; i++)
         if (holds(&entries[i], claim->name) && entries[i].linger && strcmp(entries[i].token, claim->token) != 0)

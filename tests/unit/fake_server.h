@@ -1,6 +1,5 @@
-/* A lock server in memory, for fake_backend.c: names, holders, queues, leases on a clock of its own, and no network.
- * Not locked by itself: fake_backend.c calls everything under one mutex.
- */
+/* A lock server in memory, for fake_backend.c: names, holders, queues, leases on a clock of its own, and no network. It
+ * takes no mutex: fake_backend.c calls everything under one mutex. */
 #ifndef DLOCK_TESTS_FAKE_SERVER_H
 #define DLOCK_TESTS_FAKE_SERVER_H
 
@@ -16,24 +15,24 @@ struct server_entry {
     uint32_t limit;
     char name[DLOCK_NAME_MAX + 56];
     char token[DLOCK_TOKEN_MAX + 1];
-    unsigned conn; /* the connection that asked; 0: none of ours */
+    unsigned conn; /* the connection that asked; 0: another client's */
     uint64_t fence, order;
     int64_t lease_ms, until_us; /* server clock; DLOCK_FOREVER: no end */
 };
 
-/* What the server tells somebody who did not ask: `entry` was granted (kept_ms), or `entry` is NULL and `name` is free
+/* An unsolicited message of the server: `entry` was granted (kept_ms), or `entry` is NULL and `name` is free
  * (DLOCK_WAKE_LOOK). */
 typedef void server_tell(const struct server_entry *entry, const char *name, int64_t kept_ms);
-/* The holder `entry`, which asked for it, hears that another client wants its name. */
+/* Tells the holder `entry`, which asked to be told, that another client wants its name. */
 typedef void server_want(const struct server_entry *entry);
 /* Is the client of a queued entry there to be told? */
 typedef bool server_listens(const struct server_entry *entry);
 
 struct server_rules {
-    bool queue;   /* FIFO with direct hand-over; else whoever asks first */
-    bool look;    /* tells everybody when a name becomes free */
+    bool queue;   /* FIFO with direct hand-over; otherwise the first to ask gets it */
+    bool look;    /* tells all listeners when a name becomes free */
     bool forever; /* grants have no lease: they end with their connection */
-    bool tells;   /* with which fence the name is held, to who asks for it */
+    bool tells;   /* tells clients that find a name held its holder's fence */
     bool session; /* they do, but their holders must see to it that it lives */
 };
 
@@ -49,7 +48,7 @@ void server_renew(const struct server_rules *rules, unsigned conn, struct dlock_
 void server_release(const struct server_rules *rules, unsigned conn, struct dlock_claim *claim);
 int server_break(const struct server_rules *rules, const char *name);
 
-void server_forget(void); /* all entries are gone; fences go on by the clock */
+void server_forget(void); /* drops all entries; fences continue by the clock */
 void server_drop_conn(const struct server_rules *rules, unsigned conn); /* a session ends: its entries go */
 
 struct server_entry *server_find(const char *name, const char *token);
@@ -57,6 +56,6 @@ struct server_entry *server_holder(const char *name); /* the first of them */
 unsigned server_holders(const char *name);
 struct server_entry *server_at(size_t index); /* NULL: that was all */
 unsigned server_waiters(const char *name);
-unsigned server_grants(const char *name); /* so far; a repeated answer to one token is one grant */
+unsigned server_grants(const char *name); /* up to now; repeated answers to one token are one grant */
 
 #endif

@@ -1,4 +1,4 @@
-/* The fakes themselves: what the tests of the locks stand on. */
+/* Tests of the fakes that the lock tests rely on. */
 #include "fixture.h"
 
 #include <poll.h>

@@ -378,7 +378,7 @@ int fixture_setup(void **state) {
     return 0;
 }
 
-/* Threads that a failed test left running must not hang the next one: the clock goes on until everything has ended. */
+/* A failed test's remaining threads must not hang the next test: the clock advances until all have ended. */
 static int end_everything(void) {
     struct actor *closer = actor_new();
     bool ended = true;

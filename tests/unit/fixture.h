@@ -68,7 +68,7 @@ const struct dlock_error *error_of(struct actor *actor);
 /* True if the actor's own thread read the last wake-up. */
 bool read_by(const struct actor *actor);
 
-/* Stops the actor's thread wherever it waits, as SIGSTOP would, and lets it go on. One at a time. */
+/* Stops the actor's thread wherever it is, as SIGSTOP would, and resumes it. One at a time. */
 void actor_park(struct actor *actor);
 void actor_unpark(void);
 
@@ -120,7 +120,8 @@ dlock_lock *watched_lock(dlock_client *client, const char *name, struct lost_cou
 dlock_lock *watched_lock_with(dlock_client *client, const char *name, uint32_t flags, int64_t lease_ms,
                               struct lost_count *lost);
 
-/* A thread of ours waits for "n", which another client holds. No time has passed since it asked; the log is empty. */
+/* One of our threads waits for "n", which another client holds. No time has passed since its request; the log is
+ * empty. */
 struct scene {
     dlock_client *client;
     dlock_lock *lock;

@@ -23,7 +23,7 @@ static void *load(void *arg) {
     (void)arg;
     dlock__loading_begin();
     sem_post(&inside);
-    nanosleep(&pause, NULL); /* meanwhile the other thread forks, most probably */
+    nanosleep(&pause, NULL); /* the other thread most likely forks during this sleep */
     left = true;
     dlock__loading_end();
     sem_wait(&go); /* a thread that has ended and is not joined is a leak to the child's thread sanitizer */

@@ -6,7 +6,7 @@ static dlock_lock *fixed_lock(dlock_client *client, const char *name) {
     return lock_new_with(client, name, &fixed);
 }
 
-/* Its lease is over before the other one is free: then it is acquired anew, and both are held in the end. */
+/* Its lease ends before the other lock is free: it is acquired again, and both are held in the end. */
 static void what_has_ended_meanwhile_is_acquired_anew(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");

@@ -27,7 +27,7 @@ static int many_rounds(void *arg) {
     return rc;
 }
 
-/* Four threads of two processes, each in an order of its own. */
+/* Four threads of two processes, each with its own order. */
 static void opposite_orders_never_deadlock(void **state) {
     (void)state;
     static const char *const names[MOST] = {"a", "b", "c", "d", "e", "f"};
@@ -195,7 +195,7 @@ static void busy_permits_are_not_away(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-/* A try has a time of its own: that it was not answered in it ends no call that has more. */
+/* Each attempt has its own timeout: an unanswered one does not end a call that has time left. */
 static void a_silence_ends_no_wait_for_several_permits(void **state) {
     (void)state;
     dlock_lock *lock = lock_new_with(client_new("fakefull:?timeout=100ms"), "n", &of_five);
@@ -296,7 +296,7 @@ static void a_cancel_ends_the_wait_for_several_permits(void **state) {
     }
 }
 
-/* Nothing behind the one that is waited for is kept meanwhile. */
+/* While one lock is busy, none of those after it is kept. */
 static void what_stands_behind_a_busy_one_is_given_back(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");
@@ -376,7 +376,7 @@ static void a_release_of_all_goes_on_after_an_error(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* Where each lock is a request of its own, what stands behind a busy one is not even asked for. */
+/* Where each lock takes a request, those after a busy one are not even requested. */
 static void one_by_one_nothing_is_taken_behind_a_busy_one(void **state) {
     (void)state;
     dlock_client *client = client_new("fakepending:");
@@ -401,7 +401,7 @@ static void one_by_one_nothing_is_taken_behind_a_busy_one(void **state) {
     fake_log_clear();
     begin_call(actor, release_all, &all);
     assert_int_equal(result(actor), 0);
-    static const char *const order[] = {"c", "b", "a"}; /* whoever waits for "a" then finds the others free */
+    static const char *const order[] = {"c", "b", "a"}; /* a waiter for "a" then finds the others free */
     for (size_t i = 0, at = 0; i < 3; i++, at++) {
         while (fake_log_at(at).op != FAKE_RELEASE) at++;
         assert_string_equal(fake_log_at(at).name, order[i]);

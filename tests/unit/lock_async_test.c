@@ -1,4 +1,4 @@
-/* Waits and releases without a thread of their own. */
+/* Asynchronous waits and releases: no thread for each. */
 #include "fixture.h"
 
 #include <malloc.h>
@@ -92,7 +92,7 @@ static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
     for (int i = 0; i < CROWD; i++) dlock_free(locks[i]);
 }
 
-/* ---- a server on which everything is busy, for ever ---- */
+/* ---- a server on which every name is always busy ---- */
 
 static int busy_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                         struct dlock_error *err) {
@@ -133,7 +133,7 @@ static const struct dlock_backend busy_backend = {
     .release = busy_lost,
 };
 
-/* Each at the head of a line of its own, and so with a claim of its own at the server. */
+/* Each is the first in its own line, and so has its own claim at the server. */
 static void nor_do_ten_thousand_waits_for_as_many_names(void **state) {
     (void)state;
     static dlock_lock *locks[CROWD];
@@ -235,7 +235,7 @@ static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
     fake_settle();
     assert_int_equal(fake_slow_waiting(), 1);
     fake_server_break("n");
-    fake_advance_ms(4000); /* the renewal of what is held would tell of it */
+    fake_advance_ms(4000); /* the renewal of a held lock would report it */
     assert_int_equal(fake_claims(FAKE_RENEW, "n"), 0);
     fake_slow_go();
     fake_advance_ms(LEASE_MS);

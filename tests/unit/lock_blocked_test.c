@@ -17,7 +17,7 @@ static void log_and_block(int level, const char *message, void *arg) {
     if (atomic_fetch_add(&block->lines, 1) == 0) assert_int_equal(read(block->go[0], &byte, 1), 1);
 }
 
-/* The first renewal fails, which is worth a line, and whoever reads that takes a minute for it. */
+/* The first renewal fails, which is logged, and the log function blocks for a minute. */
 static void a_log_that_blocks_costs_no_lock(void **state) {
     (void)state;
     struct log_block block = {.lines = 0};

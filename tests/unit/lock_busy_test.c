@@ -153,8 +153,7 @@ static void what_closing_releases_in_one_request_may_be_of_one_name(void **state
     assert_int_equal(fake_violations(), 0);
 }
 
-/* The last question is in another thread's request, which hangs, when the deadline comes: what the server said before
- * counts. */
+/* At the deadline the last question hangs in another thread's request: the server's previous answer counts. */
 static void a_deadline_in_a_request_of_others_is_no_outage(void **state) {
     (void)state;
     dlock_client *client = client_new("fakepoll:?connections=1&timeout=60s");
@@ -164,7 +163,7 @@ static void a_deadline_in_a_request_of_others_is_no_outage(void **state) {
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
     begin_acquire(first, lock_new(client, "a"), 60000);
     begin_acquire(leader, lock_new(client, "b"), 60000);
-    fake_advance_ms(100); /* the waiter's question stands behind that */
+    fake_advance_ms(100); /* the waiter's request is queued after that */
     unsigned asked = fake_claims(FAKE_ACQUIRE, "n");
     fake_slow_go();
     fake_settle();

@@ -153,7 +153,7 @@ static void a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran(void **state) 
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-/* Without a cancel it waits on, for a grant of its own. */
+/* Without a cancel it keeps waiting for a new grant. */
 static void a_waiter_whose_grant_lapsed_before_it_ran_waits_on(void **state) {
     (void)state;
     struct lapsed l;
@@ -168,7 +168,7 @@ static void a_waiter_whose_grant_lapsed_before_it_ran_waits_on(void **state) {
     assert_int_equal(release_by(l.waiter, l.lock), 0);
 }
 
-/* Its grant is still an orphan when the client is closed, and nobody's to release. */
+/* Its grant is still an orphan when the client is closed, and the close has nothing to release. */
 static void a_close_passes_by_what_lapsed_before_its_waiter_ran(void **state) {
     (void)state;
     struct lapsed l;

@@ -105,7 +105,7 @@ static void closing_ends_waits_and_releases_what_is_held(void **state) {
     assert_string_equal(fake_holder("held").token, "");
     assert_int_equal(fake_connections(), 0);
 
-    /* Handles go on existing, and say so. */
+    /* The handles still exist, and return DLOCK_ECANCELED. */
     assert_int_equal(acquire_by(holder, held, 0), DLOCK_ECANCELED);
     assert_int_equal(release_by(holder, held), DLOCK_ECANCELED);
     assert_false(held_by(holder, held));
@@ -405,8 +405,8 @@ static void a_callback_of_a_freed_handle_does_not_come(void **state) {
     assert_int_equal(lost.calls, came);
 }
 
-/* The answer says that the server has kept what is lost here, and nobody but the close itself can give that back. With
- * a lease this short the last renewal is soon one that is on its way when the grant ends. */
+/* The answer says that the server has kept a grant that is lost here, and only the close can release it. With a lease
+ * this short the last renewal is soon in flight when the grant ends. */
 static void closing_while_a_renewal_comes_too_late_releases(void **state) {
     (void)state;
     struct actor *holder = actor_new(), *closer = actor_new();

@@ -197,7 +197,7 @@ static int state_of_strict(const char *uri, bool also_call, bool lingers) {
 
 static void taking_again_makes_no_system_call(void **state) {
     (void)state;
-    if (instrumented()) skip(); /* makes system calls of its own */
+    if (instrumented()) skip(); /* sanitizers add system calls */
     assert_int_equal(state_of_strict("fake:", true, false), 1);
     assert_int_equal(state_of_strict("fake:", false, false), 2);
 }
@@ -269,7 +269,7 @@ static int64_t real_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* How long the threads take for so many turns each: enough of them that there is always one in line, however busy the
+/* How long the threads take for this many turns each: enough threads that one is always waiting, however busy the
  * machine is. */
 static int64_t all_take_turns(dlock_lock *const locks[CROWD], int n) {
     struct turns turns[CROWD];
@@ -286,7 +286,7 @@ static int64_t all_take_turns(dlock_lock *const locks[CROWD], int n) {
     return real_us() - began;
 }
 
-/* The clock stands still, so that both threads stay within one lease: 32 in a row, then others get their turn. */
+/* The clock does not move, so both threads stay within one lease: 32 turns in a row, then others get theirs. */
 static void two_threads_hand_over_without_a_command(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -335,7 +335,7 @@ static void *counted_run(void *arg) {
     return NULL;
 }
 
-/* Lets every call go on. Calls before getppid, and those of them that were futex. */
+/* Lets every call continue. Counts the calls before getppid, and how many of them were futex. */
 static int count_calls(int listener, int *futexes) {
     int calls = 0;
     *futexes = 0;

@@ -216,7 +216,7 @@ static void the_last_question_of_a_slow_server_is_earlier(void **state) {
 static void who_stands_back_asks_before_its_deadline(void **state) {
     (void)state;
     dlock_client *client = client_new("fakepoll:");
-    struct dlock_options fixed = DLOCK_OPTIONS_INIT; /* goes to nobody of this process without the server */
+    struct dlock_options fixed = DLOCK_OPTIONS_INIT; /* not handed over in this process without the server */
     fixed.flags = DLOCK_FIXED_LEASE;
     dlock_lock *lock = lock_new_with(client, "n", &fixed);
     struct actor *first = actor_new(), *second = actor_new();

@@ -1,4 +1,4 @@
-/* Requests that no thread waits for: none stands behind one of another kind that hangs, and a close ends them all. */
+/* Requests that no thread waits for: none is delayed by a hanging one of another kind, and a close ends them all. */
 #include "fixture.h"
 #include "state/acquisition.h"
 
@@ -90,7 +90,7 @@ static void an_orphan_is_released_once_there_is_a_thread_for_it(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-/* A wait ends while its request hangs: what that is granted in the end is given back at once. */
+/* A wait ends while its request hangs: a grant that arrives after that is released at once. */
 static void what_comes_too_late_is_released_as_soon_as_it_is_answered(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:?timeout=20s");
@@ -152,7 +152,7 @@ static void a_close_has_one_deadline_for_everything(void **state) {
     fake_server_forget();
 }
 
-/* Each lock has a connection of its own, and opening them one after the other would take longer than the waits. */
+/* Each lock has its own connection, and opening them in sequence would take longer than the waits. */
 static void waits_open_their_connections_at_the_same_time(void **state) {
     (void)state;
     enum { WAITS = 40, MOST = 16 };

@@ -1,4 +1,4 @@
-/* Exports of grants that other threads use meanwhile, through the same handle. */
+/* Exports of grants that other threads use at the same time, through the same handle. */
 #include "fixture.h"
 
 static const struct dlock_options fixed = {.size = sizeof fixed,
@@ -94,7 +94,7 @@ static void overtaken_begin(struct overtaken *o) {
     assert_int_equal(fake_slow_waiting(), 1);
 }
 
-/* Another thread releases it meanwhile, and the grant goes to the next one. */
+/* Another thread releases it first, and the next waiter gets the grant. */
 static void overtake(struct overtaken *o) {
     assert_false(over(o->caller));
     assert_int_equal(release_by(o->other, o->lock), 0);
@@ -131,7 +131,8 @@ static void a_downgrade_leaves_alone_what_the_next_one_was_given(void **state) {
     assert_int_equal(release_by(o.waiter, o.next), 0);
 }
 
-/* Released while its downgrade hangs: a grant that is neither exclusive nor shared goes to nobody of this process. */
+/* Released while its downgrade hangs: a grant that is neither exclusive nor shared is not handed over in the
+ * process. */
 static void a_pending_downgrade_is_not_handed_over(void **state) {
     (void)state;
     struct overtaken o;
@@ -155,7 +156,7 @@ static void a_pending_downgrade_is_not_handed_over(void **state) {
     assert_int_equal(release_by(o.waiter, o.next), 0);
 }
 
-/* A waiter here gets a grant of its own after that of the ticket has ended. */
+/* A local waiter gets a new grant after that of the ticket has ended. */
 static void what_was_exported_is_not_handed_over(void **state) {
     (void)state;
     struct overtaken o;
@@ -242,7 +243,7 @@ static void an_export_confirms_a_pending_downgrade(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* While the export waits for the keeper: the grant is the caller's as before, with a reader's fence. */
+/* While the export waits for the keeper, the caller still has the grant, with a reader's fence. */
 static void a_downgrade_may_be_confirmed_before_an_export(void **state) {
     (void)state;
     struct actor *actor = actor_new();
@@ -329,7 +330,7 @@ static void a_fixed_lease_is_exported_after_its_downgrade(void **state) {
     import_end(imported);
 }
 
-/* Who acquired it meanwhile, through the same handle, is another owner. */
+/* A thread that has acquired it since, through the same handle, is another owner. */
 static void an_export_leaves_alone_what_was_acquired_anew(void **state) {
     (void)state;
     struct actor *from = actor_new(), *other = actor_new();

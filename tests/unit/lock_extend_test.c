@@ -1,4 +1,4 @@
-/* dlock_extend: a grant's lease is set anew by its holder. */
+/* dlock_extend: the holder sets the lease of its grant. */
 #include "fixture.h"
 
 static dlock_lock *fixed_lock(dlock_client *client, enum dlock_owner owner, struct lost_count *lost) {
@@ -138,7 +138,7 @@ static void an_unanswered_extension_makes_nothing_longer_here(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* One that is answered after its caller has left, too: a release that gets no answer later is sent again for as long as
+/* Also one that is answered after its caller has left: a later release that gets no answer is repeated for as long as
  * the longer lease may last. */
 static void an_extension_without_a_caller_is_released_to_its_end(void **state) {
     (void)state;
@@ -171,8 +171,8 @@ static void an_extension_without_a_caller_is_released_to_its_end(void **state) {
     assert_int_equal(fake_holders("n"), 0);
 }
 
-/* One that makes it shorter may have been executed: the earlier end counts as soon as it is sent, and a longer one that
- * comes after it is not relied on while the shorter one may be on the way. */
+/* One that shortens the lease may have been executed: the earlier end applies as soon as it is sent, and a later,
+ * longer one is not relied on while the shorter one may be in flight. */
 static void an_unanswered_extension_counts_where_it_is_shorter(void **state) {
     (void)state;
     struct actor *actor = actor_new();

@@ -1,6 +1,6 @@
-/* fork() at any moment: the child's handles answer EFORKED, it lets go of its copies of the descriptors without a word
- * to the server, and the parent goes on as if nothing had happened. Nothing is called in a child that takes a mutex
- * which another thread may have had, or starts a thread. */
+/* fork() at any moment: the child's handles answer EFORKED, it closes its copies of the descriptors without a message
+ * to the server, and the parent continues as if nothing had happened. The child calls nothing that starts a thread or
+ * takes a mutex that another thread may have held. */
 #include "fixture.h"
 
 #include <signal.h>
@@ -38,7 +38,7 @@ static void fork_now(unsigned connections, dlock_client *client, dlock_lock *loc
         if (fake_abandoned() != connections) _exit(100 + (int)fake_abandoned());
         int rc = client ? use_inherited(client, lock) : 0;
         if (rc != 0 || fake_log_size() != said) _exit(rc ? rc : 10);
-        raise(SIGKILL); /* an exit under memcheck would count as leaked what other threads' stacks refer to */
+        raise(SIGKILL); /* at a normal exit memcheck would report what other threads' stacks refer to as leaked */
     }
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_true(WIFSIGNALED(status));
@@ -169,7 +169,8 @@ static void a_fork_while_a_thread_connects_again(void **state) {
 
 /* ---- in the middle of a request ---------------------------------------------------------------------------------- */
 
-/* The answer comes, or never does and the keeper asks again, unless the grant lives in that connection: it lives on. */
+/* The answer arrives, or it never does and the keeper repeats the request: the grant survives unless it is tied to that
+ * connection. */
 static void a_fork_while_the_keeper_renews(void **state) {
     (void)state;
     static const struct {
@@ -198,7 +199,7 @@ static void a_fork_while_the_keeper_renews(void **state) {
     }
 }
 
-/* An acquire and a release are answered to the parent, and to nobody else. */
+/* The answers to an acquire and a release go to the parent only. */
 static void a_fork_while_a_thread_asks(void **state) {
     (void)state;
     struct actor *actor = actor_new();
@@ -226,7 +227,7 @@ static void a_fork_while_a_thread_asks(void **state) {
 
 /* ---- in a callback ----------------------------------------------------------------------------------------------- */
 
-/* The call in which the child was forked returns there, too. */
+/* The call during which the child was forked also returns in the child. */
 struct forks {
     pid_t child; /* -1: not forked yet; 0: this is the child */
     size_t said; /* lines of the log before the fork */

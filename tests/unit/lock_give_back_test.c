@@ -136,7 +136,7 @@ static void what_lingers_does_not_prolong_an_acquire_of_all(void **state) {
     assert_true(result(actor) != 0);
 }
 
-/* ---- a release that lingers for a moment, and is ended by somebody else ---- */
+/* ---- a release that lingers for a moment, and is ended by another call ---- */
 
 struct call {
     dlock_lock *lock;
@@ -213,7 +213,7 @@ static void an_asynchronous_wait_of_other_terms_ends_that_moment(void **state) {
     pthread_t releaser = begin_thread(&release);
     while (fake_spinning() == 0) sched_yield();
     assert_int_equal(dlock_acquire_async(unlike, 1000, note_done, &done), 0);
-    fake_thread_join(releaser); /* not if the engine kept the mutex for ever */
+    fake_thread_join(releaser); /* hangs if the engine kept the mutex */
     fake_settle();
     assert_int_equal(release.rc, 0);
     assert_done(&done, 0);
@@ -247,9 +247,9 @@ static void what_was_taken_in_that_moment_can_be_exported_and_imported(void **st
     dlock_free(imported);
 }
 
-/* ---- a handle that is freed meanwhile ---- */
+/* ---- a handle that is freed during the close ---- */
 
-/* The close releases what was acquired through it; a sanitizer sees whoever looks at its memory meanwhile. */
+/* The close releases what was acquired through it; a sanitizer reports any access to its memory after the free. */
 static void a_handle_freed_during_the_close_hears_of_no_loss(void **state) {
     (void)state;
     struct lost_count lost = {0};

@@ -35,7 +35,7 @@ static int64_t ends_us(const dlock_client *client, const char *name) {
     return atomic_load(&entry_of(client, name)->valid_until_us);
 }
 
-/* Another grant goes on meanwhile, and so does the work. */
+/* Another grant continues, and so does the work. */
 static void a_release_without_answer_ends_no_work(void **state) {
     (void)state;
     dlock_client *client = guarded_client("fake:?timeout=3s");

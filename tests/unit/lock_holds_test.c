@@ -1,4 +1,4 @@
-/* One thread holds a lock through several handles: what each holds, what it is told, and what ending one leaves. */
+/* One thread holds a lock through several handles: the grants of each, its callbacks, and the effect of ending one. */
 #include "fixture.h"
 
 #include "state/client.h"
@@ -196,7 +196,7 @@ static void without_memory_for_its_next_question_a_wait_ends(void **state) {
     dlock_lock *other;
     struct fake_grant holder = taken("n");
     struct actor *waiter = wait_without_memory(&p, &other);
-    fake_server_cut_listeners(); /* all ask again */
+    fake_server_cut_listeners(); /* all repeat their requests */
     fake_settle();
     fake_other_release(&holder, "n");
     assert_nothing_stays(waiter, other);
@@ -257,7 +257,7 @@ static int left_after_a_close(bool late) {
     fake_slow_go();
     fake_settle();
     assert_false(over(closer));
-    dlock__enter(client); /* whoever would take it out of the callbacks' queue is on its way out */
+    dlock__enter(client); /* a thread that removes it from the callbacks' queue is leaving */
     bool queued = client->callback.first != NULL;
     dlock__leave(client);
     pthread_mutex_lock(&gate.mutex);
@@ -291,7 +291,7 @@ static void asking_whether_it_is_held_needs_no_mutex(void **state) {
     assert_int_equal(dlock_acquire(mine, 0, NULL), 0);
     assert_int_equal(dlock_acquire(again, 0, NULL), 0);
     assert_int_equal(acquire_by(other, handles, 0), 0);
-    fake_advance_ms(30000); /* renewed meanwhile */
+    fake_advance_ms(30000); /* renewed since */
     alarm(10);              /* instead of a deadlock */
     dlock__enter(client);
     bool held = dlock_held(mine) && dlock_held(again) && dlock_held(handles);
@@ -337,7 +337,7 @@ static void a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that(voi
     assert_int_equal(dlock_release(renewed, NULL), 0);
     assert_renewed_for(fixed, LEASE_MS); /* until the last release */
     assert_int_equal(dlock_release(fixed, NULL), 0);
-    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0); /* a grant of its own */
+    assert_int_equal(dlock_acquire(fixed, 0, NULL), 0); /* a separate grant */
     fake_advance_ms(500);
     assert_false(dlock_held(fixed));
     assert_int_equal(dlock_release(fixed, NULL), DLOCK_ELOST);

@@ -194,7 +194,7 @@ static void a_nonsensical_release_is_an_error_that_ends(void **state) {
     }
 }
 
-/* ---- when to ask again ------------------------------------------------------------------------------------------- */
+/* ---- when to retry ----------------------------------------------------------------------------------------------- */
 
 static void retry_at_once(struct dlock_claim *claim) {
     claim->retry_ms = 0;
@@ -268,7 +268,7 @@ static void push(struct dlock_wake wake) {
     fake_settle();
 }
 
-/* All is as before, and the real wake still works. */
+/* Nothing has changed, and the real wake still works. */
 static void stage_end(struct stage *stage) {
     fake_advance_ms(100);
     assert_false(over(stage->waiter));
@@ -319,7 +319,7 @@ static void nonsensical_wakes_are_ignored(void **state) {
     stage_end(&s);
 }
 
-/* A grant nobody made, with a clock that says so: not believed without asking. */
+/* A forged grant, whatever its clock value: not believed until the server confirms it. */
 static void a_forged_grant_with_an_odd_clock_is_confirmed(void **state) {
     (void)state;
     const int64_t clocks[] = {0, -1, INT64_MIN, 1, INT64_MAX, server_clock() - 1000000, server_clock() + 10000000};
@@ -374,7 +374,7 @@ static void a_grant_repeated_changes_nothing(void **state) {
     stage_end(&s);
 }
 
-/* The wake of a wait that is over: whoever still has that token at the server must let go of it, in its mode. */
+/* A wake for a wait that is over: if its token still holds the lock at the server, it must be released, in its mode. */
 static void grant_for_nobody(enum dlock_mode mode, uint32_t limit) {
     const struct dlock_options options = {.size = sizeof options, .mode = mode, .limit = limit};
     dlock_client *client = client_new("fakefull:");

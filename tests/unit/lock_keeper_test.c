@@ -1,4 +1,4 @@
-/* The keeper has several locks to look after: what one of them needs must not be at another one's cost. */
+/* The keeper looks after several locks: the needs of one must not harm another. */
 #include "fixture.h"
 
 #include "state/client.h"
@@ -129,7 +129,7 @@ static void a_freed_handle_cuts_no_renewal_short(void **state) {
 
 enum { TRIP_MS = 50, HEALTHY_MS = 3000 };
 
-/* Time passes beside a server to which the keeper's connections and renewals take TRIP_MS each. `shorter` is taken anew
+/* Time passes with a server to which the keeper's connects and renewals take TRIP_MS each. `shorter` is acquired again
  * whenever it was lost. */
 static void live_far_away(int64_t ms, dlock_lock *shorter) {
     fake_fault(FAKE_CONNECT, FAKE_SLOW, 10000);
@@ -177,7 +177,7 @@ static void a_short_lock_that_cannot_be_renewed_costs_no_other_lock(void **state
 
 /* ---- connections ---- */
 
-/* The server takes no more connections, or this process has no descriptors left: those that there are go on. */
+/* The server accepts no more connections, or this process has no descriptors left: existing connections still work. */
 static void a_lock_lives_on_where_no_connection_can_be_opened(void **state) {
     (void)state;
     struct lost_count lost = {0};

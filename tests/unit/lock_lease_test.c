@@ -118,7 +118,7 @@ static void a_try_answered_slower_than_the_lease_holds_nothing(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* The server's clock runs 1 % faster and somebody is queued: the holder knows of its loss first. */
+/* The server's clock runs 1 % faster and another client is queued: the holder learns of its loss first. */
 static void loss_is_known_before_anyone_else_is_granted(void **state) {
     (void)state;
     dlock_lock *lock = fixed_lock(client_new("fake:"), NULL);
@@ -262,7 +262,7 @@ static dlock_lock *gated_lock(dlock_client *client, const char *name, struct gat
     return lock_new_with(client, name, &options);
 }
 
-/* Renewals whose answers are lost: the server keeps what this client has to count as lost. */
+/* Renewals whose answers are lost: the server keeps a grant that this client must consider lost. */
 static void lose_what_the_server_keeps(void) {
     fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 10000);
     fake_advance_us(valid_us(LEASE_MS));
@@ -327,7 +327,7 @@ static void a_freed_handle_holds_nobody_up(void **state) {
     assert_true(fake_holder("second").other);
 }
 
-/* ---- a grant that ended unnoticed is handed to nobody ------------------------------------------------------------ */
+/* ---- a grant that ended unnoticed is not handed over ------------------------------------------------------------- */
 
 /* A holder and a waiter of one process; the grant is as old as ms when the server forgets it. */
 struct pair {
@@ -381,7 +381,7 @@ static void a_hand_over_that_the_server_confirms_is_none_of_its_grants(void **st
     assert_int_equal(wait_for(pair.actors[1], 0), 0);
     assert_int_equal(result(pair.actors[1]), 0);
     assert_int_equal(fence_by(pair.actors[1], pair.locks[1]), fence + 1);
-    assert_in_range(remaining_by(pair.actors[1], pair.locks[1]), 9890, 9898); /* its lease was set anew */
+    assert_in_range(remaining_by(pair.actors[1], pair.locks[1]), 9890, 9898); /* its lease was set again */
     assert_int_equal(fake_calls(FAKE_RENEW), 1);
     assert_int_equal(fake_calls(FAKE_RELEASE), 0);
     assert_int_equal(fake_grants("n"), 1);

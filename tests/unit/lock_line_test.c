@@ -33,7 +33,7 @@ static void line_begin(struct line *l, struct dlock_options options, struct fake
     assert_int_equal(fake_waiters("n"), 1);
 }
 
-/* Each gets it once, after the other, with a fence of its own. */
+/* Each gets it once, in order, with its own fence. */
 static void both_get_it(struct line *l, struct actor *now, struct actor *then) {
     assert_int_equal(result(now), 0);
     assert_true(held_by(now, l->lock));
@@ -64,7 +64,7 @@ static void who_lost_its_grant_asleep_does_not_ask_beside_another(void **state) 
     both_get_it(&l, l.second, l.first);
 }
 
-/* The same while the second one asks whether its grant, whose age nobody knows, is still there. */
+/* The same while the second one asks whether its grant, whose age is unknown, still exists. */
 static void nor_does_it_take_the_grant_that_another_waits_for(void **state) {
     (void)state;
     struct line l;

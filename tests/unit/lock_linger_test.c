@@ -89,7 +89,7 @@ static void it_ends_with_the_connection_that_would_tell(void **state) {
     assert_int_equal(fake_holders("n"), 0);
 }
 
-/* The connection breaks while the answer is on its way: what was said on it is lost. */
+/* The connection breaks while the answer is in flight: messages sent over it are lost. */
 static void a_grant_from_before_the_connection_broke_does_not_linger(void **state) {
     (void)state;
     struct actor *actor = actor_new();

@@ -62,7 +62,7 @@ static void who_had_to_ask_for_its_grant_doubts(void **state) {
     fake_settle();
     assert_int_equal(fake_calls(FAKE_PROBE), 1);
     fake_advance_ms(3400);
-    assert_int_equal(fake_listeners(), 0); /* whoever waits next brings up another one */
+    assert_int_equal(fake_listeners(), 0); /* the next waiter opens another one */
     assert_int_equal(release_by(s.actor, s.lock), 0);
     s.other = taken("n");
     begin_acquire(s.actor, s.lock, -1);
@@ -180,7 +180,7 @@ static void a_reader_that_stops_in_wake_delays_no_renewal(void **state) {
     fake_other_release(&s.other, "n");
     fake_settle();
     assert_int_equal(fake_slow_waiting(), 1);
-    fake_advance_ms(2 * LEASE_MS); /* the listener is to be probed meanwhile */
+    fake_advance_ms(2 * LEASE_MS); /* the listener is due for a probe in this time */
     assert_int_equal(lost.calls, 0);
     assert_int_equal(fake_slow_waiting(), 1);
     fake_slow_go();

@@ -1,4 +1,5 @@
-/* Threads of one process settle contention among themselves, without a word to the server, but not for ever. */
+/* Threads of one process settle contention among themselves, without a message to the server, but only for a limited
+ * time. */
 #include "fixture.h"
 
 #include <limits.h>
@@ -73,7 +74,7 @@ static void after_32_hand_overs_the_server_has_its_say(void **state) {
     assert_int_equal(turns_fence(&t) & 255, 0);
 }
 
-/* Another client that waits gets its turn, whatever goes on in this process. */
+/* A waiting client of another process gets its turn, whatever this process does. */
 static void other_processes_get_their_turn(void **state) {
     (void)state;
     struct turns t;
@@ -138,7 +139,7 @@ static void threads_are_served_in_order(void **state) {
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 
-/* A grant is of a lease and of flags: whoever wants others gets one of his own. */
+/* A grant has one lease and one set of flags: a caller that wants others gets a new grant. */
 static void not_handed_over(const struct dlock_options *wanted) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", wanted);
@@ -213,7 +214,7 @@ static void a_local_wait_can_be_cancelled(void **state) {
     assert_int_equal(result(second), 0);
 }
 
-/* While somebody of us asks the server, those behind wait in the process. */
+/* While one of our threads asks the server, those behind it wait in the process. */
 static void only_the_first_waiter_talks_to_the_server(void **state) {
     (void)state;
     enum { N = 5 };
@@ -279,8 +280,8 @@ static void a_loss_is_told_to_whoever_holds_it_now(void **state) {
     assert_int_equal(release_by(actors[1], locks[1]), DLOCK_ELOST);
 }
 
-/* On a server without a queue the process that asks first would win for ever: it stands back after its turns. */
-/* It comes in soon, whenever it looks, and though nobody tells it when that is worth while. */
+/* On a server without a queue the process that asks first would always win: it pauses after its turns. */
+/* The other one soon gets in, whenever it asks, although nothing tells it when to. */
 static void without_a_queue_other_processes_get_their_turn(void **state) {
     (void)state;
     struct turns t;
@@ -353,7 +354,7 @@ static void without_a_queue_fences_grow_all_the_same(void **state) {
     assert_true(fake_grants("n") >= 2);
 }
 
-/* ---- a release with nobody in line, while threads take turns ---- */
+/* ---- a release with an empty line, while threads take turns ---- */
 
 struct call {
     int (*call)(dlock_lock *lock);
@@ -417,7 +418,7 @@ static void a_release_waits_a_moment_for_who_takes_turns(void **state) {
     assert_int_equal(call.rc, 0);
     assert_true(dlock_fence(locks[0]) > fence);
     assert_int_equal(fake_log_size(), 0);
-    fake_spin_us(1); /* in vain */
+    fake_spin_us(1); /* without success */
     assert_int_equal(dlock_release(locks[0], NULL), 0);
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
     assert_string_equal(fake_holder("n").token, "");

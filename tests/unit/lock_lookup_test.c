@@ -38,7 +38,7 @@ static void renewals_wait_for_no_name(const char *uri) {
     struct fake_command command;
     dlock_lock *lock = watched_lock(client_new(uri), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_advance_ms(2 * THIRD_MS); /* with a connection of its own, if it has one */
+    fake_advance_ms(2 * THIRD_MS); /* on its own connection, if it has one */
     fake_log_clear();
     unsigned before = asked;
     name_server_hangs(true);

@@ -1,4 +1,4 @@
-/* What an on_lost may do with its lock: end its handle and acquire the lock anew, before it returns. */
+/* An on_lost callback may end its handle and acquire the lock again before it returns. */
 #include "fixture.h"
 
 struct again {
@@ -53,7 +53,7 @@ static void an_on_lost_may_free_a_thread_s_handle_and_acquire_anew(void **state)
     assert_int_equal(again.released, DLOCK_EOWNER);
 }
 
-/* The program's loop hangs: nobody dispatches, so on_lost does not run. This server has no leases. */
+/* The program's loop hangs: no thread dispatches, so on_lost does not run. This server has no leases. */
 static void a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most(void **state) {
     (void)state;
     const char *uri = "fakeforever:";

@@ -1,4 +1,4 @@
-/* A process with very many locks: what one of them needs must not cost a walk over all of them. */
+/* A process with very many locks: work for one of them must not cost a walk over all of them. */
 #include "fixture.h"
 
 #include "state/client.h"

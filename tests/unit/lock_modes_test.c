@@ -124,7 +124,7 @@ static void permits_are_counted(void **state) {
     assert_int_equal(release_by(actor, one), 0); /* the one that this handle took */
     fake_settle();
     assert_int_equal(result(other), 0);
-    assert_int_equal(release_by(actor, one), 0); /* the one that is left, through whichever handle */
+    assert_int_equal(release_by(actor, one), 0); /* the remaining one, through either handle */
     assert_int_equal(release_by(actor, two), DLOCK_EOWNER);
     assert_int_equal(fake_holders("n"), 1);
     assert_int_equal(acquire_by(actor, two, 0), 0);
@@ -245,7 +245,7 @@ static void a_downgrade_ends_with_its_client_its_grant_and_its_release(void **st
     assert_int_equal(result(holder), DLOCK_ECANCELED);
 }
 
-/* A writer that also reads, and gives the writer's part back, goes on as a reader: no other writer comes in between. */
+/* A writer that also reads, and then gives up writing, continues as a reader: no other writer gets in between. */
 static void a_writer_that_reads_on_becomes_a_reader(void **state) {
     (void)state;
     dlock_client *client = client_new("fakefull:"), *others = client_new("fakefull:");
@@ -278,7 +278,7 @@ static void a_writer_that_reads_on_becomes_a_reader(void **state) {
     lock_end(read);
 }
 
-/* Read first, then write: what is given back last is the writer's, which is a release. */
+/* Reads first, then writes: the write part is given back last, which is a release. */
 static void a_writer_that_has_read_releases(void **state) {
     (void)state;
     dlock_client *client = client_new("fakefull:");
@@ -298,7 +298,7 @@ static int release_both(void *arg) {
     return dlock_release_all(locks, 2, NULL);
 }
 
-/* By other ways to give it back; no answer in time; and lost meanwhile. */
+/* With other ways to give it back; without an answer in time; and lost before that. */
 static void a_writer_that_reads_on_in_other_ways(void **state) {
     (void)state;
     struct lost_count lost = {0};
@@ -336,7 +336,7 @@ static void a_writer_that_reads_on_in_other_ways(void **state) {
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 50);
     begin_release(holder, write);
     wait_for(holder, 1100);
-    assert_int_equal(result(holder), DLOCK_EUNAVAILABLE); /* it goes on */
+    assert_int_equal(result(holder), DLOCK_EUNAVAILABLE); /* it continues */
     assert_true(held_by(holder, read));
     assert_int_equal(acquire_by(holder, write, 0), DLOCK_EDEADLK);
     fake_faults_clear();

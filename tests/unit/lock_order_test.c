@@ -8,7 +8,7 @@ static uint64_t grants_of(dlock_client *client) {
 }
 
 /* Wherever the clients are in memory, and in whatever order they were opened. Both are clients of one server here, so
- * the first one is granted, and is in the way of the second one. */
+ * the first one is granted and blocks the second one. */
 static void assert_in_order(const char *first_uri, const char *second_uri) {
     for (int i = 0; i < 8; i++) {
         dlock_client *before = i % 2 ? client_new(second_uri) : NULL;

@@ -113,7 +113,7 @@ static void a_new_thread_inherits_nothing(void **state) {
         assert_false(held_by(actor, lock));
         assert_int_equal(acquire_by(actor, lock, 0), DLOCK_EBUSY);
     }
-    lock_end(lock); /* releases whoever owns it */
+    lock_end(lock); /* releases it for any owner */
     assert_string_equal(fake_holder("n").token, "");
 }
 

@@ -183,7 +183,7 @@ static void close_ends_waits_and_grants(void **state) {
     assert_int_equal(fake_connections(), 0);
 }
 
-/* The descriptor shows the end of a connection: its holder hears of it at once, and nobody else. */
+/* The descriptor shows the end of a connection: only its holder is told, and at once. */
 static void a_connection_that_breaks_takes_its_grant_along(void **state) {
     (void)state;
     struct lost_count lost[2] = {{0}, {0}};
@@ -246,7 +246,7 @@ static void a_grant_that_lasts_is_watched(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-/* It asks again after a moment: the server may end each wait at once. */
+/* It retries after a moment: the server may end each wait at once. */
 static void a_waiter_survives_its_connection(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
@@ -464,7 +464,7 @@ static void the_next_file_of_that_number_stays_watched(void **state) {
         assert_int_equal(dlock_acquire(a, 0, NULL), 0);
         assert_int_equal(dlock_acquire(b, 0, NULL), 0);
     }
-    fake_server_cut(); /* so soon after their last use nobody watches them */
+    fake_server_cut(); /* not watched yet, so soon after their last use */
     assert_int_equal(dlock_release(a, NULL), DLOCK_ELOST);
     assert_int_equal(dlock_release(b, NULL), DLOCK_ELOST);
     begin_acquire(actor, n, 60000);

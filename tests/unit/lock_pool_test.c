@@ -91,8 +91,8 @@ static void crowd_of_holders(struct crowd *crowd) {
     fake_log_clear();
 }
 
-/* Where requests come in crowds, whoever leads lets those come who are about to send the same, free connections or not;
- * who is to send something else goes on. */
+/* Where requests come in crowds, the leader waits for threads with the same kind of request, even if connections are
+ * free; a thread with another kind does not wait. */
 static void a_crowd_is_one_batch(void **state) {
     (void)state;
     struct crowd crowd;
@@ -116,7 +116,8 @@ static void a_crowd_is_one_batch(void **state) {
     assert_int_equal(fake_calls(FAKE_ACQUIRE), 1);
 }
 
-/* That takes longer than our own threads may: others are ready, so for a while nobody is let come. */
+/* That takes longer than our own threads may: the processor is busy with others, so for a while no leader waits for
+ * more. */
 static void a_crowd_of_others_is_not_waited_for(void **state) {
     (void)state;
     struct crowd crowd;
@@ -170,7 +171,7 @@ static void each_claim_of_a_batch_has_its_own_result(void **state) {
     assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
 }
 
-/* A batch whose answer is lost: all of it is asked again, by token, and granted once. */
+/* A batch whose answer is lost: all of it is sent again, by token, and granted once. */
 static void a_lost_batch_is_sent_again(void **state) {
     (void)state;
     struct crowd crowd;
@@ -368,8 +369,8 @@ static int inspect_it(void *arg) {
     return dlock_inspect(arg, "n", ignore, NULL, NULL);
 }
 
-/* The keeper has no connection of its own and waits for one that is connected: one that has just broken is of no use to
- * it, but to others. */
+/* The keeper has no connection of its own and waits for a connected one: one that has just broken is useless to it, but
+ * not to others. */
 static void the_keeper_keeps_no_connection_that_it_cannot_use(void **state) {
     (void)state;
     dlock_client *client = client_new("fakepoll:?connections=2&timeout=4s");

@@ -125,7 +125,7 @@ static void a_close_while_confirming(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-/* While a release is on its way the name is nobody's here: others wait for its end. */
+/* While a release is in flight, no local thread owns the name: others wait for its end. */
 static void a_wait_begun_during_a_release(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");

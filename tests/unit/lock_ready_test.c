@@ -44,7 +44,7 @@ static void a_wait_goes_on_through_it(const char *uri, unsigned requests) {
     struct dlock_error err;
     fake_server_ready_in_ms(60000);
     fake_log_clear();
-    assert_int_equal(dlock_ready(lock, &err), 0); /* nobody has asked */
+    assert_int_equal(dlock_ready(lock, &err), 0); /* no request was sent */
     begin_acquire(actor, lock, -1);
     assert_false(over(actor));
     assert_int_equal(dlock_ready(lock, &err), DLOCK_ENOTREADY);
@@ -53,7 +53,7 @@ static void a_wait_goes_on_through_it(const char *uri, unsigned requests) {
     assert_int_equal(dlock_ready(lock, &err), DLOCK_ENOTREADY);
     assert_non_null(strstr(err.message, "lock \"n\": the server grants nothing for another 500ms: "));
     assert_true(fake_claims(FAKE_ACQUIRE, "n") <= requests); /* it is not polled */
-    assert_true(wait_for(actor, 10000) <= 6700000);          /* a tenth later at most where nobody queues */
+    assert_true(wait_for(actor, 10000) <= 6700000);          /* a tenth later at most without a queue */
     assert_int_equal(result(actor), 0);
     assert_int_equal(dlock_ready(lock, &err), 0);
     assert_int_equal(release_by(actor, lock), 0);
@@ -135,7 +135,7 @@ static void a_deadline_after_it_does_not(void **state) {
     }
 }
 
-/* A grant goes on, and within the process that has it nothing is said of the server. */
+/* An existing grant continues, and the process that has it is told nothing of the server's state. */
 static void a_grant_from_before_goes_on(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:?lease=10s");
@@ -195,7 +195,7 @@ static void a_wait_in_an_outage_knows_why(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-/* ---- a refusal after an answer: somebody has made a mistake, and corrects it ------------------------------------- */
+/* ---- a refusal after an answer: a mistake in the setup that is corrected ----------------------------------------- */
 
 static void refuse(bool at_connecting) {
     fake_fault(at_connecting ? FAKE_CONNECT : FAKE_ACQUIRE, FAKE_AUTH, 100000);

@@ -325,7 +325,7 @@ static void renewal_needs_no_connection_of_the_pool(void **state) {
     assert_true(fake_last(FAKE_RENEW, "n", &renewed));
     assert_int_not_equal(acquired.conn, renewed.conn);
     fake_slow_go();
-    wait_for(actor, 2000); /* what was granted is over by now: it asks again */
+    wait_for(actor, 2000); /* its grant has ended by now: it sends a new request */
     assert_int_equal(result(actor), 0);
 }
 
@@ -370,7 +370,8 @@ static void refuse(struct dlock_claim *claim) {
     claim->result = DLOCK_EAUTH;
 }
 
-/* … of the call and of each claim: what a THREADSAFE backend tells of its claims is no call's result. */
+/* … of the call and of each claim: the errors that a THREADSAFE backend reports for its claims are not the call's
+ * result. */
 static void the_cause_of_a_failed_renewal_is_logged(void **state) {
     (void)state;
     static const struct {

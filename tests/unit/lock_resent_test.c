@@ -123,7 +123,7 @@ static void forgotten_at_last(struct dlock_claim *claim) {
     claim->hints = DLOCK_HINT_RESENT;
 }
 
-/* The first release may have ended the grant, so the second one does not tell of a loss. */
+/* The first release may have ended the grant, so the second one reports no loss. */
 static void not_found_after_another_release_is_success(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");

@@ -6,7 +6,7 @@
 
 enum { UNKNOWN = -99 };
 
-/* They are results of claims, or nobody's. */
+/* They are results of claims, or not defined at all. */
 static const int numbers[] = {DLOCK_EBUSY, DLOCK_ENOTREADY, DLOCK_ELOST, DLOCK_ECANCELED, 7, UNKNOWN, INT_MIN};
 enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
 
@@ -57,7 +57,7 @@ static void a_renewal_that_returns_one_renews_nothing(void **state) {
     }
 }
 
-/* The server still has the grant: the release goes on. */
+/* The server still has the grant: the release is repeated. */
 static void a_release_that_returns_one_is_sent_again(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -72,7 +72,7 @@ static void a_release_that_returns_one_is_sent_again(void **state) {
     }
 }
 
-/* The results of claims, too: an extension is refused, and what it returns is an error of dlock.h. */
+/* Also the results of claims: an extension is refused, and it returns an error of dlock.h. */
 static int claim_result;
 
 static void edit_result(struct dlock_claim *claim) {
@@ -116,7 +116,7 @@ static void so_is_a_question_of_an_operator_that_returns_no_code(void **state) {
     }
 }
 
-/* Without a listener, which would connect, too. */
+/* Without a listener, which would also connect. */
 static void so_is_one_for_which_a_connect_returns_one(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");

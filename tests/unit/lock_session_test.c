@@ -190,7 +190,7 @@ static void a_dead_connection_of_locks_without_lease_is_a_loss(void **state) {
     a_dead_connection_loses_what_it_held("fakeforever:");
 }
 
-/* Another thread's request finds the connection dead: those who hold locks hear of it at once. */
+/* Another thread's request finds the connection dead: all holders are told at once. */
 static void any_request_that_finds_it_dead_tells_all(void **state) {
     (void)state;
     struct lost_count lost = {0};
@@ -208,7 +208,7 @@ static void any_request_that_finds_it_dead_tells_all(void **state) {
     assert_true(held_by(actor, other));
 }
 
-/* Nobody has noticed that the session is over: a try finds out, and asks again in a new one. */
+/* The session has ended unnoticed: a try finds out, and retries in a new one. */
 static void a_try_survives_a_dead_session(void **state) {
     (void)state;
     dlock_client *client = client_new("fakesession:");
@@ -226,7 +226,7 @@ static void a_try_survives_a_dead_session(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-/* The listening descriptor shows the end of the connection: nobody needs to send anything to learn of it. */
+/* The listening descriptor shows the end of the connection: it takes no request to learn of it. */
 static void a_listener_that_dies_tells_all_at_once(void **state) {
     (void)state;
     struct lost_count lost = {0};

@@ -1,4 +1,4 @@
-/* dlock_client_stats: what each number counts, and what it does not. */
+/* dlock_client_stats: the meaning of each number. */
 #include "fixture.h"
 
 #include <stdlib.h>

@@ -13,7 +13,7 @@ static void a_grant_changes_hands(void **state) {
     assert_int_equal(release_by(from, export.lock), DLOCK_EOWNER);
     unsigned renewals = fake_claims(FAKE_RENEW, "n");
     fake_advance_ms(LEASE_MS / 2);
-    assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals); /* nobody has it here */
+    assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals); /* no local handle has it */
     begin_call(to, import_it, &import);
     assert_int_equal(result(to), 0);
     assert_true(held_by(to, import.lock));
@@ -41,7 +41,7 @@ static void an_imported_handle_has_its_name(void **state) {
     dlock_free(import.lock);
 }
 
-/* The importing client's own waiters stand in the server's queue, with a claim of theirs: the grant goes there. */
+/* The importing client's own waiters are in the server's queue, with a separate claim: the grant goes there. */
 static void a_release_after_an_import_goes_to_the_queue(void **state) {
     (void)state;
     struct actor *from = actor_new(), *to = actor_new(), *first = actor_new(), *second = actor_new();
@@ -129,7 +129,7 @@ static void a_damaged_ticket_is_no_ticket(void **state) {
     assert_int_equal(import_it(&import), DLOCK_ELOST);
 }
 
-/* The server handed it over, the waiter's question brought it, and it is somebody else's when the wake-up comes. */
+/* The server handed it over, the waiter's request returned it, and by the wake-up it belongs to another client. */
 static void a_late_wake_up_takes_nothing_back(void **state) {
     (void)state;
     struct actor *from = actor_new();

@@ -1,4 +1,4 @@
-/* Requests whose answers never came: nobody knows what the server did. */
+/* Requests whose answers never came: the server may have executed them or not. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ static void the_connection_of_an_unknown_outcome_is_dropped(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-/* The answer never came and the deadline is over: what the server may have granted is given back. */
+/* The answer never came and the deadline has passed: a grant that the server may have made is released. */
 static void an_acquire_given_up_is_released_behind_the_scenes(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -96,7 +96,7 @@ static void an_acquire_given_up_is_released_when_the_server_is_back(void **state
     assert_string_equal(fake_holder("n").token, "");
 }
 
-/* A request that nobody answered may still reach the server, later. */
+/* An unanswered request may still reach the server, later. */
 static void a_late_duplicate_leaves_no_orphan(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -161,7 +161,7 @@ static void nor_does_one_that_comes_after_a_release_was_sent(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-/* Nor one that set the lease of a grant anew which this process, stopped until then, finds to be over. */
+/* Nor one that renewed a grant which this process, stopped until then, finds to be over. */
 static void nor_does_one_that_makes_a_lost_grant_longer(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -199,7 +199,7 @@ static void nor_does_one_that_comes_during_an_outage(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-/* Nor one that stands in the queue again after a release was answered, however long the others get lost. */
+/* Nor one that enters the queue again after a release was answered, however long the others get lost. */
 static void nor_does_one_that_comes_into_the_queue_again(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -319,8 +319,8 @@ static void a_first_release_that_finds_nothing_is_a_loss(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
 }
 
-/* The first send never reached the server, which forgot the lock meanwhile: nobody can tell, and the lease had not
- * ended. */
+/* The first send never reached the server, which then forgot the lock: the client cannot know that, and the lease had
+ * not ended. */
 static void a_release_that_was_never_seen_is_executed_once(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");

@@ -1,4 +1,4 @@
-/* Waiting: the queue, when to ask again, and deadlines. */
+/* Waiting: the queue, when to retry, and deadlines. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -57,7 +57,7 @@ static void with_a_listener_up_the_first_request_queues(void **state) {
     assert_int_equal(fake_listeners(), 1);
 }
 
-/* A try waits for nothing, so it must not stand in a queue, whoever listens. */
+/* A try does not wait, so it must not queue, with a listener or without. */
 static void a_try_never_queues(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");
@@ -197,7 +197,7 @@ static void a_deadline_holds_although_connecting_hangs(void **state) {
 
 /* ---- asking again ------------------------------------------------------------------------------------------------ */
 
-/* The holder dies without a word, and the server tells nobody: the waiter asks in time by itself. */
+/* The holder dies silently, and the server tells no client: the waiter asks in time without a wake. */
 static void a_waiter_asks_again_when_the_lease_it_waits_for_is_over(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -214,7 +214,7 @@ static void a_waiter_asks_again_when_the_lease_it_waits_for_is_over(void **state
     assert_in_range(ask.at_us - began, 4000000, 4012000);
 }
 
-/* A hand-over of which nobody has told it may have come and gone meanwhile. */
+/* It may have missed a hand-over that has already ended. */
 static void a_waiter_asks_before_any_hand_over_can_have_ended(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fake:?lease=5s"), "n");
@@ -231,7 +231,7 @@ static void a_waiter_asks_before_any_hand_over_can_have_ended(void **state) {
     assert_int_equal(fake_waiters("n"), 3);
 }
 
-/* Ten clients wait, and whoever has the lock dies with it: it is the next one's a moment after the lease has ended. */
+/* Ten clients wait, and each holder dies with the lock: the next one gets it a moment after the lease has ended. */
 static void what_the_dead_leave_is_the_next_ones_at_once(void **state) {
     (void)state;
     enum { N = 10 };
@@ -423,7 +423,7 @@ static void nobody_may_have_held_what_another_thread_waited_for(void **state) {
     assert_int_equal(release_by(asking, lock), 0);
 }
 
-/* Others hold it for 20 ms each, one after the other: the waiter is soon there when they are done. */
+/* Others hold it for 20 ms each, in sequence: the waiter gets it soon after the last one. */
 static void who_polls_learns_when_to_ask(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");

@@ -1,4 +1,4 @@
-/* A grant that arrives by wake-up has no request of ours to count from. */
+/* A grant that arrives by wake-up has no local request from which to measure its lease. */
 #include "fake_server.h"
 #include "fixture.h"
 
@@ -171,7 +171,7 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
     fake_advance_ms(5000);
     assert_false(over(s.actor));
     assert_int_equal(s.lost.calls, 0);
-    /* It went on waiting, and is served. */
+    /* It kept waiting, and is served. */
     struct fake_grant other = fake_holder("n");
     assert_true(other.other);
     fake_other_release(&other, "n");
@@ -180,8 +180,8 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
 }
 
-/* The process was stopped across its own grant; it stood in the queue anew and was granted the lock once more before it
- * read the first wake-up. The server keeps the lock for it then, and not by the grant that this wake-up tells of. */
+/* The process was stopped for longer than its grant lasted; it queued again and was granted the lock once more before
+ * it read the first wake-up. The server now keeps the lock for the second grant, not for the one in this wake-up. */
 static void a_grant_that_is_over_is_not_taken_for_the_next_one(void **state) {
     (void)state;
     const uint32_t flags[] = {0, DLOCK_FIXED_LEASE};
@@ -235,7 +235,7 @@ static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **sta
     assert_int_equal(release_by(s.actor, s.lock), 0);
 }
 
-/* As above with time for the others to go on: the lock is renewed for a waiter that is only slow. */
+/* As above with time for the others to run: the lock is renewed for a waiter that is only slow. */
 static void a_waiter_that_wakes_late_finds_its_lock_renewed(void **state) {
     (void)state;
     struct scene s;
@@ -251,8 +251,7 @@ static void a_waiter_that_wakes_late_finds_its_lock_renewed(void **state) {
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
 }
 
-/* The server restarts, with a clock that is an hour off: what was known of the old clock says nothing of the new one.
- */
+/* The server restarts, with a clock that is an hour off: knowledge of the old clock does not apply to the new one. */
 static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
     (void)state;
     const int64_t steps_ms[] = {3600000, -3600000, -400};
@@ -263,7 +262,7 @@ static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
         fake_advance_ms(500);
         fake_server_step_ms(steps_ms[i]);
         fake_server_cut();
-        fake_advance_ms(500); /* asks again, with the new clock */
+        fake_advance_ms(500); /* sends a new request, with the new clock */
         struct fake_command ask, renew;
         assert_true(fake_last(FAKE_ACQUIRE, "n", &ask));
         fake_advance_ms(1000);
@@ -301,14 +300,14 @@ static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
     assert_int_equal(release_by(s.actor, s.lock), DLOCK_ELOST);
 }
 
-/* The grant happens while a request for the same token is on its way: whichever answer comes first, there is one grant.
- */
+/* The grant happens while a request for the same token is in flight: in either order of the answers there is one
+   grant. */
 static void a_wake_during_a_request_is_one_grant(enum fake_fault fault, int64_t later_ms) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_fault(FAKE_ACQUIRE, FAKE_PASS, 1);
     fake_fault(FAKE_ACQUIRE, fault, 1);
-    fake_server_cut(); /* it asks again at once, listens, and queues again */
+    fake_server_cut(); /* it repeats its request at once, listens, and queues again */
     for (int i = 0; i < 1000 && !fake_slow_waiting(); i++) fake_advance_ms(1);
     assert_int_equal(fake_slow_waiting(), 1);
     if (later_ms < 0)
@@ -318,7 +317,7 @@ static void a_wake_during_a_request_is_one_grant(enum fake_fault fault, int64_t 
     handed_over(&s);
     fake_advance_ms(100);
     fake_slow_go();
-    wait_for(s.actor, 300); /* long before it would ask again by itself */
+    wait_for(s.actor, 300); /* long before it would ask without a wake */
     assert_int_equal(result(s.actor), 0);
     assert_int_equal(fence_by(s.actor, s.lock) >> 8, fake_holder("n").fence);
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
@@ -339,7 +338,7 @@ static void a_wake_of_the_microsecond_of_the_answer(void **state) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, 0);
 }
 
-/* The server noted the time of the grant, and nobody saw the grant until it was on disk. */
+/* The server noted the time of the grant, and no client saw the grant until it was on disk. */
 static void a_wake_of_a_moment_before_the_answer(void **state) {
     (void)state;
     a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, -5);
@@ -514,7 +513,7 @@ static void a_reader_ends_at_its_deadline(void **state) {
     assert_int_equal(result(s.actor), DLOCK_ETIMEDOUT);
 }
 
-/* The listener dies under the reader: it asks again, and a new one brings the wake-up. */
+/* The listener dies while a reader waits: the reader repeats its request, and a new listener delivers the wake-up. */
 static void a_reader_survives_its_listener(void **state) {
     (void)state;
     struct scene s;

@@ -1,6 +1,5 @@
-/* Threads of real-time priorities, in the real environment. The library's threads have none. And with different ones on
- * one processor the thread that is woken may run before the one that woke it has gone on, which must not wait for that.
- */
+/* Threads with real-time priorities, in the real environment. The library's threads have none. When priorities differ
+ * on one processor, the woken thread may run before its waker has continued, and must not wait for that. */
 #include "support/test.h"
 
 #include <dlock/backend.h>
@@ -140,7 +139,7 @@ static void *first_to_lock(void *arg) {
     return NULL;
 }
 
-/* A thread with a priority may never give way to others of its own. */
+/* A real-time thread may never yield to the other threads of its process. */
 static void the_librarys_threads_are_ordinary_ones(void **state) {
     struct census before, census;
     pthread_t thread;

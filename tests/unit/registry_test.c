@@ -252,7 +252,8 @@ static void register_as(const char *name, const char *const *schemes, int code, 
     backend.name = name;
     backend.schemes = schemes;
     assert_int_equal(dlock_register(&backend, &err), code);
-    assert_int_equal(dlock_register(&backend, NULL), code ? code : DLOCK_EINVAL); /* then it is taken by itself */
+    assert_int_equal(dlock_register(&backend, NULL), code ? code : DLOCK_EINVAL); /* then its own registration has taken
+                                                                                     the name */
     if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
 }
 
@@ -368,7 +369,7 @@ static const struct dlock_backend *varied_variant(const struct dlock_uri *uri) {
     return mode && strcmp(mode, "session") == 0 ? &varied_by_session : NULL;
 }
 
-/* Of one name, and each with capabilities of its own; a variant is checked as any other. */
+/* With one name, and each with its own capabilities; a variant is checked like any other. */
 static void a_uri_may_choose_a_variant(void **state) {
     static const char *const schemes[] = {"varied", NULL};
     const struct dlock_param param = {"mode", "session"};
@@ -409,7 +410,7 @@ static void the_walk_shows_registered_backends_and_can_end(void **state) {
     assert_string_equal(found, "toy other "); /* "raced" comes after the end */
 }
 
-/* The loader would wait for ever until somebody writes into it. */
+/* The loader would block until a writer opens it. */
 static void a_pipe_is_no_module(void **state) {
     (void)state;
     char folder[] = "/tmp/dlock-registry-XXXXXX", path[64];

@@ -1,4 +1,4 @@
-/* Waiters that poll, and learn how long others hold the name: many of them on one lock, on a clock of their own. */
+/* Waiters that poll, and learn how long others hold the name: many of them on one lock, with a simulated clock. */
 #include "state/client.h"
 
 #include <math.h>

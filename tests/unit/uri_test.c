@@ -1,4 +1,4 @@
-/* Connection strings: what they mean, what is refused, and that no secret gets into an error text. */
+/* Connection strings: their meaning, which are refused, and that no secret gets into an error text. */
 #include "uri/uri.h"
 
 #include <setjmp.h>
