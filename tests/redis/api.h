@@ -1,4 +1,4 @@
-/* For tests through the public interface, beside a private server of theirs. */
+/* For tests through the public interface, each with its own private server. */
 #ifndef DLOCK_TESTS_REDIS_API_H
 #define DLOCK_TESTS_REDIS_API_H
 

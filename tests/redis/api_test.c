@@ -141,7 +141,7 @@ static void restart(void) {
     server_again(&server, NULL);
 }
 
-/* Without quarantine: the holder learns of its loss by its next renewal, and others go on at once. */
+/* Without quarantine: the holder learns of its loss at its next renewal, and others get the lock at once. */
 static void restarted_while_held(void **state) {
     dlock_client *client = api_open(&server, "lease=1s&quarantine=0"), *other = api_open(&server, "quarantine=0");
     struct api_worker holder = {.lock = api_lock(client, "held", NULL), .rounds = 1, .hold_ms = 15000};
@@ -166,8 +166,8 @@ static void restarted_while_held(void **state) {
     dlock_close(other);
 }
 
-/* A holder that came by hand-over is killed: those who wait, all of them alive, notice at the end of its lease,
- * whatever their places, and get the lock in their order. */
+/* A holder that got the lock by hand-over is killed: its waiters, all of them alive, notice at the end of its lease,
+ * whatever their places, and get the lock in order. */
 static void ten_who_wait_replace_a_killed_holder(void **state) {
     enum { WAITING = 10, LEASE = 2000, SLACK_MS = 2000 };
     struct api_worker worker[WAITING];
@@ -233,7 +233,7 @@ static void restarted_while_waiting(void **state) {
     dlock_close(other);
 }
 
-/* With quarantine, nobody gets the lock before its holder has noticed. */
+/* With quarantine, no other client gets the lock before its holder has noticed. */
 static void quarantine_protects_the_holder(void **state) {
     static const char query[] = "lease=2s"; /* and so is the quarantine */
     dlock_client *client, *other;
@@ -269,7 +269,7 @@ static void quarantine_protects_the_holder(void **state) {
     dlock_close(other);
 }
 
-/* A server that is away for a while costs nobody anything but time, as long as it forgets nothing. */
+/* A server outage costs clients only time, as long as the server forgets nothing. */
 static void restarted_with_a_journal(void **state) {
     static const char *const journal[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct server safe;

@@ -11,7 +11,7 @@ static int setup(void **state) {
     ask_text(&server, "FLUSHALL");
     link_to(&one, server.port, 'a');
     link_to(&two, server.port, 'b');
-    claim_init(&held, "before", 'a', 0); /* the server has the scripts from then on */
+    claim_init(&held, "before", 'a', 0); /* the server has the scripts after this */
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(renew(&one, &held), 0);
     assert_int_equal(release(&one, &held), 0);

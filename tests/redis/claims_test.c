@@ -177,7 +177,7 @@ static void fences_are_counted_for_a_moment(void **state) {
     assert_true(fence_by(&one, "counted", 4) >= now);
 }
 
-/* A server that comes back without its latest fences comes back without its connections: those who find it so ask its
+/* A server that comes back without its latest fences comes back without its connections: clients that reconnect ask its
  * clock first. */
 static void fences_survive_a_server_that_forgets_some(void **state) {
     (void)state;
@@ -234,7 +234,7 @@ static void fences_live_as_long_as_the_uri_says(void **state) {
     }
 }
 
-/* Keys of the application that look like what we once kept beside a lock are no business of ours. */
+/* Application keys that look like those we once kept beside a lock are left alone. */
 static void keys_beside_a_lock_are_left_alone(void **state) {
     static const char *const words[] = {"fence", "queue", "waiters", "holders", "grants"};
     enum { N = sizeof words / sizeof words[0] };
@@ -254,7 +254,7 @@ static void keys_beside_a_lock_are_left_alone(void **state) {
     for (int i = 0; i < N; i++) assert_string_equal(ask_text(&server, "GET {order:7}:%s", words[i]), "mine");
 }
 
-/* A foreign value in a key of ours is an error, and stays. */
+/* A foreign value in one of our keys is an error, and stays. */
 static void foreign_data_in_our_keys_is_an_error(void **state) {
     static const char *const words[] = {"fence", "queue", "holders", "grants"};
     struct held held;
@@ -303,7 +303,7 @@ static void foreign_data_spoil_no_batch(void **state) {
     assert_int_equal(claims[2]->result, 0);
 }
 
-/* Without a fence that makes sense nobody gets a grant. */
+/* Without a valid fence no lock is granted. */
 static void a_fence_of_another_type_is_an_error(void **state) {
     struct held held;
     (void)state;

@@ -1,4 +1,4 @@
-/* redis+cluster: the master of some slots goes, and eight clients contend for one of its locks meanwhile. */
+/* redis+cluster: the master of some slots fails while eight clients contend for one of its locks. */
 #include "cluster_nodes.h"
 
 #include <signal.h>
@@ -62,7 +62,7 @@ static void stop_first(void) {
 static void stopped_master(void **state) {
     (void)state;
     fail_over(stop_first, "SIGSTOP");
-    /* It learns that it is a replica now. Nobody asks it meanwhile: what is new goes to the map's node. */
+    /* It learns that it is a replica now. No client asks it in this time: new requests go to the map's node. */
     kill(master[0].pid, SIGCONT);
     await_said(&master[0], "INFO replication", "role:slave");
     players_await_turns();
@@ -81,7 +81,8 @@ static void replica_that_takes_over(void **state) {
     players_end();
 }
 
-/* By hand, and in agreement: the node of the promoted replica grants nothing for one quarantine; the other nodes go on. */
+/* A manual failover with the master's consent: the node of the promoted replica grants nothing for one quarantine; the
+ * other nodes continue. */
 static void promoted_replica(void **state) {
     char uri[200], other[24];
     struct dlock_error err;

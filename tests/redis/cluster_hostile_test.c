@@ -1,5 +1,5 @@
-/* Nodes of a cluster that lie about who has which slot, send a call in a circle, or put it off for ever: an error in
- * time that says so, and what was known before is not forgotten. */
+/* Cluster nodes that lie about the owners of slots, redirect a call in a circle, or delay it without end: an error in
+ * time that says so, and earlier knowledge is kept. */
 #include "harness.h"
 #include "support/fake.h"
 
@@ -20,7 +20,7 @@ struct node {
     void (*lie)(struct node *node); /* changes `map` before it is said; may be NULL */
     char room[MAP];
     bool mute;              /* it answers no PING */
-    int calls, maps, asked; /* so far */
+    int calls, maps, asked; /* up to now */
 };
 
 /* The text with the lock's slot for <slot>, and this port for <port>. */
@@ -147,7 +147,7 @@ static void maps_that_make_no_sense(void **state) {
         {":1\r\n", DLOCK_EPROTO},
         {"$-1\r\n", DLOCK_EPROTO},
         {"*-1\r\n", DLOCK_EPROTO},
-        {"*0\r\n", DLOCK_EUNAVAILABLE}, /* a node that was met by nobody yet */
+        {"*0\r\n", DLOCK_EUNAVAILABLE}, /* a node that no other has met yet */
         {"*1\r\n:1\r\n", DLOCK_EPROTO},
         {"*1\r\n*0\r\n", DLOCK_EPROTO},
         {"*1\r\n*2\r\n:0\r\n:1\r\n", DLOCK_EPROTO},
@@ -219,7 +219,7 @@ static void maps_of_other_kinds(void **state) {
     }
 }
 
-/* Each slot is a range of its own, with a master and a replica. */
+/* Each slot is a separate range, with a master and a replica. */
 static void a_map_of_as_many_ranges_as_slots(void **state) {
     enum { SLOTS = 16384, ROOM = SLOTS * 120 };
     static char map[ROOM];
@@ -271,7 +271,7 @@ static void a_bad_map_leaves_the_old_one(void **state) {
     for (int i = 0; i < 2; i++) fake_stop(&nodes[i].fake);
 }
 
-/* Each time another node has a slot that nobody asks for; or it is named in a map that makes no sense. */
+/* Each map has another node for a slot that no client asks for; every other map is malformed. */
 static void move_on(struct node *node) {
     int used = snprintf(node->room, MAP, "*2\r\n");
     char host[24];
@@ -336,7 +336,7 @@ static void answers_that_lead_nowhere(void **state) {
         {"-ASK <slot> 127.0.0.1:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
         {"-MOVED <slot> :<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
         {"-MOVED 5 127.0.0.1:6379\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"}, /* another slot */
-        {"-MOVED <slot> 127.0.0.1:1\r\n", DLOCK_EUNAVAILABLE, "127.0.0.1:1"},    /* nobody is there */
+        {"-MOVED <slot> 127.0.0.1:1\r\n", DLOCK_EUNAVAILABLE, "127.0.0.1:1"},    /* no server listens there */
         {"-MOVED <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
         {"-ASK <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "on its way"},
         {"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", DLOCK_EUNAVAILABLE, "on its way"},

@@ -58,7 +58,7 @@ void cluster_start(const char *timeout_ms, int last, int end) {
     for (int i = 0; i < MASTERS; i++) {
         const int bus = start_node(&master[i], timeout_ms);
         ask_text(&master[i], "CLUSTER SET-CONFIG-EPOCH %d", i + 1);
-        /* All by themselves: they would take a second or two to hear of each other. */
+        /* All pairs explicitly: on their own they would need a second or two to learn of each other. */
         for (int j = 0; j < i; j++) ask_text(&master[j], "CLUSTER MEET 127.0.0.1 %d %d", master[i].port, bus);
     }
     add_slots(&master[0], 0, half - 1);

@@ -1,5 +1,5 @@
-/* redis+cluster: a network that is parted, with one master and most clients on one side; on the other its replica, the
- * other masters and the other clients. The nodes talk through relays of their own, and clients through others, where
+/* redis+cluster: a partitioned network, with one master and most clients on one side; its replica, the other masters
+ * and the other clients are on the other. The nodes talk through their own relays and clients through others, where
  * each begins with the name of its side, which is a user of all nodes. */
 #include "cluster_nodes.h"
 
@@ -111,7 +111,7 @@ static void split(int lease_ms, int quarantine_ms, int64_t *stopped) {
     print_message("lease=%dms&quarantine=%dms: the old master stopped after %" PRId64
                   " ms, the new one began after %" PRId64 "\n",
                   lease_ms, quarantine_ms, *stopped - began, promoted - began);
-    /* a node is pinged after half the time, and missed when that has had no answer for all of it; 2 s for the machine */
+    /* a node is pinged after half the timeout, and missed when that got no answer for all of it; 2 s for the machine */
     assert_true(*stopped - began < NODE_TIMEOUT * 3 / 2 + 2000);
 }
 

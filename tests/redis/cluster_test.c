@@ -18,7 +18,7 @@ static int end(void **state) {
     return 0;
 }
 
-/* Each test finds empty nodes, and leaves them with slots of their own. */
+/* Each test starts with empty nodes, and leaves each with its own slots. */
 static int setup(void **state) {
     (void)state;
     for (int i = 0; i < MASTERS; i++) ask_text(&master[i], "FLUSHALL");
@@ -27,7 +27,7 @@ static int setup(void **state) {
     return 0;
 }
 
-/* How often clients have been told this so far. */
+/* How often clients have been told this error. */
 static int told(const char *error) {
     char field[60];
     int sum = 0;
@@ -134,8 +134,8 @@ static void move_marker(struct server *to) {
     end_to_move(slot, &master[0], to);
 }
 
-/* A node whose data were deleted grants nothing from the next grant on, and the others go on. So it is when it loses the
- * slot of what it has written down about itself, which a script finds out for a name without a fence. */
+/* A node whose data were deleted refuses the next grant and those after it, while the other nodes continue. The same
+ * happens when it loses the slot of its own record, which a script discovers for a name without a fence. */
 static void flushed_node(void **state) {
     char uri[200], unused[24];
     const char *const names[] = {first, second, third};
@@ -269,7 +269,7 @@ static void uris(void **state) {
     server_stop(&alone);
 }
 
-/* A node that says which other address it has: nobody listens there. */
+/* A node that announces another address, where no server listens. */
 static void an_address_that_cannot_be_reached(void **state) {
     char uri[200], address[40], bus[16];
     struct dlock_error err;

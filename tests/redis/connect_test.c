@@ -237,7 +237,7 @@ static void the_descriptor_is_private_and_quick(void **state) {
     link_end(&link);
 }
 
-/* A forked child closes its descriptors, and the parent's connection goes on. */
+/* A forked child closes its descriptors, and the parent's connection still works. */
 static void a_child_abandons(void **state) {
     struct link link, listening;
     struct held held;

@@ -1,5 +1,5 @@
-/* The cost of a cycle on the client's side: system calls and allocations. This program's own functions stand in front
- * of libc's, for everything that is loaded into it. */
+/* The client's cost of a cycle: system calls and allocations. This program's own functions override libc's, for
+ * everything that is loaded into it. */
 #include "api.h"
 #include "support/group.h"
 

@@ -1,4 +1,4 @@
-/* An exclusive grant becomes a shared one: nobody slips in between. */
+/* An exclusive grant becomes a shared one: no other client gets in between. */
 #include "crew.h"
 
 static struct held owner, writer, reader[CREW];
@@ -95,7 +95,7 @@ static void a_shared_release_ends_an_exclusive_grant(void **state) {
     assert_int_equal(release(&asker[3], &owner), DLOCK_ELOST);
 }
 
-/* It confirms a hand-over, as any renewal does: the client is not taken for a stopped one. */
+/* It confirms a hand-over, like any renewal: the client is not considered stopped. */
 static void it_confirms_a_hand_over(void **state) {
     struct held second;
     (void)state;

@@ -115,7 +115,7 @@ static void a_promoted_replica_grants_nothing_at_first(void **state) {
     careful_link(&other, &replica, 'c');
     claim_init(&theirs, "theirs", 'c', 1);
     assert_true(refused_for(&other, &theirs) <= QUARANTINE_MS / 2 + 1);
-    /* What it has heard of goes on. */
+    /* Grants that reached the replica continue. */
     assert_int_equal(renew(&other, &before), 0);
     assert_int_equal(acquire(&other, &before), 0);
     assert_int_equal(release(&other, &before), 0);
@@ -129,7 +129,7 @@ static void a_promoted_replica_grants_nothing_at_first(void **state) {
     link_end(&other);
 }
 
-/* With FORCE the master does not wait for a replica that is behind: what that has not heard of is forgotten. */
+/* With FORCE the master does not wait for a lagging replica: grants that have not reached it are forgotten. */
 static void a_forced_failover_is_a_promotion(void **state) {
     struct link old, new;
     struct held before, last, again;
@@ -178,8 +178,8 @@ static void a_promoted_replica_hands_nothing_over(void **state) {
     link_end(&new);
 }
 
-/* REPLICAOF keeps the connections of clients: an idle one finds itself at a server that knows less than another one
- * that was the master meanwhile. */
+/* REPLICAOF keeps clients' connections: an idle one may lead to a server that knows less than the other one, which was
+ * the master in between. */
 static void there_and_back_is_noticed_by_idle_connections(void **state) {
     struct link idle;
     struct held held, more;
@@ -251,8 +251,8 @@ static void await_uptime(struct server *server, int64_t ms) {
     while (up_ms(server) < ms) sleep_ms(50);
 }
 
-/* A process that has been a master for longer than the quarantine, and has lost nothing, needs none, whether dlock has
- * used it before or not. What may have lost something is no such process. */
+/* A process that has been a master for longer than the quarantine, and has lost nothing, needs none, whether or not
+ * dlock has used it before. A process that may have lost something does need it. */
 static void a_server_that_forgot_nothing_grants_at_once(void **state) {
     static const char *const always[] = {"--appendonly", "yes", NULL};
     static const char *const losses[] = {"FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "CONFIG RESETSTAT"};
@@ -325,8 +325,8 @@ static void a_flush_is_noticed(void **state) {
     link_end(&link);
 }
 
-/* The very next grant, of whichever name: no client has to have asked since then. One that comes after another has
- * asked is no better off. */
+/* The very next grant, of any name: no client needs to have asked since the flush. A grant after another client's
+ * request is refused as well. */
 static void a_flush_is_noticed_by_the_next_grant(void **state) {
     static const struct {
         const char *name;
@@ -505,7 +505,7 @@ static void a_user_without_the_right_is_told(void **state) {
     }
 }
 
-/* Each prefix has a record of its own, so a user with the rights of one cannot end the quarantine of another. */
+/* Each prefix has its own record, so a user with the rights of one cannot end the quarantine of another. */
 static void a_prefix_has_its_own_record(void **state) {
     static const char *const prefixes[] = {"mine/", "their{s}"}, *const keys[] = {"{mine/}", "{their%7Bs%7D}"};
     struct link link;

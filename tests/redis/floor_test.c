@@ -49,7 +49,7 @@ static void the_next_fence_is_above_the_floor(void **state) {
     assert_in_range(ask_number(&server, "PTTL {raised}:dlock:fence"), LIFE_MS, 3 * LIFE_MS + LEASE_MS);
     assert_int_equal(renew(&one, &held), 0); /* without a floor it stays */
     assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(held.claim.fence, floor); /* it is this grant's fence from then on */
+    assert_int_equal(held.claim.fence, floor); /* now this grant's fence */
     ask_number(&server, "PEXPIRE raised 1");   /* the lease ends; the floor does not */
     while (ask_number(&server, "EXISTS raised")) usleep(1000);
     assert_int_equal(acquire(&two, &next), 0);

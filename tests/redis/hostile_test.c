@@ -280,7 +280,7 @@ static void a_script_that_is_refused(void **state) {
     }
 }
 
-/* Nobody reads what we send: the time limit holds for writing, too. */
+/* The server does not read what we send: the time limit also holds for writing. */
 static void a_deaf_server(void **state) {
     enum { N = 256 };
     static struct held held[N];

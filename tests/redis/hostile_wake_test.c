@@ -17,7 +17,7 @@ enum { PATIENCE_MS = 3000 };
 
 /* The code of the first wake-up that is not "none left", and the wake-up itself. */
 static int first_wake(struct fake *fake, struct link *link, const char *text, struct dlock_wake *wake) {
-    static const char *answers[2]; /* the fake goes on after this function */
+    static const char *answers[2]; /* the fake outlives this function */
     struct dlock_error err = {0};
     int rc = 0;
     answers[0] = text;
@@ -98,7 +98,7 @@ static void a_listener_learns_that_the_server_is_gone(void **state) {
     fake_unlink(&fake, &link);
 }
 
-/* Messages without end, none of which we know, do not keep wake() for ever. */
+/* Endless messages, all unknown to us, do not keep wake() from returning. */
 static void endless_messages_end(void **state) {
     struct fake fake = {.flood = "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$3\r\nnew\r\n"};
     struct dlock_wake wake;

@@ -137,7 +137,7 @@ static void foreign_holders_are_shown_with_what_is_known(void **state) {
     ask_text(&server, "SET foreign %s", "for ever");
     inspect("foreign");
     assert_int_equal(seen.last.remaining_ms, DLOCK_FOREVER);
-    assert_string_equal(seen.token[0], ""); /* it may be anything, and is nobody's business */
+    assert_string_equal(seen.token[0], ""); /* it may be anything, so it is not shown */
     ask_text(&server, "EVAL %s 1 foreign", "return redis.call('SET', KEYS[1], string.rep('x', 1000000), 'PX', 5000)");
     inspect("foreign");
     assert_int_equal(strlen(seen.token[0]), DLOCK_TOKEN_MAX);
@@ -199,8 +199,8 @@ static void a_list_goes_on_page_by_page(void **state) {
     assert_int_equal(acquire(&one, &held[7]), 0); /* every reply was read */
 }
 
-/* Another program's tokens may begin with, or even look like, a word of ours. They hold the lock alone, and hand over
- * nothing: their waiters have to poll. */
+/* Another program's tokens may begin with, or even look like, one of our words. They hold the lock alone, and hand over
+ * nothing: their waiters must poll. */
 static void foreign_tokens_like_our_words(void **state) {
     static const char *const tokens[] = {"dlock:host:1", "dlock:", "dlock:permits:0", "dlock:permits:4294967296",
                                          "dlock:permits:00000000001"};

@@ -200,7 +200,7 @@ static void redis_py_and_we_exclude_each_other(void **state) {
     api_end(&waiter);
     if (waiter.code) fail_msg("%s", waiter.err.message);
 
-    /* With our token it is our lock: what compares tokens there does so here. */
+    /* With our token it is our lock: a library that compares tokens there does so here. */
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     assert_int_equal(dlock_token(lock, pretend + strlen(pretend), DLOCK_TOKEN_MAX + 1, NULL), 0);
     assert_string_equal(python_do(pretend), "done");

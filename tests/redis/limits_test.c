@@ -143,7 +143,7 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     claim_init(&first, "first", 'a', 1);
     claim_init(&second, "second", 'a', 2);
 
-    /* A grant that is known may be asked for again, renewed and released; by that, nobody else gets it. */
+    /* A known grant may be requested again, renewed and released; that does not give it to another client. */
     assert_int_equal(acquire(&careless, &first), 0);
     assert_int_equal(acquire(&careful, &first), 0);
     assert_int_equal(renew(&careful, &first), 0);
@@ -163,7 +163,7 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     assert_in_range(claim->retry_ms, claim->ready_ms, claim->ready_ms + 1);
     assert_int_equal(ask_number(&fresh, "EXISTS second"), 0);
 
-    /* Its waiters go on asking, by which they show that they live. */
+    /* Its waiters keep asking, which shows that they are alive. */
     for (int i = 0; i < 3; i++) {
         struct held later;
         claim_init(&later, "third", 'a', 10 + i);
@@ -181,8 +181,8 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     server_stop(&fresh);
 }
 
-/* An old snapshot names a former holder, a waiter and an incarnation that has lasted for long. Without memory the new one
- * cannot be written down, and a late release must not hand over: somebody else may hold the lock by now. */
+/* An old snapshot names a former holder, a waiter and a long-lived incarnation. Without memory the new incarnation
+ * cannot be recorded, and a late release must not hand over: another client may hold the lock by now. */
 static void an_old_snapshot_hands_nothing_over_without_memory(void **state) {
     enum { QUARANTINE_MS = 2000 };
     struct server old;
@@ -223,7 +223,8 @@ static void an_old_snapshot_hands_nothing_over_without_memory(void **state) {
     server_stop(&old);
 }
 
-/* It cannot record when its quarantine began, so that would never end: who does not queue hears why. */
+/* It cannot record the start of its quarantine, which would therefore never end: a client that does not queue is told
+ * why. */
 static void a_server_that_refuses_to_write_says_so(void **state) {
     static const struct {
         const char *setting, *why;
@@ -244,7 +245,7 @@ static void a_server_that_refuses_to_write_says_so(void **state) {
         assert_int_equal(claimed.claim.result, DLOCK_EUNAVAILABLE);
         assert_non_null(strstr(err.message, refusals[i].why));
         ask_text(&fresh, "CONFIG SET %s 0", refusals[i].setting);
-        sleep_ms(1200); /* the connection asks again */
+        sleep_ms(1200); /* the connection checks again */
         assert_int_equal(acquire(&link, &claimed), DLOCK_ENOTREADY);
         ask_text(&fresh, "FLUSHALL");
         link_end(&link);
@@ -252,7 +253,7 @@ static void a_server_that_refuses_to_write_says_so(void **state) {
     server_stop(&fresh);
 }
 
-/* Neither readers nor permits are granted, not even beside others; who waits is served when it is over. */
+/* Neither readers nor permits are granted, not even beside others; waiters are served when it is over. */
 static void a_quarantine_is_for_all_modes(void **state) {
     enum { QUARANTINE_MS = 3000 };
     static const enum dlock_mode modes[] = {DLOCK_SHARED, DLOCK_PERMIT};

@@ -1,4 +1,4 @@
-/* A holder that lingers hears of everybody who waits; one that does not costs nothing. */
+/* A lingering holder is told about every waiter; one that does not linger costs nothing. */
 #include "crew.h"
 
 static struct held holder, asks;
@@ -45,7 +45,7 @@ static void everybody_who_is_turned_away_is_heard(void **state) {
     assert_int_equal(release(&asker[0], &holder), 0);
     assert_granted(1, &asks, holder.claim.fence);
     assert_int_equal(acquire(&asker[2], &reader), DLOCK_EBUSY);
-    assert_quiet(1); /* did not ask for it */
+    assert_quiet(1); /* not lingering */
 }
 
 static void a_handed_over_grant_lingers_too(void **state) {

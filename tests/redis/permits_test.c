@@ -1,4 +1,4 @@
-/* Permits: as many holders as there are, each with a lease of its own; and names that are in use as something else. */
+/* Permits: as many holders as permits, each with its own lease; and names that are in use in another mode. */
 #include "crew.h"
 
 enum { LIMIT = 3, MANY = 8 };
@@ -60,7 +60,7 @@ static void each_that_is_given_back_goes_to_the_first_in_line(void **state) {
     assert_int_equal(ask_number(&server, "DBSIZE"), 1);
 }
 
-/* One crash loses one permit, for one lease; who waits first asks again when that is over. */
+/* One crash loses one permit, for one lease; the first waiter retries when that is over. */
 static void a_crashed_holder_loses_only_its_own(void **state) {
     (void)state;
     permit[1].claim.lease_ms = 1000;
@@ -90,7 +90,7 @@ static void all_that_ended_go_on_at_once(void **state) {
     take_all();
     for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
     for (int i = 1; i < 3; i++) end_lease(&permit[i]);
-    assert_int_equal(acquire(asks(6), &permit[6]), DLOCK_EBUSY); /* whoever asks */
+    assert_int_equal(acquire(asks(6), &permit[6]), DLOCK_EBUSY); /* from any client */
     assert_granted(3 % CREW, &permit[3], permit[2].claim.fence);
     assert_granted(4 % CREW, &permit[4], permit[3].claim.fence);
     assert_int_equal(queue_up(asks(5), &permit[5]), DLOCK_EBUSY);
@@ -107,7 +107,7 @@ static void who_gives_up_waiting_blocks_nobody(void **state) {
     assert_granted(5 % CREW, &permit[5], permit[2].claim.fence);
 }
 
-/* A rate limiter: nobody gives anything back. */
+/* A rate limiter: permits are never released. */
 static void leases_that_end_are_a_rate(void **state) {
     int64_t begin = now_ms();
     (void)state;
@@ -181,7 +181,7 @@ static void waiters_count_as_users(void **state) {
 }
 
 /* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
-/* Somebody deleted what the waiters asked for: they ask again, for the same as before. */
+/* The waiters' record was deleted: they repeat the same requests. */
 static void waiters_without_a_record_ask_again(void **state) {
     (void)state;
     take_all();

@@ -15,20 +15,20 @@ void players_join(const char *uri, const char *name);
 void players_await_turns(void);
 /* Each of those that joined does. */
 void players_await_late_turns(void);
-/* How often one was granted the lock beside another one so far. */
+/* How often, up to now, one was granted the lock while another one had it. */
 int players_met(void);
 /* Ends them, and the one below; fails the test where one was told anything else than that it cannot have the lock now. */
 void players_stop(void);
 /* The same, and where two have met, or a fence did not grow. */
 void players_end(void);
 
-/* A client of its own that takes the lock and keeps it for as long as it may; returns once it has it. */
+/* A separate client that takes the lock and keeps it for as long as it may; returns once it has it. */
 void players_keep(const char *uri, const char *name);
 /* The replica takes over, and all are served again. */
 void players_await_failover(struct server *replica, const char *how);
 
-/* The answer over a connection of its own: a server may end those that are there when its role changes. "": none.
- * Lives until the next call. */
+/* The answer over a separate connection: a server may end existing ones when its role changes. "": none. Lives until
+ * the next call. */
 const char *said_to(const struct server *server, const char *question);
 /* Until the server's answer has this in it. */
 void await_said(const struct server *server, const char *question, const char *expected);

@@ -1,5 +1,5 @@
-/* A grant costs the server the same whatever the length of the queue: what scripts do is counted, with a dozen waiters
- * and with a thousand. */
+/* The server's cost of a grant does not depend on the length of the queue: the commands of scripts are counted, with a
+ * dozen waiters and with a thousand. */
 #include "crew.h"
 
 #include <stdio.h>
@@ -25,15 +25,16 @@ static void queue_one(int i, enum dlock_mode mode, uint32_t limit, int stride) {
 }
 
 /* n waiters, every `stride`-th of them exclusive if that is not 0. The last one and those at the front are real; no
- * test reaches the others. A thousand real ones take so long on a busy machine that the first count as dead. */
+ * test reaches the others. A thousand real ones take so long on a busy machine that the first would be considered
+ * dead. */
 static void line_up(int n, enum dlock_mode mode, uint32_t limit, int stride) {
     for (int i = 0; i < FEW - 1; i++) queue_one(i, mode, limit, stride);
     add_dead("counter", n - FEW);
     queue_one(n - 1, mode, limit, stride);
 }
 
-/* The commands of ROUNDS releases, each followed by a question of the last waiter and by a try of another client. -1:
- * the machine was so slow that a waiter, or a hand-over, which nobody confirmed may have ended before its release. */
+/* The commands of ROUNDS releases, each followed by a request of the last waiter and by a try of another client. -1:
+ * the machine was so slow that a waiter, or an unconfirmed hand-over, may have expired before its release. */
 static int try_cost(int n, enum dlock_mode mode, uint32_t limit, int stride) {
     struct monitor monitor;
     struct held late;
@@ -91,7 +92,7 @@ static void of_permits(void **state) {
     assert_constant("permits", DLOCK_PERMIT, 2, 0);
 }
 
-/* A hand-over that ends without a word: whoever asks then looks at the first in the queue, and at nobody else. */
+/* A hand-over that ends silently: a client that asks then looks only at the first in the queue. */
 static int cost_of_silence(int n) {
     struct monitor monitor;
     ask_text(&server, "FLUSHALL");

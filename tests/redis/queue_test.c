@@ -47,8 +47,8 @@ static void waiters_are_served_in_order(void **state) {
     assert_int_equal(ask_number(&server, "DBSIZE"), 2); /* the fence, and when foreign clients get a turn */
 }
 
-/* A lease that ends tells nobody: every waiter asks a moment after that, one after the other, and before a hand-over of
- * the meantime could have ended, or the one that it may have been given itself. */
+/* No client is told when a lease ends: every waiter asks a moment after that, in order, and before a hand-over made in
+ * the meantime could have ended, even one to the waiter itself. */
 static void retries_follow_the_place_in_the_queue(void **state) {
     (void)state;
     for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
@@ -212,7 +212,7 @@ static void the_lock_is_left_free_now_and_then(void **state) {
         assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
         assert_string_equal(wake.name, "the lock");
         assert_string_equal(holder_now(), "");
-        /* It asks, and is told when the moment is over; somebody who comes just now gets nothing, either. */
+        /* It asks, and is told when the moment ends; a new client gets nothing either. */
         ask_number(&server, "EVAL %s 0",
                    "local t = redis.call('TIME') return redis.call('HSET', '{the lock}:dlock:waiters', 'free until', "
                    "string.format('%.0f', t[1] * 1000 + t[2] / 1000 + 119))");
@@ -274,7 +274,7 @@ static void a_confirmed_waiter_keeps_its_places(void **state) {
     }
 }
 
-/* A waiter that asks after a hand-over to it has ended is not taken for stopped, however late that end is noticed. */
+/* A waiter that asks after a hand-over to it has ended is not considered stopped, however late that end is noticed. */
 static void who_asks_again_lives(void **state) {
     struct held second;
     (void)state;
@@ -323,7 +323,7 @@ static void breaking_hands_over(void **state) {
     assert_true(held.claim.fence > waiter[0].claim.fence);
 }
 
-/* A holder that is no client of ours hands nothing over: its head waiter polls. */
+/* A foreign holder hands nothing over: its head waiter polls. */
 static void a_foreign_holder_is_polled(void **state) {
     (void)state;
     assert_int_equal(release(&holder, &held), 0);
@@ -364,7 +364,7 @@ static void wake_ups_that_come_together_are_all_read(void **state) {
     assert_int_equal(backend->wake(listener[0].conn, &wake, &err), 0);
 }
 
-/* Nothing of ours stays for ever. */
+/* All our keys expire. */
 static void what_is_left_behind_expires(void **state) {
     static const char *const keys[] = {"the lock", "{the lock}:dlock:fence", "{the lock}:dlock:queue",
                                        "{the lock}:dlock:waiters", "{the lock}:dlock:turn"};

@@ -1,5 +1,5 @@
 /* Through the public interface: two servers that change their roles, by REPLICAOF and by FAILOVER. The clients know
- * both; whoever holds or waits then goes on at the new master. */
+ * both; holders and waiters then continue at the new master. */
 #include "api.h"
 #include "support/group.h"
 
@@ -25,7 +25,7 @@ static void swap_by_failover(struct server *master, struct server *replica) {
     await_role(master, "master_link_status:up");
 }
 
-/* Redis has it from 6.2 on; only a server that somebody named may be without. */
+/* Redis has it since 6.2; only a server named by DLOCK_REDIS_SERVER may lack it. */
 static bool can_failover(void) {
     if (ask_number(&server, "EVAL %s 0", "return redis.call('COMMAND', 'INFO', 'failover')[1] and 1 or 0")) return true;
     print_message("%s has no FAILOVER\n", getenv("DLOCK_REDIS_SERVER"));

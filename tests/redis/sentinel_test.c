@@ -25,7 +25,7 @@ static int setup_for_no_failover(void **state) {
     return 0;
 }
 
-/* The master's first quarantine goes by meanwhile. */
+/* The master's first quarantine ends in this time. */
 static int setup(void **state) {
     char uri[100];
     struct dlock_error err;
@@ -71,7 +71,7 @@ static int cycles_in_a_second(dlock_lock *lock) {
     return cycles;
 }
 
-/* Two of three are a majority, and nobody waits for the third, which was stopped or lost its network. */
+/* Two of three are a majority, and no client waits for the third, which was stopped or lost its network. */
 static void a_silent_sentinel_costs_nothing(void **state) {
     char uri[400];
     int before = 0, after = 0;
@@ -110,7 +110,7 @@ static void begin_to_play(const char *lease) {
     players_await_turns();
 }
 
-/* The replica never hears of this grant, and the one that has it of no new master. */
+/* The replica never receives this grant, and its holder never learns of a new master. */
 static void grant_in_secret(const char *lease) {
     char uri[100];
     assert_true(relay_mute(front, "PSYNC") > 0);
@@ -144,15 +144,15 @@ static void stopped_master(void **state) {
     grant_in_secret("3s");
     kill(master.pid, SIGSTOP);
     players_await_failover(&replica, "SIGSTOP");
-    /* It believes that it is the master until the Sentinels tell it otherwise. Nobody asks it meanwhile. */
+    /* It believes that it is the master until the Sentinels correct it. No client asks it in this time. */
     kill(master.pid, SIGCONT);
     await_said(&master, "INFO replication", "role:slave");
     players_await_turns();
     players_end();
 }
 
-/* By hand, nobody being dead: Sentinel leaves the old master alone for some ten seconds, which goes on as a master for
- * those who are connected to it, while others come to the new one. */
+/* A manual failover, with all servers alive: Sentinel leaves the old master alone for some ten seconds, in which it is
+ * still a master to its connected clients, while others connect to the new one. */
 static void failed_over_by_hand(void **state) {
     char uri[400];
     (void)state;
@@ -179,8 +179,8 @@ static void fail_over(int to_port) {
     sentinels_await_master(to_port);
 }
 
-/* There and back before the old master was told: it has been one all the time, and does not know what the other has
- * granted meanwhile. */
+/* There and back before the old master was told: it never stopped being one, and does not know what the other one has
+ * granted in between. */
 static void the_old_master_again(void **state) {
     char uri[400], id[64];
     struct dlock_error err;
@@ -260,7 +260,7 @@ static void addresses_without_a_sentinel(void **state) {
     assert_int_equal(connect_to(hosts, 2 * SENTINELS, &err), DLOCK_EUNAVAILABLE);
 }
 
-/* A name may stand for several Sentinels: those that are away are counted, though the one that answers knows nobody. */
+/* A name may stand for several Sentinels: absent ones are counted, although the one that answers knows no other. */
 static void one_name_for_all_of_them(void **state) {
     static const char *const addresses[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
     struct dlock_host hosts[SENTINELS];
@@ -274,7 +274,7 @@ static void one_name_for_all_of_them(void **state) {
     assert_int_equal(connect_to(hosts, 3, &err), DLOCK_EUNAVAILABLE);
 }
 
-/* A Sentinel that lies about who it is. */
+/* A Sentinel with a false id. */
 struct liar {
     struct fake fake;
     char id[41];
@@ -297,7 +297,7 @@ static bool lie(struct fake *fake, int fd, int i, const char *request, size_t si
     return send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text);
 }
 
-/* It has no vote of its own then, and those whose id it takes keep theirs. */
+/* Then it has no separate vote, and the Sentinels whose ids it takes keep theirs. */
 static void a_borrowed_id(void **state) {
     struct dlock_error err;
     struct liar liar = {.fake.converse = lie, .master_port = replica.port};

@@ -20,7 +20,7 @@ static void write_settings(const struct server *sentinel, const char *path, int 
     assert_int_equal(fclose(file), 0);
 }
 
-/* The server's program is a Sentinel, too; it writes its settings itself from then on. */
+/* The server's program is also a Sentinel; it rewrites its settings while it runs. */
 static void launch(struct server *sentinel, int master_port, const char *more) {
     const char *named = getenv("DLOCK_REDIS_SERVER"), *program = named ? named : "redis-server";
     char settings[96];

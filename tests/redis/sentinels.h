@@ -7,7 +7,7 @@
 enum { SENTINELS = 3 };
 extern struct server sentinels[SENTINELS];
 
-/* Starts the i-th, for the master at this port, which it calls mymaster; `more` stands in its settings. */
+/* Starts the i-th, for the master at this port, which it calls mymaster; `more` is added to its settings. */
 void sentinel_start(int i, int master_port, const char *more);
 /* All know each other and the replica, so that they can fail over. */
 void sentinels_await_agreement(void);

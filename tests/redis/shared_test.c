@@ -1,4 +1,4 @@
-/* Shared locks: readers together, writers alone, one queue; and what is left of readers who are gone. */
+/* Shared locks: readers together, writers alone, one queue; and the traces of readers that are gone. */
 #include "crew.h"
 
 #define NAME "the{book}" /* braces are encoded in keys */
@@ -231,7 +231,7 @@ static void a_stopped_reader_costs_three_seconds(void **state) {
     assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
     assert_int_equal(renew(&asker[1], &reader[1]), 0);
     assert_int_equal(in_queue(), 0);
-    /* It asks again, and so it lives. */
+    /* It repeats its request, and so stays alive. */
     assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
     assert_int_equal(release(&asker[1], &reader[1]), 0);
     assert_int_equal(release(&asker[2], &reader[2]), 0);
@@ -262,7 +262,7 @@ static void readers_of_before_never_come_back(void **state) {
     assert_int_equal(renew(&asker[3], &writer), 0);
 }
 
-/* All readers crash: their word ends, and what else is left of them harms nobody. */
+/* All readers crash: the lock's key expires, and their other traces do no harm. */
 static void what_crashed_readers_leave_is_swept_up(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -341,7 +341,7 @@ static void a_batch_renews_one_name_for_many(void **state) {
     assert_true(word_ends() > 50000);
 }
 
-/* A full server takes no new readers, and lets those whom it has go on and go. */
+/* A full server accepts no new readers, and lets existing ones continue and leave. */
 static void without_memory_readers_go_on(void **state) {
     struct dlock_claim *claim = &reader[1].claim;
     struct dlock_error err = {0};

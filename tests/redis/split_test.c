@@ -113,7 +113,7 @@ static void a_list_of_servers_has_two_holders(void **state) {
                  relay_port(to_master), relay_port(to_replica));
     play_together(uri[0], uri[1]);
     play_apart();
-    players_await_turns(); /* on this side, too, where the old master waits for those that it cannot reach first */
+    players_await_turns(); /* also on this side, where the old master first waits for clients that it cannot reach */
     const int before = players_met();
     sleep_ms(2000);
     players_stop();

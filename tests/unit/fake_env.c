@@ -428,8 +428,7 @@ static bool tasks_unchanged(void) {
 }
 
 /* Serves what is due: timers become readable, waiters are woken. True when a waiter has yet to notice. The waiter's
- * mutex cannot be taken here (it is outside `guard`), so one that is starting to wait may miss this: call it
- * again. */
+ * mutex cannot be taken here (it is outside `guard`), so a thread just starting to wait may miss this: call again. */
 static bool serve_due(void) {
     int64_t now = dlock__now_us();
     bool due = false;
