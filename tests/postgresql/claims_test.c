@@ -1,4 +1,4 @@
-/* Acquire, renew, release: what they promise to the core. */
+/* Acquire, renew, release: their promises to the core. */
 #include "site.h"
 
 static void grants_and_releases(void **state) {
@@ -46,7 +46,7 @@ static void excludes(void **state) {
     link_end(&other);
 }
 
-/* Asking again gives the same grant, with its lease set anew. */
+/* A repeated request gives the same grant and sets its lease again. */
 static void same_token_same_grant(void **state) {
     struct link link;
     struct held held;
@@ -75,7 +75,7 @@ static void leases_end(void **state) {
     assert_int_equal(acquire(&link, &first), 0);
     assert_int_equal(acquire(&link, &second), DLOCK_EBUSY);
     sleep_ms(400);
-    /* Over is over, although nobody has taken it yet. */
+    /* An expired grant is lost, although no other client has taken the lock yet. */
     assert_int_equal(renew(&link, &first), DLOCK_ELOST);
     assert_int_equal(acquire(&link, &second), 0);
     assert_int_equal(release(&link, &first), DLOCK_ELOST);
@@ -84,7 +84,7 @@ static void leases_end(void **state) {
     link_end(&link);
 }
 
-/* A fence grows although the server's clock went back, and although it stands still. */
+/* A fence grows although the server's clock went back, or does not move. */
 static void fences_grow(void **state) {
     struct link link;
     struct held held;
@@ -160,7 +160,7 @@ static void batches(void **state) {
     link_end(&link);
 }
 
-/* Rows that nobody used for a day go, others stay; the next fence of a name that went is past its last one. */
+/* Rows unused for a day are deleted, others stay; the next fence of a deleted name is greater than its last one. */
 static void idle_rows_are_swept(void **state) {
     struct link link;
     struct held held;

@@ -1,4 +1,4 @@
-/* Connecting: what the URI may say, who is refused and how, and servers that are not there. */
+/* Connecting: the parameters of the URI, refusals and their reasons, and servers that cannot be reached. */
 #include "site.h"
 #include "support/loopback.h"
 #include "support/starve.h"
@@ -90,7 +90,7 @@ static void keys(void **state) {
         assert_int_equal(backend->accepts(&uri, &err), i < OURS ? DLOCK_EINVAL : 0);
         assert_null(strstr(err.message, "hidden"));
     }
-    /* Values that libpq takes are told where it complains of them, and no word of its own is hidden. */
+    /* libpq's errors show the parameter values that they complain about, and none of libpq's own words is hidden. */
     static const struct dlock_param vain[] = {{"host", "/named/folder"},
                                               {"user", "named_user"},
                                               {"dbname", "named_database"}};

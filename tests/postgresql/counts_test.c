@@ -3,7 +3,7 @@
 
 #include <unistd.h>
 
-/* How often the server was called with this function or view of ours, and how much WAL those calls wrote. */
+/* How often the server was called with this function or view of our schema, and how much WAL those calls wrote. */
 static int64_t statistics(const char *column, const char *function) {
     return sql_number("SELECT coalesce(sum(%s), 0) FROM pg_stat_statements WHERE toplevel AND query LIKE '%%{}%%.%s%%'",
                       column, function);
@@ -149,8 +149,8 @@ static void the_short_way_comes_back(void **state) {
     link_end(&ear);
 }
 
-/* A client that had to wait last time joins the queue at once. When nobody has the lock any more, it has the short way
- * back after one acquire. */
+/* A client that had to wait last time joins the queue at once. When the lock is free again, it returns to the short way
+ * after one acquire. */
 static void a_hand_over_is_short(void **state) {
     struct link a, b, ears[2];
     struct held mine, next;
@@ -222,9 +222,9 @@ static void many_claims_are_one_statement(void **state) {
     link_end(&link);
 }
 
-/* One statement releases, hands over and tells the waiter, which asks nothing until it confirms. Inside: the release,
- * and the grant to the first out of the queue. A holder that did not expect a waiter has tried the short way before,
- * and expects one from then on. */
+/* One statement releases, hands over and tells the waiter, which asks nothing until it confirms. In the server: the
+ * release, and the grant to the first in the queue. A holder that did not expect a waiter has tried the short way
+ * first, and expects one after that. */
 static void a_hand_over_is_one_statement(void **state) {
     struct link links[2], ears[2];
     struct held held[3];
@@ -256,7 +256,7 @@ static void a_hand_over_is_one_statement(void **state) {
     }
 }
 
-/* However many are let in, if the writer expects that somebody waits. */
+/* However many enter, if the writer expects a waiter. */
 static void readers_enter_by_one_statement(void **state) {
     enum { READERS = 20 };
     static struct held reader[READERS];
@@ -337,7 +337,7 @@ static void a_loser_writes_nothing(void **state) {
 
 /* ---- flushes ----------------------------------------------------------------------------------------------------- */
 
-/* WAL flushes of the whole server, those of sessions that have ended included. */
+/* WAL flushes of the whole server, including those of sessions that have ended. */
 static int64_t flushes(void) {
     sql("SELECT pg_stat_force_next_flush()");
     return sql_number("SELECT wal_sync FROM pg_stat_wal");
@@ -380,7 +380,7 @@ static void flushes_of(const struct params *params, enum dlock_mode mode, size_t
     *releasing = flushes() - before;
 }
 
-/* A grant must survive a crash of the server; a release that grants nobody need not. */
+/* A grant must survive a crash of the server; a release without a new grant need not. */
 static void only_grants_are_flushed(void **state) {
     const struct params params = {0};
     int64_t acquiring, releasing;
@@ -392,7 +392,7 @@ static void only_grants_are_flushed(void **state) {
     }
 }
 
-/* Even where somebody has turned that off. */
+/* Even if a role's settings turn that off. */
 static void grants_are_flushed_always(void **state) {
     const struct params params = {.user = "dlock_unsafe"};
     int64_t acquiring, releasing;

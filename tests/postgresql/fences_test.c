@@ -51,7 +51,8 @@ static int nothing_there(void **state) {
 
 /* ---- after a loss ------------------------------------------------------------------------------------------------ */
 
-/* As a restored backup would set it, whichever way a new connection asks first. Then it is moved no more. */
+/* As a restored backup would set it, whichever request a new connection begins with. It is not moved again after
+ * that. */
 static void a_sequence_set_back_gives_no_old_fences(void **state) {
     struct link link;
     struct held held;
@@ -88,7 +89,7 @@ static void the_first_grant_counts(void **state) {
     link_end(&other);
 }
 
-/* Fences that are ahead of the clock go on from where they are, and a clock that is far off takes no more than half. */
+/* Fences that are ahead of the clock continue from where they are, and a clock that is far off uses up at most half. */
 static void it_never_moves_back(void **state) {
     struct link link;
     (void)state;
@@ -127,9 +128,9 @@ static void ask(PGconn *plain, enum what what) {
     assert_int_equal(PQsendQuery(plain, text_of(what, text)), 1);
 }
 
-/* No session draws while another one moves the sequence. The mover waits for those that draw, and goes on from their last
- * number if that is ahead of the clock. Once the sequence is moved nobody waits for the flush, and the catalogue is as it
- * was. */
+/* No session draws while another one moves the sequence. The mover waits for sessions that draw, and continues from
+ * their last number if that is ahead of the clock. Once the sequence is moved no session waits for the flush, and the
+ * catalogue is unchanged. */
 static void nobody_draws_meanwhile(void **state) {
     PGconn *drawer = plain_open(), *first = plain_open();
     (void)state;
@@ -158,7 +159,7 @@ static void nobody_draws_meanwhile(void **state) {
     PQfinish(first);
 }
 
-/* A transaction that draws and stays open keeps nobody waiting for long. */
+/* A transaction that draws and stays open delays no other client for long. */
 static void an_open_transaction_is_reported(void **state) {
     struct link link;
     struct held held;
@@ -316,7 +317,7 @@ static void no_number_comes_twice(void **state) {
     for (int i = 1; i < THREADS * EACH; i++) assert_true(all[i] > all[i - 1]);
 }
 
-/* Even where somebody has turned that off. */
+/* Even if a role's settings turn that off. */
 static void a_move_is_flushed(void **state) {
     char end[32];
     PGconn *plain = plain_open();

@@ -1,6 +1,6 @@
--- What a role that may CREATE in a schema on everybody's search_path can put in the way of clients: functions, operators,
--- types, casts and views of the names in pg_catalog, of the same arguments and of arguments that fit better. Whatever of it
--- runs leaves a trace that no rollback removes. Run by a superuser in a database of its own.
+-- Objects by which a role that may CREATE in a schema on every search_path can attack clients: functions, operators,
+-- types, casts and views of the names in pg_catalog, of the same arguments and of arguments that fit better. Any of them
+-- that runs leaves a trace that no rollback removes. Run by a superuser in a separate database.
 CREATE SEQUENCE public.ran;
 GRANT ALL ON SEQUENCE public.ran TO PUBLIC;
 SET search_path = pg_catalog;

@@ -18,7 +18,7 @@ static PGconn *database_open(void) {
     return plain;
 }
 
-/* A database where everything that our SQL could mean by an unqualified name is somebody else's. */
+/* A database where every name that our SQL might use unqualified belongs to another role. */
 static int database_begin(void **state) {
     static const struct dlock_param mode = {"mode", "session"};
     static const struct dlock_uri uri = {.params = &mode, .n_params = 1};
@@ -68,7 +68,7 @@ static void look_around(struct link *link) {
 }
 
 /* Every call of the default mode: alone and in a batch, with wake-ups in the call's transaction and apart, with and
- * without a session of its own. */
+ * without its own session. */
 static void rows(void **state) {
     (void)state;
     for (int off = 0; off < 2; off++) {
@@ -159,7 +159,7 @@ static bool doctor_says(struct link *link, const char *part) {
     return wanted.found;
 }
 
-/* Our functions search their schema: where others may create objects, none of ours are made, in either mode. */
+/* Our functions search their schema: where others may create objects, we create none, in either mode. */
 static void an_open_schema_is_refused(void **state) {
     struct link link;
     struct held held;
@@ -180,7 +180,7 @@ static void an_open_schema_is_refused(void **state) {
         sql("REVOKE CREATE ON SCHEMA {} FROM PUBLIC");
         assert_int_equal(acquire(&link, &held), 0);
         assert_false(doctor_says(&link, "others may create objects"));
-        sql("GRANT CREATE ON SCHEMA {} TO PUBLIC"); /* by somebody, later */
+        sql("GRANT CREATE ON SCHEMA {} TO PUBLIC"); /* granted later, by another role */
         assert_true(doctor_says(&link, "others may create objects"));
         link_end(&link);
     }

@@ -1,11 +1,11 @@
-/* Messages that somebody else sends on a listener's channel, whose name is no secret: none is taken for a wake-up. */
+/* Forged messages on a listener's channel, whose name is no secret: none is accepted as a wake-up. */
 #include "queue_scene.h"
 
 static const char *channel_of(const struct link *ear) {
     return sql_text("SELECT channel FROM {}.listeners WHERE client = '%s'", ear->client);
 }
 
-/* Messages that are no wake-ups of ours, from somebody who knows the channel. */
+/* Messages that are not our wake-ups, from a sender that knows the channel. */
 static void nonsense_on_the_channel(void **state) {
     static const char *const nonsense[] = {"",
                                            "hello",
@@ -41,7 +41,7 @@ static void nonsense_on_the_channel(void **state) {
     scene_end(&s);
 }
 
-/* What a stranger's session has heard on the channel that it listens on, too; "" for nothing. */
+/* The message that a stranger's session, listening on the same channel, has received; "" for none. */
 static void overhear(PGconn *stranger, char out[1024]) {
     PGnotify *notice;
     out[0] = '\0';
@@ -58,8 +58,8 @@ static void forge(PGconn *stranger, const char *channel, const char *message) {
     plain_run(stranger, text);
 }
 
-/* Every role may notify. One that has found out the channel, from somebody who may see statements, hears every token
- * and every message, and can still not say what the client would believe. */
+/* Every role may notify. A role that has learned the channel, from one that may see statements, receives every token
+ * and every message, but cannot send what the client would believe. */
 static void nobody_can_forge_a_wake(void **state) {
     struct scene s;
     struct held again;

@@ -69,7 +69,8 @@ static void let_lapse(const char *name) {
         name);
 }
 
-/* However many of them there are, the one that lives waits for one hand-over, and nobody for theirs any more. */
+/* However many dead waiters there are, the live one waits for one hand-over, and no client waits for theirs any
+ * more. */
 static void several_dead_cost_one_hand_over(void **state) {
     struct crowd c;
     (void)state;
@@ -82,8 +83,8 @@ static void several_dead_cost_one_hand_over(void **state) {
     crowd_end(&c);
 }
 
-/* A hand-over for a shorter lease is no proof against who has not asked meanwhile: it keeps its place, and one who asks
- * goes first this time. */
+/* A hand-over for a shorter lease is no proof that a waiter which has not asked since is dead: it keeps its place, and
+ * one that asks goes first this time. */
 static void short_hand_overs_are_passed_over(void **state) {
     struct crowd c;
     (void)state;

@@ -1,4 +1,4 @@
-/* Answers that make no sense: functions of our names that somebody else has written. */
+/* Invalid answers: functions with our names that another role has written. */
 #include "site.h"
 
 static struct dlock_error err;
@@ -160,7 +160,7 @@ static void errors(void **state) {
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
     assert_null(strchr(err.message, '\n'));
     assert_null(strchr(err.message, '\x01'));
-    /* A copy would block whoever asks for the next result. */
+    /* A COPY would block the next call that asks for a result. */
     struct link link;
     PGresult *result;
     link_new(&link, 'a');

@@ -1,4 +1,4 @@
-/* Through the public interface: leases that end, which nobody tells, with a crowd that waits. */
+/* Through the public interface: leases that end without a message, with a crowd that waits. */
 #include "site.h"
 #include "support/api.h"
 

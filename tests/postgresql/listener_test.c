@@ -10,7 +10,7 @@ static void *acquire_it(void *arg) {
     return (void *)(intptr_t)dlock_acquire(arg, 60000, NULL);
 }
 
-/* One channel of one client: the name changes when it listens anew. */
+/* One channel of one client: the name changes when it listens again. */
 static void await_channel_other_than(const char *channel) {
     for (int64_t until = now_ms() + 30000;; sleep_ms(20)) {
         const char *now = sql_text("SELECT coalesce(max(channel), '') FROM {}.listeners");
@@ -61,8 +61,8 @@ static void *acquire_and_release_it(void *arg) {
     return &fence;
 }
 
-/* It is read when the waiter has been granted the lock anew, and before the wake-up of that: the fence is the server's,
- * and greater than that of the holder before. */
+/* It is read after the waiter has been granted the lock again, and before the wake-up for that: the fence is the
+ * server's, and greater than the previous holder's. */
 static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
     struct relay *relay = relay_new(site.port);
     const char *const uri = "postgresql://dlock@127.0.0.1:%d/postgres?schema=%s&lease=30s";
@@ -89,7 +89,7 @@ static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
     relay_end(relay);
 }
 
-/* The probe is under way to the server when it sends a wake-up, which counts as the answer; then the next probe is due. */
+/* The probe is in flight when the server sends a wake-up, which counts as the answer; then the next probe is due. */
 static void a_probe_that_a_wake_up_has_overtaken_does_no_harm(void **state) {
     struct relay *relay = relay_new(site.port);
     const struct params through = {.port = relay_port(relay)};

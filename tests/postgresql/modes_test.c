@@ -31,7 +31,7 @@ static void as_many_as_permitted(void **state) {
     assert_int_equal(give(&permit[1], 1), 0);
     assert_woken(3, &permit[3]);
     assert_not_woken(4);
-    assert_int_equal(take_permit(&permit[1], 1, "permits", 3), DLOCK_EBUSY); /* nobody passes who waits */
+    assert_int_equal(take_permit(&permit[1], 1, "permits", 3), DLOCK_EBUSY); /* waiters are not overtaken */
     /* A crash ends one, and no more. */
     end_lease(&permit[2]);
     assert_int_equal(queue_up(&party[4].link, &permit[4]), 0);
@@ -77,7 +77,7 @@ static void assert_in_use(int who, const char *name, enum dlock_mode mode, uint3
     }
 }
 
-/* A name is a lock or so many permits, as long as somebody holds it or waits for it. */
+/* A name is either a lock or a number of permits, as long as it has a holder or a waiter. */
 static void one_use_at_a_time(void **state) {
     struct held one, two;
     (void)state;
@@ -89,7 +89,7 @@ static void one_use_at_a_time(void **state) {
     assert_int_equal(give(&one, 0), 0);
     assert_int_equal(take_permit(&one, 0, "use", 1), 0);
     assert_in_use(1, "use", DLOCK_EXCLUSIVE, 0, "1 permit");
-    /* Its lease is over, but somebody waits for it: that one gets it. */
+    /* Its lease is over, but there is a waiter: that one gets it. */
     want(&two, 2, "use", DLOCK_PERMIT, 1);
     assert_int_equal(queue_up(&party[2].link, &two), DLOCK_EBUSY);
     end_lease(&one);
@@ -109,7 +109,7 @@ static void one_use_at_a_time(void **state) {
 
 /* ---- all modes --------------------------------------------------------------------------------------------------- */
 
-/* Several grants of one name in one request; what is lost among them is told apart. */
+/* Several grants of one name in one request; lost ones are told apart from the others. */
 static void renewals_of_one_name(void **state) {
     enum { N = 4 };
     struct held held[N];
@@ -188,7 +188,7 @@ static void every_holder_is_seen(void **state) {
     assert_int_equal(give(&permit, 3), 0);
 }
 
-/* The row of a name that is held stays, however long nobody was granted it. */
+/* The row of a held name stays, however long ago its last grant was. */
 static void held_names_are_not_swept(void **state) {
     struct held reader;
     (void)state;
@@ -221,7 +221,7 @@ static void *hammer(void *arg) {
         held_new(&held, &me->link, permit ? "hammered-permits" : "hammered");
         held.claim.mode = permit ? DLOCK_PERMIT : write ? DLOCK_EXCLUSIVE : DLOCK_SHARED;
         held.claim.limit = permit ? 2 : 0;
-        held.claim.lease_ms = 600000; /* nobody here looks at a clock: no lease may end, however long a commit takes */
+        held.claim.lease_ms = 600000; /* this test looks at no clock: no lease may end, however long a commit takes */
         if (acquire(&me->link, &held) != 0) continue;
         atomic_int *mine = permit ? &permits : write ? &writers : &readers;
         int n = atomic_fetch_add(mine, 1) + 1;

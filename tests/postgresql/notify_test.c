@@ -39,7 +39,7 @@ static void standby(const char *name) {
     sql_wait("SELECT (current_setting('synchronous_standby_names') = '%s')::integer", name);
 }
 
-/* Nothing but the release: where nobody else notifies, it does so itself. */
+/* Without other notifying transactions the release notifies by itself, in the same statement. */
 static void a_release_tells_by_itself(void **state) {
     struct scene s;
     struct dlock_wake wake;
@@ -53,7 +53,7 @@ static void a_release_tells_by_itself(void **state) {
     scene_end(&s);
 }
 
-/* Somebody else's hand-over is about to be committed. */
+/* Another client's hand-over is not committed yet. */
 static void a_release_beside_another_tells_afterwards(void **state) {
     struct scene s;
     struct dlock_wake wake;
@@ -135,7 +135,7 @@ static void after_one_slow_release_others_are_told_at_once(void **state) {
     assert_int_equal(release(&s.holder, &again), 0);
     wake_get(&s.ear, &wake);
     commits_take_ms(0);
-    pg_of(&s.holder)->apart_until_us = 0; /* another test's notification may have been in the way */
+    pg_of(&s.holder)->apart_until_us = 0; /* another test's notification may have been in progress */
     sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
     assert_int_equal(release(&s.holder, &s.held), 0);
     sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");

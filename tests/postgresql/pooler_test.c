@@ -15,7 +15,7 @@ static int link_through(struct link *link, const char *database, const char *lis
     return link_with(link, &params, letter, TIMEOUT_MS, &err);
 }
 
-/* Unasked, nobody is left to wait for wake-ups that cannot come. */
+/* Unless listening is turned off, a pooler is an error: no client waits for wake-ups that cannot come. */
 static void a_pooler_is_noticed(void **state) {
     static const char *const databases[] = {"/transactions", "/sessions"};
     struct link link;
@@ -53,7 +53,7 @@ static int ignore(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* State of ours that would outlive a statement, on each of the pooler's three server connections. */
+/* Our state that would outlive a statement, on each of the pooler's three server connections. */
 static void assert_nothing_left(void) {
     static const char *const nothing[] = {
         "SELECT count(*) FROM pg_prepared_statements", "SELECT count(*) FROM pg_listening_channels()",
@@ -108,7 +108,7 @@ static void without_listening(void **state) {
     assert_int_equal(backend->break_lock(links[6].conn, "pooled", TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->listen(links[7].conn, &fd, TIMEOUT_MS, &err), DLOCK_ENOTSUP);
     assert_non_null(strstr(err.message, "listen=off"));
-    /* Nobody would wake them, so nobody queues. */
+    /* Without wakes, no client queues. */
     assert_int_equal(acquire(&links[0], &held[0]), 0);
     assert_int_equal(queue_up(&links[1], &held[1]), DLOCK_EBUSY);
     assert_int_equal(held[1].claim.retry_ms, -1);
@@ -118,7 +118,7 @@ static void without_listening(void **state) {
     assert_nothing_left();
 }
 
-/* A pooler of whole sessions does no harm, once somebody has said that it is one. */
+/* A pooler of whole sessions does no harm, once the URI says that it is one. */
 static void whole_sessions(void **state) {
     struct link link, ear;
     struct held held, waiter;

@@ -1,4 +1,4 @@
-/* Waiting: the order of the queue, how places in it are taken and left, and who counts as alive. */
+/* Waiting: the order of the queue, how places in it are taken and left, and which waiters are considered alive. */
 #include "queue_scene.h"
 
 #include <pthread.h>
@@ -18,7 +18,7 @@ static void first_come_first_served(void **state) {
     assert_int_equal(wake.kept_ms, 3000);
     fence = wake.fence;
     assert_true(wake_none(&s.second_ear));
-    /* The answer to a renewal or to asking again is the confirmation: the whole lease from then on. */
+    /* The answer to a renewal or a repeated request is the confirmation: the whole lease counts from there. */
     assert_int_equal(acquire(&s.first, &s.one), 0);
     assert_true(s.one.claim.fence == fence);
     assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = '%s'",
@@ -78,7 +78,7 @@ static void dead_waiters_are_skipped(void **state) {
     scene_end(&s);
 }
 
-/* A free lock that somebody waits for is that one's: the lease of its holder ended. */
+/* A free lock with a waiter belongs to that waiter: the lease of its holder ended. */
 static void nobody_barges(void **state) {
     struct scene s;
     struct link fourth;
@@ -112,8 +112,8 @@ static void *acquire_in_thread(void *arg) {
     return NULL;
 }
 
-/* While `call` waits for the row, of which it has seen that nobody waits for it, the second waiter joins the queue.
- * When that was. */
+/* While `call` waits for the row, which it has seen without waiters, the second waiter joins the queue. Returns when
+ * that was. */
 static int64_t join_during(struct scene *s, void *(*call)(void *), const char *function) {
     const char *name = s->held.claim.name;
     char text[512];
@@ -138,8 +138,8 @@ static int64_t join_during(struct scene *s, void *(*call)(void *), const char *f
     return joined_us;
 }
 
-/* A release that knew only how the queue was before it waited would wake nobody; one that told the time from before it
- * waited would be taken for older than the answer that says so. */
+/* A release that saw only the queue from before its wait would wake no waiter; one with a time from before its wait
+ * would seem older than the answer that says so. */
 static void joining_during_a_release(void **state) {
     static const char *const statements[] = {"give", "release"}; /* the short way, the long one */
     static const char *const names[] = {"during", "during, too"};

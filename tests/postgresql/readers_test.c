@@ -66,7 +66,7 @@ static void line_begin(struct line *line, const char *name) {
     for (int i = 1; i < 5; i++) assert_int_equal(wait_for(&line->held[i], i, name, modes[i]), DLOCK_EBUSY);
 }
 
-/* The first writer has let the two readers in, and nobody else. */
+/* The first writer has let in the two readers, and no other waiter. */
 static void line_expect_readers(struct line *line) {
     struct held *held = line->held;
     assert_woken(1, &held[1]);
@@ -78,7 +78,7 @@ static void line_expect_readers(struct line *line) {
     assert_true(held[1].claim.fence > held[0].claim.fence);
 }
 
-/* They go, and so do the others, one after the other. */
+/* They leave, and so do the others, in order. */
 static void line_end(struct line *line) {
     struct held *held = line->held;
     assert_int_equal(give(&held[1], 1), 0);
@@ -134,7 +134,7 @@ static void a_dead_writer_keeps_nobody_out(void **state) {
     assert_int_equal(give(&two, 3), 0);
 }
 
-/* A crashed reader ends at its own lease, whatever others do, and whoever waits knows when to look. */
+/* A crashed reader ends with its own lease, whatever others do, and waiters know when to retry. */
 static void a_readers_lease_ends(void **state) {
     struct held crashed, reader, writer;
     (void)state;
@@ -174,7 +174,7 @@ static void a_readers_hand_over_lapses(void **state) {
     assert_int_equal(give(&next, 3), 0);
 }
 
-/* A waiter whose own grant has ended, as the server's clock has it, and stands in its row still: it is given another. */
+/* A waiter whose own grant has ended by the server's clock, but is still in its row: it gets another one. */
 static void an_ended_grant_is_in_nobodys_way(void **state) {
     struct held writer, reader;
     (void)state;
@@ -187,7 +187,7 @@ static void an_ended_grant_is_in_nobodys_way(void **state) {
     assert_int_equal(give(&reader, 1), 0);
 }
 
-/* One that answered, and ended later, takes nobody along. */
+/* A reader that answered, and ended later, does not end others. */
 static void a_confirmed_reader_ends_alone(void **state) {
     struct held writer, renewed, asked, next, last;
     (void)state;
@@ -251,7 +251,7 @@ static void downgrades_before_a_writer(void **state) {
     assert_int_equal(give(&reader, 2), 0);
 }
 
-/* A lost grant is not brought back, and nobody downgrades another's. */
+/* A lost grant is not restored, and a client cannot downgrade another's. */
 static void downgrades_of_nothing(void **state) {
     struct held writer, other, reader;
     (void)state;

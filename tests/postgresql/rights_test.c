@@ -111,7 +111,7 @@ static void created_on_first_use(void **state) {
     live_as_app();
 }
 
-/* An empty schema that belongs to the role will do, too. */
+/* An empty schema that belongs to the role is also accepted. */
 static void created_in_a_given_schema(void **state) {
     (void)state;
     sql("CREATE SCHEMA {} AUTHORIZATION %s", app);
@@ -134,7 +134,7 @@ static void no_right_to_use(void **state) {
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
     sql("GRANT USAGE ON SCHEMA {} TO %s", app);
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
-    /* The two views need grants of their own. */
+    /* The two views need separate grants. */
     sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {} TO %s", app);
     assert_int_equal(try_as_app(&link, 'a', &err), 0);
     held_new(&held, &link, "app");
@@ -337,8 +337,8 @@ static PGconn *open_as_app(void) {
     "LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'ALTER ROLE ' || session_user || ' SUPERUSER'; EXECUTE format('ALTER " \
     "ROLE %I SUPERUSER', (SELECT rolname FROM pg_roles WHERE rolname LIKE 'dlock\\_app\\_%')); RETURN 3; END $$"
 
-/* A role that may create schemas makes ours before anybody else does, with a function of its own that the script, or a
- * client, would call. */
+/* A role that may create schemas creates ours first, with its own version of a function that the script, or a client,
+ * would call. */
 static void a_strangers_schema_is_refused(void **state) {
     (void)state;
     sql("GRANT CREATE ON DATABASE postgres TO %s", app);
@@ -376,7 +376,7 @@ static void a_strangers_objects_are_refused(void **state) {
     }
 }
 
-/* The file is a DBA's, too: psql takes it, twice. */
+/* The file is also for DBAs: psql accepts it, twice. */
 static void psql_takes_the_file(void **state) {
     char command[1024];
     (void)state;

@@ -1,4 +1,4 @@
-/* mode=session: what the client's side of a cycle costs, in system calls of the thread that asks. */
+/* mode=session: the client's cost of a cycle, in system calls of the calling thread. */
 #include "support/api.h"
 #include "support/calls.h"
 #include "support/test.h"
@@ -20,7 +20,7 @@ static void run(void) {
     _exit(0);
 }
 
-/* Two requests are sent, waited for and read, which is what libpq does by itself. Nothing is told to the keeper. */
+/* Two requests are sent, waited for and read, as libpq itself does. The keeper is not involved. */
 static void an_uncontended_cycle(void **state) {
     (void)state;
     pid_t pid = fork();

@@ -120,7 +120,7 @@ static void readers_stand_in_one_line_with_writers(void **state) {
     for (int i = 0; i < 3; i++) link_end(&links[i]);
 }
 
-/* A second signal of one cancellation, which the server sends late if it is busy. Calls of the backend come here, too. */
+/* A second signal of one cancellation, which a busy server sends late. The backend's calls arrive here as well. */
 static _Atomic int late_ms;
 
 __attribute__((visibility("default"))) int PQcancel(PGcancel *request, char *why, int size) {
@@ -158,7 +158,7 @@ static void a_late_signal_hits_no_other_request(void **state) {
     link_end(&waiter);
 }
 
-/* Nothing is left of it when the release returns, and the connection goes on, or says that it does not. */
+/* Nothing remains of it when the release returns, and the connection still works, or says that it does not. */
 static void a_wait_is_given_up(void **state) {
     struct link holder, waiter;
     struct held held, waits;
@@ -258,9 +258,8 @@ static void a_silent_server_costs_no_more_than_the_time_given(void **state) {
     link_end(&holder);
 }
 
-/* Whatever ends it, the holder hears of it at once, or by its release, which looks first, or when that is
- * answered.
- */
+/* However it ended, the holder learns of it at once, or in its release, which checks first, or from the release's
+ * answer. */
 static void a_session_that_is_ended_has_lost_its_lock(void **state) {
     enum { HEARD, LOOKED, ANSWERED, WAYS };
     struct link link, other;
@@ -316,7 +315,7 @@ static void the_lease_ends_at_the_server(void **state) {
     link_end(&other);
 }
 
-/* How often a text without arguments was sent. Calls of the backend come here, too. */
+/* How often a text without arguments was sent. The backend's calls arrive here as well. */
 static _Atomic int texts_sent;
 
 __attribute__((visibility("default"))) int PQsendQuery(PGconn *link, const char *sql) {
@@ -338,7 +337,7 @@ static void expect_patience(const struct link *link, const char *const shown[4])
 }
 
 /* The settings for the server's patience with silent clients: no less than the lease, which an extension makes longer.
- * A renewal with the same lease as before does not send them. */
+ * A renewal with an unchanged lease does not send them. */
 static void the_server_is_patient(void **state) {
     static const char *const at_first[] = {"20", "23000", "20s", "1s"};
     static const char *const extended[] = {"61", "64000", "61s", "1s"};
@@ -454,7 +453,7 @@ static void a_late_answer_leaves_no_lease_to_the_next(void **state) {
     link_end(&link);
 }
 
-/* Objects that are made anew make no old fences. */
+/* Objects that are created again give no old fences. */
 static void fences_outlive_their_schema(void **state) {
     struct link link;
     struct held held;

@@ -1,5 +1,5 @@
-/* Shared by the PostgreSQL tests, beside tests/support: a schema of their own on the private server, and a plain
- * connection beside dlock. */
+/* Shared by the PostgreSQL tests, beside tests/support: their own schema on the private server, and a plain connection
+ * beside dlock. */
 #ifndef DLOCK_TESTS_POSTGRESQL_SITE_H
 #define DLOCK_TESTS_POSTGRESQL_SITE_H
 
@@ -41,7 +41,7 @@ SQL_PRINTF int64_t sql_number(const char *format, ...);   /* the first value */
 SQL_PRINTF const char *sql_text(const char *format, ...); /* until the next call */
 PGconn *plain_open(void);                                 /* another such connection */
 void plain_run(PGconn *plain, const char *text);          /* {} as above */
-/* A session of a role that has no right to anything of ours; one at a time. */
+/* A session of a role without rights to our objects; one at a time. */
 PGconn *stranger_open(void);
 void stranger_end(PGconn *plain);
 /* Waits until the query gives a number other than 0; fails the test after five seconds. */
@@ -59,7 +59,7 @@ struct params {
     struct dlock_param more[6]; /* `schema` is the program's, unless it stands here */
 };
 
-/* Connects as the client whose id is 24 times `letter` (a hex digit): what connect returned. End it in any case. */
+/* Connects as the client whose id is 24 times `letter` (a hex digit): returns connect's code. End it in any case. */
 int link_with(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err);
 void link_new(struct link *link, char letter); /* as the superuser; must work */
 

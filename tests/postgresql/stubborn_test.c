@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The server gives up a tenth of PATIENCE_MS earlier than we do, and its word has to arrive in that time. A call that does
- * not end would take longer than LATE_MS; what exactly a call takes depends on the machine. */
+/* The server gives up a tenth of PATIENCE_MS earlier than we do, and its answer has to arrive in that time. A call that
+ * does not end would take longer than LATE_MS; what exactly a call takes depends on the machine. */
 enum { PATIENCE_MS = 3000, LATE_MS = 10000 };
 
 /* psql sits on the row. */
@@ -46,7 +46,7 @@ static void a_row_locked_by_others(void **state) {
     held_new(&other, &after, "sat-on");
     assert_int_equal(acquire(&after, &other), DLOCK_EBUSY);
     plain_run(plain, "COMMIT");
-    /* The connection is as good as before, and nothing happened late. */
+    /* The connection still works, and nothing happened late. */
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     link_end(&link);
@@ -101,7 +101,7 @@ static void a_lease_ends_while_it_is_renewed(void **state) {
     PQfinish(plain);
 }
 
-/* Two rows are waited for one after the other: for as long as the caller waits, in all. */
+/* Two rows are waited for in sequence: in total for as long as the caller waits. */
 static void patience_is_for_all_waits(void **state) {
     struct link link;
     struct held held[2];
@@ -163,8 +163,8 @@ static void nothing_comes_late(void **state) {
     }
 }
 
-/* take waits for a row, and we have given up before it has it. The time until the row is free is longer than ours, since
- * the server counts ours from when it has read the request, but shorter than the session's lock_timeout. */
+/* take waits for a row, and we have given up before it has it. The time until the row is free is longer than ours,
+ * since the server's count begins when it has read the request, but shorter than the session's lock_timeout. */
 static void nothing_is_taken_late(void **state) {
     struct link link, slow;
     struct held held;
@@ -386,7 +386,7 @@ static void a_stopped_server_process(void **state) {
     session_gone(pid);
     link_new(&after, 'b');
     held_new(&other, &after, "stopped");
-    /* A grant that nobody knows of can still be released, by its token. */
+    /* A grant whose answer was lost can still be released, by its token. */
     int rc = release(&after, &held);
     assert_true(rc == 0 || rc == DLOCK_ELOST);
     assert_int_equal(acquire(&after, &other), 0);

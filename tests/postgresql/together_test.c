@@ -62,7 +62,7 @@ static void one_of_many_tries_wins(void **state) {
     pthread_barrier_destroy(&barrier);
 }
 
-/* A turn of more locks than idle connections are kept opens none anew. */
+/* A turn of more locks than idle connections are kept opens no new ones. */
 static void turns_keep_their_connections(void **state) {
     struct together together;
     char since[64];

@@ -53,7 +53,7 @@ static void assert_wanted(struct link *ear, const char *name) {
     assert_true(wake_none(ear));
 }
 
-/* A holder that may linger is told of everybody else who asks; no other one is. */
+/* A holder that may linger is told of every other client that asks; other holders are not. */
 static void who_lingers_is_told(void **state) {
     struct link link, ear, other, other_ear;
     struct held held, mine, theirs, shared;
@@ -87,7 +87,7 @@ static void who_lingers_is_told(void **state) {
     assert_granted(&wake, &theirs, held.claim.fence);
     assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
     assert_wanted(&other_ear, "linger");
-    /* A holder that has not asked for it is not told. */
+    /* A holder that did not ask to be told is not. */
     assert_int_equal(acquire(&other, &theirs), 0);
     assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY);
     assert_true(wake_none(&other_ear));
