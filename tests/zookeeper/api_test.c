@@ -1,4 +1,4 @@
-/* Through the public interface: what an application notices of a session that ends. */
+/* Through the public interface: how an application sees the end of a session. */
 #include "harness.h"
 #include "support/api.h"
 
@@ -88,7 +88,7 @@ static int count_waiters(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* Until somebody stands in line, and does not just try. */
+/* Until there is a waiter in the queue, not just a try. */
 static void await_waiter(void) {
     uint32_t waiters = 0;
     for (int64_t until = now_ms() + 10000; waiters == 0; sleep_ms(20)) {
@@ -116,8 +116,9 @@ static void waiter_rides_out_expiry(void **state) {
     assert_int_equal(plain_count(BASE "/api"), 0);
 }
 
-/* A client that the server hears, and that hears nothing, keeps its session alive with every new connection. It gives
- * that up: whoever stands behind it waits for two sessions and a quarter, not for the end of the trouble. */
+/* A client whose requests reach the server, but which receives nothing, keeps its session alive with every new
+ * connection. It gives that up: a waiter behind it waits for two sessions and a quarter, not for the end of the
+ * trouble. */
 static void deaf_waiter_is_passed(void **state) {
     enum { SESSION_MS = 3000 };
     struct dlock_options options = DLOCK_OPTIONS_INIT;
@@ -203,9 +204,9 @@ static void first_try_after_expiry_is_answered(void **state) {
     dlock_close(client);
 }
 
-/* The server allows shorter sessions since its restart. A holder for whom nobody waits hears of that, too, and not only
- * when its next renewal is due, in three minutes. (After a refused connection the library waits for a 60th of the session
- * until it tries another one.) */
+/* The server allows shorter sessions since its restart. A holder without waiters learns of that as well, and not only
+ * when its next renewal is due, in three minutes. (After a refused connection the library waits for a 60th of the
+ * session until it tries another one.) */
 static void holder_hears_of_a_shorter_session(void **state) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct site site;

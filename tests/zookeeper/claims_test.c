@@ -1,4 +1,4 @@
-/* One claim at a time: what stands on the server, who may have it, and what ends it. */
+/* One claim at a time: its node on the server, which claims may have the lock, and how a grant ends. */
 #include "pair.h"
 
 #include <stdio.h>
@@ -118,7 +118,7 @@ static void kept_from_a_sign_of_life_on(void **state) {
 
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
-/* The same token in a newer session: the old node is not adopted, and does not stand in its own way. */
+/* The same token in a newer session: the old node is not adopted, and does not block the new one. */
 static void node_of_another_session_is_not_adopted(void **state) {
     struct held old, new;
     (void)state;
@@ -174,7 +174,7 @@ static void deleted_node_is_found_by_renewal(void **state) {
     assert_int_equal(release(&one, &held), DLOCK_ELOST);
 }
 
-/* Of a batch, those whose nodes have gone are lost, and nobody else, however many they are. */
+/* In a batch, exactly the claims whose nodes have gone are lost, however many they are. */
 static void deleted_nodes_are_told_apart(void **state) {
     enum { ALL = 40 };
     static const size_t gone[] = {0, 7, 8, ALL - 1};

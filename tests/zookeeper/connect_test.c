@@ -1,4 +1,4 @@
-/* Beginning a session: what a URI may ask for, credentials and rights, and what the process keeps for itself. */
+/* Beginning a session: the URI's parameters, credentials and rights, and the effects on the process. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -258,7 +258,7 @@ static void copies_in_a_forked_child_do_no_harm(void **state) {
         backend->abandon(link.conn);
         for (;;) pause();
     }
-    assert_int_equal(renew(&link, &held), 0); /* the parent's session goes on */
+    assert_int_equal(renew(&link, &held), 0); /* the parent's session continues */
     link_new(&other, shared_port(), "60s", 'b');
     assert_int_equal(acquire(&other, &next), DLOCK_EBUSY);
     link_end(&link);
@@ -282,7 +282,7 @@ static void standard_error_is_left_alone(void **state) {
     assert_int_equal(dup2(fileno(file), 2), 2);
     link_new(&link, shared_port(), "10s", 'a');
     link_end(&link);
-    uri_session(&uri, 1, "200ms"); /* nobody there */
+    uri_session(&uri, 1, "200ms"); /* no server there */
     link_try(&link, &uri.parts, 'a', 0, 1000, NULL);
     link_end(&link);
     assert_int_equal(dup2(saved, 2), 2);

@@ -56,8 +56,8 @@ static int cycle(const char *name, int serial, uint64_t *fence) {
     return proxy_seen(proxy, -1) - all;
 }
 
-/* So many nodes were made in a container before it is looked at how its lock is taken. Fences count what is changed on
- * the server: fewer changes than that between two cycles, and nobody can have made the container anew. */
+/* Nodes that are made in a container before the test looks at how its lock is taken. Fences count changes on the
+ * server: with fewer changes than that between two cycles, the container cannot have been created again. */
 enum { FAMILIAR = 60 };
 
 struct cycles {
@@ -78,14 +78,14 @@ static void next_cycles(struct cycles *cycles, int n) {
     for (int i = 0; i < n; i++) next_cycle(cycles);
 }
 
-/* False: other tests have changed so much on the server meanwhile that this proves nothing. */
+/* False: other tests have changed too much on the server in the meantime for this to prove anything. */
 static bool is_not_listed(const char *name) {
     struct cycles cycles = {.name = name};
     warm(name);
     assert_int_equal(next_cycle(&cycles), 3); /* create, list; delete */
     next_cycles(&cycles, FAMILIAR);
     cycles.calm = true;
-    next_cycles(&cycles, 20); /* a name that was counted on in vain is listed for a while */
+    next_cycles(&cycles, 20); /* a name for which counting has failed is listed for a while */
     int most = 0;
     for (int i = 0; i < 5; i++) {
         int n = next_cycle(&cycles);
@@ -93,7 +93,7 @@ static bool is_not_listed(const char *name) {
     }
     if (cycles.calm) assert_int_equal(most, 2);
     warm(name);
-    assert_int_equal(next_cycle(&cycles), 3); /* somebody was there */
+    assert_int_equal(next_cycle(&cycles), 3); /* there was another client */
     assert_int_equal(next_cycle(&cycles), 3); /* and may come again */
     next_cycles(&cycles, 20);
     int n = next_cycle(&cycles);
@@ -101,7 +101,7 @@ static bool is_not_listed(const char *name) {
     return cycles.calm;
 }
 
-/* Nobody else has made a node since ours went: so there is nobody. */
+/* No other client has made a node since ours was deleted: so there is none. */
 static void lock_that_nobody_else_wants_is_not_listed(void **state) {
     struct held held;
     char name[32];
@@ -124,8 +124,8 @@ static void make_node(const char *path, int flags) {
     assert_int_equal(zoo_create(plain(), path, NULL, -1, &ZOO_OPEN_ACL_UNSAFE, flags, NULL, 0), ZOK);
 }
 
-/* A container that was removed and made anew, with no more changes than that takes, counts from 0: the next sequence
- * proves nothing. */
+/* A container that was removed and created again, with no more changes than that takes, counts from 0: the next
+ * sequence proves nothing. */
 static void new_container_is_listed(void **state) {
     char name[32], path[64];
     struct held held;
@@ -345,7 +345,7 @@ static void renewing_a_thousand_is_four_writes(void **state) {
     free(names);
 }
 
-/* An operation whose time is over leaves; its answers, when they come, disturb nobody. */
+/* An operation whose time is over returns; its late answers disturb no other. */
 static void late_answers_are_dropped(void **state) {
     struct dlock_error err = {0};
     struct held held, next;

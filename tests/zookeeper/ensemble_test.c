@@ -110,8 +110,8 @@ static void *wait_main(void *lock) {
     return NULL;
 }
 
-/* An election costs nobody a lock. A holder that is left with a minority is told of its loss, and only after that can
- * the waiter be granted the lock. */
+/* An election costs no lock. A holder that is left with a minority is told of its loss, and only after that can the
+ * waiter be granted the lock. */
 static void majority_comes_and_goes(void **state) {
     dlock_client *one, *two;
     dlock_lock *holder = open_lock(&one), *waiter = open_lock(&two);
@@ -170,8 +170,8 @@ static int renew_once(struct link *link, struct held *held, int timeout_ms, int6
     return rc;
 }
 
-/* A leader that was away goes on for a moment as if it still were one, and is away again. Its answer is worth
- * nothing: its followers have another leader, which ends the holder's session. */
+/* A leader that was cut off still acts as one for a moment, and is cut off again. Its answer is worthless: its
+ * followers have another leader, which ends the holder's session. */
 static void deposed_leader_proves_nothing(void **state) {
     enum { SESSION_MS = 7000, AHEAD_MS = 500, BACK_MS = 60 };
     struct link far, near;
@@ -245,7 +245,7 @@ static int link_to_a_follower(struct link *link) {
     return -1;
 }
 
-/* The server stands still just before a renewal. The client goes to another one while the grant is valid. */
+/* The server hangs just before a renewal. The client changes to another one while the grant is valid. */
 static void hung_server_costs_no_lock(void **state) {
     struct link link;
     struct held held;

@@ -59,7 +59,7 @@ struct proxy;
 struct proxy *proxy_new(int server_port);
 void proxy_end(struct proxy *proxy);
 int proxy_port(const struct proxy *proxy);
-/* Requests of a type so far; or of all types (-1) but pings and what dlock sends in place of them, OP_EXISTS. */
+/* Requests of a type up to now; or of all types (-1) but pings and OP_EXISTS, which dlock sends in place of them. */
 int proxy_seen(struct proxy *proxy, int type);
 /* Waits until so many were seen; false after ten seconds. */
 bool proxy_await(struct proxy *proxy, int type, int count);
@@ -67,11 +67,11 @@ bool proxy_await(struct proxy *proxy, int type, int count);
 void proxy_hold(struct proxy *proxy, bool on);
 /* The same from the count-th request of this type on, from now: its answer is the first that stays. */
 void proxy_hold_after(struct proxy *proxy, int type, int count);
-/* Nothing passes in either direction, and nobody is told. */
+/* Nothing passes in either direction, and neither side is told. */
 void proxy_silence(struct proxy *proxy, bool on);
 /* Requests pass, new connections are taken, and no answer comes. */
 void proxy_deafen(struct proxy *proxy, bool on);
-/* Nothing passes any more on the connections that there are, and nobody is told; new ones are as ever. */
+/* Nothing passes any more on existing connections, and neither side is told; new ones work. */
 void proxy_strand(struct proxy *proxy);
 /* Existing connections end, and new ones do at once, while it is on. */
 void proxy_refuse(struct proxy *proxy, bool on);
@@ -89,7 +89,7 @@ void link_new(struct link *link, int port, const char *session, char letter); /*
 /* A claim as claim_init() makes it, of this mode. */
 void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit);
 
-/* An operation in a thread of its own. */
+/* An operation in its own thread. */
 struct task {
     pthread_t thread;
     dlock_batch *batch;

@@ -1,5 +1,5 @@
-/* A server that answers what makes no sense for a lock: nothing hangs, nothing counts as granted. An answer that
- * makes no sense at all may abort the library. */
+/* A server whose answers are wrong for a lock: nothing hangs, and no lock is considered granted. A malformed answer may
+ * abort the library. */
 #include "harness.h"
 #include "support/fake.h"
 
@@ -139,7 +139,7 @@ static void answers_another(int fd, uint32_t xid, uint32_t type) {
     sensible_write(fd, type == OP_MULTI ? xid : xid + 7);
 }
 
-/* A node of another session, or with an odd name, or with a fence of nought. */
+/* A node of another session, or with an odd name, or with a fence of 0. */
 static void create_of(int fd, uint32_t xid, const char *path, uint64_t czxid, uint64_t owner) {
     struct packet packet = {0};
     put_header(&packet, xid, 0);
@@ -174,7 +174,7 @@ static void creates_oddly(int fd, uint32_t xid, uint32_t type) {
         sensible_write(fd, xid);
 }
 
-/* An error code that nobody knows. */
+/* An unknown error code. */
 static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
     struct packet packet = {0};
     if (type == OP_MULTI) {

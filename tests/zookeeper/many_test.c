@@ -66,7 +66,7 @@ static void expect_all(const struct held *held, size_t n, int result) {
         if (held[i].claim.result != result) fail_msg("lock %zu: %d", i, held[i].claim.result);
 }
 
-/* The session goes on. */
+/* The session continues. */
 static void await_server(struct link *link, uint64_t session) {
     struct held one;
     claim_init(&one, "one more", 'b', 1);
@@ -109,7 +109,7 @@ static void long_link(struct link *link, char letter) {
     link_listen(link);
 }
 
-/* Waiters without a watch ask again by themselves; and every waiter keeps its place. */
+/* Waiters without a watch repeat their requests unasked; and every waiter keeps its place. */
 static void many_waits_survive_a_restart(void **state) {
     enum { WAITS = 1000 };
     char(*names)[256] = calloc(WAITS, sizeof *names);

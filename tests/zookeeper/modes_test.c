@@ -19,7 +19,7 @@ static void readers_watch_the_writer_before_them(void **state) {
     claim_as(&third, "readers", 'a', 2, DLOCK_SHARED, 0);
     assert_int_equal(acquire(&one, &first), 0);
     assert_int_equal(queue_up(&two, &writer), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&three, &second), DLOCK_EBUSY); /* nobody passes a queued writer */
+    assert_int_equal(queue_up(&three, &second), DLOCK_EBUSY); /* a queued writer is not overtaken */
     assert_int_equal(acquire(&one, &third), DLOCK_EBUSY);
     assert_int_equal(queue_up(&one, &third), DLOCK_EBUSY);
     assert_int_equal(release(&one, &first), 0);
@@ -92,7 +92,7 @@ static void downgrade_keeps_the_place(void **state) {
     assert_int_equal(release(&three, &writer), 0);
 }
 
-/* The writer in front of a queue of writers, without a reader: nobody slips in. */
+/* The writer at the head of a queue of writers, without a reader: no other client gets in. */
 static void no_writer_slips_in(void **state) {
     struct held holder, writer;
     (void)state;
@@ -125,7 +125,7 @@ static void lost_answer_to_a_downgrade(void **state) {
             while (downgrade(&far, &held) == DLOCK_EUNAVAILABLE) sleep_ms(20);
         if (i == 0) assert_int_equal(held.claim.result, 0);
         if (i == 2) proxy_lose_answer(proxy, OP_DELETE); /* that the writer's node is not there */
-        assert_int_equal(release(&far, &held), 0);       /* whichever node it has */
+        assert_int_equal(release(&far, &held), 0);       /* whatever its node */
         assert_int_equal(plain_count(BASE "/unheard"), 0);
     }
     link_end(&far);
@@ -168,7 +168,7 @@ static void permits_are_taken_in_turn(void **state) {
     assert_int_equal(release(&two, &b), 0);
     expect_look(&three, "permits");
     assert_false(wake_within(&one, &wake, 200));      /* only the first is woken */
-    assert_int_equal(acquire(&two, &e), DLOCK_EBUSY); /* and nobody passes it */
+    assert_int_equal(acquire(&two, &e), DLOCK_EBUSY); /* and it is not overtaken */
     assert_int_equal(queue_up(&one, &d), DLOCK_EBUSY);
     assert_int_equal(queue_up(&three, &c), 0);
     assert_true(c.claim.fence > b.claim.fence);

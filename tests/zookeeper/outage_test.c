@@ -118,7 +118,7 @@ static void expect_permits(const char *name, int leases, int queued) {
     assert_int_equal(plain_count(dir), queued);
 }
 
-/* A lease, or a place in the queue, whose create was not answered is found; what was not granted is given back. */
+/* A lease, or a place in the queue, whose create was not answered is found; one that was not granted is given back. */
 static void lost_creates_of_permits_are_found(void **state) {
     struct dlock_wake wake;
     struct held holder, held;
@@ -229,7 +229,7 @@ static void watches_survive_a_short_outage(void **state) {
 
 /* ---- expiry ------------------------------------------------------------------------------------------------------ */
 
-/* Until the server has given the lock to somebody else. */
+/* Until the server has given the lock to another client. */
 static void await_expiry(struct held *next) {
     for (int64_t until = now_ms() + 20000; acquire(&near, next) != 0; sleep_ms(20)) assert_true(now_ms() < until);
 }
@@ -375,7 +375,7 @@ static int setup_long(void **state) {
     return 0;
 }
 
-/* A try that finds the lock busy deletes its node, within its time, too. */
+/* A try that finds the lock busy deletes its node, also within its time. */
 static void a_try_waits_for_no_deletion(void **state) {
     struct dlock_error err = {0};
     struct held holder, held;

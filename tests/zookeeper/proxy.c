@@ -1,4 +1,4 @@
-/* A proxy between a client and a server, in a thread of its own, that reads the requests as they pass. */
+/* A proxy between a client and a server, in its own thread, that reads the requests as they pass. */
 #include "harness.h"
 #include "support/relay.h"
 

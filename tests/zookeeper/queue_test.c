@@ -1,4 +1,4 @@
-/* Standing in line: order, wake-ups, what happens between looking and watching, and the counter's wrap. */
+/* Queueing: order, wake-ups, changes between looking and watching, and the counter's wrap. */
 #include "trio.h"
 
 #include <stdio.h>

@@ -111,7 +111,7 @@ static void shorter_session_ends_its_grants(void **state) {
     restart_with_sessions(SHORTEST_MS, LONGEST_MS);
 }
 
-/* A new leader starts every session anew with the length that it had when it began. */
+/* A new leader restarts every session with the length that it had when it began. */
 static void longer_session_promises_no_more(void **state) {
     struct link brief;
     struct held held;
@@ -129,8 +129,8 @@ static void longer_session_promises_no_more(void **state) {
     restart_with_sessions(SHORTEST_MS, LONGEST_MS);
 }
 
-/* A server that stops for longer than a session may end it, or may not; but nobody is granted what another still has.
- */
+/* A server that stops for longer than a session may end it or not; but no client is granted a lock that another one
+   still has. */
 static void frozen_server(void **state) {
     struct dlock_error err = {0};
     struct link brief;
@@ -193,7 +193,7 @@ static void closing_does_not_wait_for_a_frozen_server(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-/* The server clears away what nobody uses, and takes containers from under us at any moment. */
+/* The server removes unused containers, at any moment also those that a claim is using. */
 static void containers_go_and_come(void **state) {
     struct held held;
     struct Stat stat;

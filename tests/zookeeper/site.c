@@ -79,7 +79,7 @@ static void quiet(const char *message) {
 zhandle_t *plain_to(int port) {
     char host[32];
     snprintf(host, sizeof host, "127.0.0.1:%d", port);
-    zoo_deterministic_conn_order(1); /* else it goes on seeding the program's random numbers */
+    zoo_deterministic_conn_order(1); /* otherwise it keeps seeding the program's random numbers */
     zhandle_t *handle = zookeeper_init2(host, NULL, 60000, NULL, NULL, ZOO_NO_LOG_CLIENTENV, quiet);
     assert_non_null(handle);
     zoo_set_servers_resolution_delay(handle, -1);

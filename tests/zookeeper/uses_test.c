@@ -1,5 +1,5 @@
-/* The use of a name: as a lock, or as permits of one limit. One use at a time, whoever moves while another one
- * looks; and a use is what is right, not what is about to be refused. */
+/* The use of a name: as a lock, or as permits of one limit. One use at a time, whatever clients do while another one
+ * looks; and a request that will be refused is not a use. */
 #include "trio.h"
 
 #include <stdatomic.h>
@@ -95,7 +95,7 @@ static void first_use_is_right(void **state) {
     assert_int_equal(release(&two, &waiter), 0);
 }
 
-/* ---- others move while somebody looks ---------------------------------------------------------------------------- */
+/* ---- changes while a client looks -------------------------------------------------------------------------------- */
 
 /* The claim's answers stay in the proxy from its n-th listing on; then `move` does something; then they come. */
 static void refused_whenever(struct held *held, int n, void (*move)(const char *)) {
@@ -173,7 +173,7 @@ static void downgraded_writer_is_seen(void **state) {
     }
 }
 
-/* ---- what is about to be refused --------------------------------------------------------------------------------- */
+/* ---- requests that will be refused ------------------------------------------------------------------------------- */
 
 /* A node as clients make it that ask for so many permits. */
 static void stranger(const char *dir, uint32_t limit, char *made, int size) {
@@ -183,7 +183,7 @@ static void stranger(const char *dir, uint32_t limit, char *made, int size) {
     plain_make(path, "", ZOO_EPHEMERAL_SEQUENTIAL, made, size);
 }
 
-/* Another limit's node among the leases: who waits in the queue decides, and it is not in the waiter's way. */
+/* Another limit's node among the leases: the waiter in the queue decides, and the node does not block it. */
 static void both_lines_decide(void **state) {
     struct held other;
     char made[256];
@@ -198,7 +198,7 @@ static void both_lines_decide(void **state) {
     assert_int_equal(release(&two, &moving), 0);
 }
 
-/* It goes within a moment: who came after it is right all the same. */
+/* It goes within a moment: a request that came after it is valid all the same. */
 static void passing_node_is_no_use(void **state) {
     const char *dirs[] = {"passing/leases", "passing/locks", "passing"};
     const enum dlock_mode modes[] = {DLOCK_PERMIT, DLOCK_EXCLUSIVE};
@@ -252,7 +252,7 @@ static bool all_have_asked(struct wrong *wrong, int n) {
     return n == 0;
 }
 
-/* One holder after the other, never none, while others ask wrongly: they are refused, and nobody else is. */
+/* One holder after another, never none, while others make invalid requests: only those are refused. */
 static void wrong_questions_disturb_nobody(void **state) {
     struct wrong wrong[] = {{.mode = DLOCK_PERMIT, .limit = 3}, {.mode = DLOCK_EXCLUSIVE}, {.mode = DLOCK_SHARED}};
     enum { WRONG = sizeof wrong / sizeof *wrong, ROUNDS = 400 };
@@ -286,7 +286,8 @@ static void wrong_questions_disturb_nobody(void **state) {
     assert_int_equal(release(last % 2 ? &two : &one, &held[last % 2]), 0);
 }
 
-/* They are refused at once, and so ask all the time: there is always a node of theirs, older than that of the right one. */
+/* They are refused at once, and so ask all the time: one of their nodes, older than the valid request's, always
+ * exists. */
 static void constant_wrong_questions_disturb_nobody(void **state) {
     enum { WRONG = 3, ROUNDS = 200, SETTLED_MS = 500 };
     struct wrong wrong[WRONG] = {{.limit = 3}, {.limit = 3}, {.limit = 4}};

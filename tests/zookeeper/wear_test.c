@@ -70,7 +70,7 @@ static void await_grant(struct link *link, struct held *held) {
     assert_int_equal(rc, 0);
 }
 
-/* Where all nodes have the same sequence, everybody would be first. */
+/* If all nodes had the same sequence, each client would be first. */
 static void one_holder_at_the_end(void **state) {
     const char *names[] = {"at the end", "was permits"};
     (void)state;
@@ -88,7 +88,7 @@ static void one_holder_at_the_end(void **state) {
     }
 }
 
-/* Whether its line is listed or not: nobody waits for anything. */
+/* Whether its line is listed or not: the client never waits. */
 static void one_client_does_not_notice(void **state) {
     uint64_t fence = 0;
     (void)state;
@@ -116,7 +116,7 @@ static void holders_keep_it(void **state) {
     assert_int_equal(queue_up(&two, &second), DLOCK_EBUSY);
     assert_int_equal(renew(&one, &holder), 0);
     assert_int_equal(release(&one, &holder), 0);
-    assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY); /* as long as the other one stands in line there */
+    assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY); /* as long as the other one is queued there */
     assert_true(first.claim.retry_ms < 1000);
     await_grant(&two, &second);
     assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
@@ -129,7 +129,7 @@ static void holders_keep_it(void **state) {
     assert_int_equal(release(&one, &holder), 0);
 }
 
-/* A reader beside another one has nobody before it. */
+/* A reader beside another one has no node before it. */
 static void readers_begin_anew_together(void **state) {
     struct held old, new, writer;
     (void)state;
@@ -182,7 +182,7 @@ static void queue_for_permits_begins_anew(void **state) {
     assert_int_equal(release(&two, &second), 0);
 }
 
-/* A try that cannot begin anew is busy, and leaves nothing. */
+/* A try that cannot start again is busy, and leaves nothing. */
 static void try_is_busy(void **state) {
     struct dlock_error err = {0};
     struct held holder, reader;
