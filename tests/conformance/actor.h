@@ -1,6 +1,6 @@
 /* Actors: child processes, or threads in their place, each with a client and one lock handle, which carry out a case's
- * orders and report. With them a case reads like a script: who asks, who waits, who is stopped, who may have the lock
- * by then. Start them before the case opens a client of its own. */
+ * orders and report. With them a case reads like a script of requests, waits, stops and grants. Start them before the
+ * case opens its own client. */
 #ifndef CONFORMANCE_ACTOR_H
 #define CONFORMANCE_ACTOR_H
 
@@ -28,7 +28,7 @@ struct actor_report {
     uint64_t fence;
     int64_t at_us;        /* when the call returned */
     int64_t last_held_us; /* WATCH: the last time at which the lock was certainly held */
-    int lost;             /* calls of on_lost so far */
+    int lost;             /* number of on_lost calls */
 };
 
 struct actor {

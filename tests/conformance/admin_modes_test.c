@@ -93,7 +93,7 @@ void case_inspect_shows_every_permit(void) {
     look_at(&options, &(struct expected){.mode = DLOCK_PERMIT, .limit = HOLDERS + 1});
 }
 
-/* Breaks a name with several holders: each loses it, learns of that, and its release takes nobody else's grant. */
+/* Breaks a name with several holders: each loses it, learns of that, and its release does not end another's grant. */
 static void take_from_all(const struct dlock_options *options) {
     struct dlock_options exclusive = options_with(LONG_LEASE_MS, 0);
     struct actor holders[HOLDERS], waiting;

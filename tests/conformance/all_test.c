@@ -120,8 +120,8 @@ static void *acquire_all_here(void *arg) {
     return NULL;
 }
 
-/* A wait for a busy lock keeps only the locks that come before it in an order of its own, and gets all when the busy
- * one becomes free. */
+/* A wait for a busy lock keeps only the locks that come before it in its own order, and gets all when the busy one
+ * becomes free. */
 void case_all_wait_for_the_busy_one(void) {
     dlock_client *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
@@ -441,8 +441,8 @@ void case_all_permits_of_one_name(void) {
     actor_end(&waiter);
 }
 
-/* Each worker takes more than half of the permits repeatedly: each gets all of its own in the end, and no two at a
- * time. */
+/* Each worker repeatedly takes more than half of the permits: each gets all of its permits in the end, and no two have
+ * them at a time. */
 static void take_most(void *arg) {
     atomic_int *inside = arg;
     struct dlock_options options = options_for(DLOCK_PERMIT, PERMITS, LONG_LEASE_MS);

@@ -1,4 +1,4 @@
-/* Asynchronous calls on one handle, one after the other, and what their callbacks reported. */
+/* Successive asynchronous calls on one handle, and what their callbacks reported. */
 #ifndef CONFORMANCE_ASYNC_H
 #define CONFORMANCE_ASYNC_H
 
@@ -15,7 +15,7 @@ struct async {
     int at_turn;
 };
 
-/* Begin a call with a callback of their own. Fail if the callback runs inside the call. */
+/* Begin a call with its own callback. Fail if the callback runs inside the call. */
 int async_acquire(struct async *async, int64_t timeout_ms);
 int async_release(struct async *async);
 

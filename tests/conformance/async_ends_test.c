@@ -83,8 +83,7 @@ void case_async_cancel_in_line(void) {
     dlock_close(holder);
 }
 
-/* dlock_free ends the handle's wait, whose callback has run when it returns, and gives back what was granted
- * meanwhile. */
+/* dlock_free ends the handle's wait, whose callback has run when it returns, and releases a grant that came first. */
 void case_async_free_while_waiting(void) {
     enum { ROUNDS = 40 };
     struct dlock_options options = async_options(LONG_LEASE_MS);

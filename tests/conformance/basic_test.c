@@ -1,4 +1,4 @@
-/* Acquiring and releasing a lock; trying, waiting for a while, waiting for ever. */
+/* Acquiring and releasing a lock; trying, waiting with a timeout, waiting without one. */
 #include "actor.h"
 
 #include <string.h>
@@ -122,7 +122,7 @@ void case_blocking_acquire_is_granted(void) {
 }
 
 /* A wait of `timeout_ms` for a lock that is freed `left_ms` before its end, repeated until one is granted: a machine
- * that stands still for a moment may be late many times, also with the answer to the first question of a short wait. */
+ * that hangs for a moment may be late many times, also with the answer to the first question of a short wait. */
 static void granted_before_the_end(int64_t timeout_ms, int64_t left_ms) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     struct actor holder, waiter;
@@ -155,7 +155,7 @@ void case_double_release(void) {
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-    /* The second release by one client must not free what another one has acquired meanwhile. */
+    /* The second release by one client must not free a lock that another one has acquired since. */
     dlock_client *other = open_client();
     dlock_lock *next = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(next, 0, ERR));

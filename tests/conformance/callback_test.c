@@ -1,4 +1,4 @@
-/* on_lost: what it may do, and that none of it runs after the end of the handle or the client. */
+/* on_lost: the calls that it may make, and that it never runs after the end of the handle or the client. */
 #include "suite.h"
 
 #include <stdatomic.h>
@@ -38,7 +38,7 @@ static void await(atomic_int *counter) {
     }
 }
 
-/* Makes a handle that holds the lock with a fixed lease that is about to end. */
+/* Makes a handle that holds the lock with a fixed lease that ends soon. */
 static dlock_lock *soon_lost(dlock_client *client, dlock_callback on_lost, struct story *story) {
     struct dlock_options options = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
     options.owner = DLOCK_OWNER_HANDLE;

@@ -22,7 +22,7 @@ void case_cancel_ends_waits(void) {
         EXPECT_CODE(DLOCK_ECANCELED, waits[i].code);
     }
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
-    /* The wait on the other handle goes on, and gets its turn. */
+    /* The wait on the other handle continues, and gets its turn. */
     EXPECT(dlock_held(held));
     EXPECT_CODE(0, dlock_release(held, ERR));
     pthread_join(threads[N], NULL);
@@ -79,7 +79,7 @@ void case_cancel_leaves_no_entry(void) {
     actor_end(&waiter);
 }
 
-/* A cancel coincides with a release: whichever comes first, nobody holds the lock without knowing it. */
+/* A cancel coincides with a release: in either order, no client holds the lock without knowing it. */
 void case_cancel_races_with_the_grant(void) {
     dlock_client *holder = open_client(), *client = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);

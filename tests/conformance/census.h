@@ -1,5 +1,5 @@
-/* A census: who is inside of what one name protects, counted by mode in memory that all processes share. Workers check
- * everything when they enter; a broken lock shows as a failed case. */
+/* A census: how many are inside the section that one name protects, by mode in memory that all processes share. Workers
+ * check everything when they enter; a broken lock shows as a failed case. */
 #ifndef CONFORMANCE_CENSUS_H
 #define CONFORMANCE_CENSUS_H
 
@@ -34,7 +34,7 @@ uint64_t census_fence(struct census *census);
  * greater than all that were granted before the asking began. */
 void census_enter(struct census *census, enum dlock_mode mode, uint32_t limit, uint64_t before, uint64_t fence);
 
-/* For a writer before it downgrades: it counts as writer and reader from here on, until census_leave as a writer. */
+/* For a writer before it downgrades: it is counted as a writer and a reader until census_leave as a writer. */
 void census_enter_downgraded(struct census *census);
 void census_leave(struct census *census, enum dlock_mode mode);
 

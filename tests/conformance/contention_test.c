@@ -34,7 +34,7 @@ static bool is_valid(int worker) {
     return now_us() <= atomic_load(&arena->valid_until_us[worker]);
 }
 
-/* Enters the critical section: fails the case if somebody else is inside or the fence does not grow. */
+/* Enters the critical section: fails the case if another worker is inside or the fence does not grow. */
 static void enter(struct protected *place, int worker, dlock_lock *lock) {
     uint64_t fence = dlock_fence(lock);
     atomic_store(&arena->valid_until_us[worker], valid_until_us(lock));
@@ -240,8 +240,8 @@ static void impatient_process(void *arg) {
     dlock_close(client);
 }
 
-/* memcached cannot be told that a request comes late: an acquire that it executes after its release is a grant that
- * nobody knows of. A client that waits gets the lock when that lease is over. */
+/* memcached cannot be told that a request comes late: an acquire that it executes after its release is a grant that no
+ * client knows of. A client that waits gets the lock when that lease is over. */
 static void expect_nobody_else_holds_it(void) {
     dlock_client *client = open_client();
     if (strncmp(dlock_client_backend(client)->name, "memcached", 9) == 0) {

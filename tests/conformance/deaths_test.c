@@ -1,5 +1,5 @@
 /* Readers, writers and permit holders that are killed repeatedly, many of them inside or waiting: survivors never meet
- * somebody they exclude, and nothing stays taken. */
+ * a holder that they exclude, and nothing stays taken. */
 #include "suite.h"
 
 #include <stdatomic.h>
@@ -12,7 +12,7 @@ enum { PLACES = 6, KILLS = 12, LIMIT = 2 };
 static struct ward {
     _Atomic int64_t until_ms;
     _Atomic int64_t inside[PLACES];      /* 0, or 4 x a number unique to the visit, + its mode */
-    _Atomic int64_t valid_until[PLACES]; /* microseconds; a worker that stood still for a lease no longer counts */
+    _Atomic int64_t valid_until[PLACES]; /* microseconds; a worker that hung for a lease is no longer counted */
     atomic_int doomed[PLACES];           /* is being killed, and no longer counts */
     atomic_int rounds;
 } * ward;

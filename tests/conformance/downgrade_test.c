@@ -146,8 +146,8 @@ void case_downgrade_of_a_counted_lock(void) {
     dlock_close(other);
 }
 
-/* A writer that also reads, and releases as a writer, goes on as a reader. No other writer gets in between, also one
- * that waits. */
+/* A writer that also reads, and releases as a writer, continues as a reader. No other writer gets in between, not even
+ * a waiting one. */
 void case_writer_reads_on(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE), shared = kind(DLOCK_SHARED);
     struct actor writer;
@@ -249,7 +249,7 @@ void case_downgrade_after_a_break(void) {
     dlock_close(other);
 }
 
-/* Renewals go on as a reader's: the grant is neither lost, nor exclusive again. */
+/* Renewals continue as a reader's: the grant is neither lost, nor exclusive again. */
 void case_renewal_after_a_downgrade(void) {
     struct dlock_options exclusive = options_for(DLOCK_EXCLUSIVE, 0, RENEWED_LEASE_MS), shared = kind(DLOCK_SHARED);
     struct actor reader, writer;

@@ -103,7 +103,7 @@ void case_export_from_hand_to_hand(void) {
     for (int i = 0; i < 2; i++) dlock_close(clients[i]);
 }
 
-/* Threads of the exporter that wait for the lock go on waiting until the importer releases it. */
+/* The exporter's threads that wait for the lock keep waiting until the importer releases it. */
 void case_export_in_front_of_waiters(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     dlock_client *client = open_client(), *other = open_client();

@@ -174,8 +174,8 @@ void case_fork_child_opens_its_own(void) {
     dlock_close(client);
 }
 
-/* As a daemon starts: the child opens its own client and goes on when the parent's is closed. Both, and later clients,
- * must still see the same locks. */
+/* As a daemon starts: the child opens its own client and continues when the parent's is closed. Both, and later
+ * clients, must still see the same locks. */
 struct daemon {
     sem_t parent, child;
 };

@@ -1,4 +1,4 @@
-/* Leases: fixed ones end, others are renewed, and a release that comes too late frees nobody else's grant. */
+/* Leases: fixed ones end, others are renewed, and a release that comes too late does not free another's grant. */
 #include "actor.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@ static const struct dlock_options fixed = {
 static const struct dlock_options renewed = {
     sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, RENEWED_LEASE_MS, NULL, NULL};
 
-/* Waits until on_lost, which has a thread of its own, has been called `times` times. Returns the actor's state. */
+/* Waits until on_lost, which runs in its own thread, has been called `times` times. Returns the actor's state. */
 static struct actor_report lost_times(struct actor *actor, int times) {
     struct actor_report report = ACTOR_DO(0, actor, ACTOR_LOOK, 0);
     for (int64_t until = now_ms() + PATIENCE_MS; report.lost < times && now_ms() < until; sleep_ms(10))
@@ -146,7 +146,7 @@ void case_renewal_of_many_locks(void) {
     dlock_close(client);
 }
 
-/* A grant whose lease is set anew outlives its first end and excludes a waiter exactly until the new end, whether that
+/* A grant whose lease is set again outlives its first end and excludes a waiter exactly until the new end, whether that
  * is later or earlier. A server may keep it for less than it is asked for. */
 static void extend(struct dlock_options options, const struct dlock_options *others) {
     struct actor waiter;

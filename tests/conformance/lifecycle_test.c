@@ -211,8 +211,8 @@ static int count_entries(const char *path) {
 static void whole_life(void) {
     dlock_client *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
-    /* The second one may be too short for an answer, and be granted when nobody knows of it any more: then the next
-     * first one has to wait until that lease ends. */
+    /* The second one may be too short for an answer, and be granted without the client's knowledge: then the next first
+     * one has to wait until that lease ends. */
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     int code = dlock_acquire(wanted, 5, NULL);
     EXPECT(code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE);

@@ -42,7 +42,7 @@ void case_linger_costs_nothing(void) {
     EXPECT_FREE(suite.name); /* nothing lingers after its client was closed */
 }
 
-/* Fences go on growing when the ordinals are used up. */
+/* Fences continue to grow when the ordinals are used up. */
 void case_linger_fences_grow(void) {
     linger();
     struct dlock_options options = long_lease();
@@ -133,7 +133,7 @@ void case_linger_not_while_others_wait(void) {
     dlock_close(other);
 }
 
-/* Lingering ends by itself, and a client without linger gets the lock as soon as it asks. */
+/* Lingering ends on its own, and a client without linger gets the lock as soon as it asks. */
 void case_linger_is_over_in_time(void) {
     char *brief = uri_with(suite.uri, "linger", "100ms");
     dlock_client *client = NULL, *other = open_client();
@@ -186,7 +186,7 @@ void case_linger_for_other_wishes(void) {
     dlock_close(client);
 }
 
-/* A process that dies while a lock lingers counts as a holder that died; a lingering grant can be broken. */
+/* A process that dies while a lock lingers is treated like any dead holder; a lingering grant can be broken. */
 void case_linger_and_loss(void) {
     linger();
     struct dlock_options options = options_with(LEASE_MS, 0), renewed = options_with(RENEWED_LEASE_MS, 0);

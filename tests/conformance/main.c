@@ -4,8 +4,8 @@
  *     dlock-conformance --list
  *
  * PATTERN is a case's name, with * and ? as in the shell. JOBS is how many cases run at a time (default 1): most of
- * them wait most of the time. Each case runs in a process group of its own with a time limit, so that a crash or hang
- * is one failure. */
+ * them wait most of the time. Each case runs in its own process group with a time limit, so that a crash or hang is one
+ * failure. */
 #include "suite.h"
 
 #include <errno.h>
@@ -46,7 +46,7 @@ static void end_early(int signal_number) {
     _exit(128 + signal_number);
 }
 
-/* Asks the library, in a process of its own, which backend serves the URI. */
+/* Asks the library, in a separate process, which backend serves the URI. */
 static void probe(void) {
     struct suite *shared = shared_memory(sizeof *shared);
     *shared = suite;
@@ -108,11 +108,11 @@ static void start(struct job *job, const struct test_case *test) {
     job->pid = pid;
 }
 
-/* Ends what is left of a case and reports its outcome; `late`: its time was over. */
+/* Ends the remains of a case and reports its outcome; `late`: its time was over. */
 static void finish(struct job *job, bool late, int count[2]) {
     int status;
     kill(-job->pid, SIGKILL);
-    waitpid(job->pid, &status, 0); /* last: until then nobody else gets its number, which is the group's */
+    waitpid(job->pid, &status, 0); /* last: until then the group's number stays reserved */
     job->pid = 0;
     const char *backend = suite.backend, *name = job->test->name;
     job->test = NULL;

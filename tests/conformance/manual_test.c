@@ -160,7 +160,7 @@ void case_manual_ends(void) {
     EXPECT_CODE(0, async_acquire(&freed, DLOCK_FOREVER));
     EXPECT_CODE(0, async_acquire(&closed, DLOCK_FOREVER));
     EXPECT_CODE(0, async_acquire(&done, DLOCK_FOREVER));
-    EXPECT(is_readable(client, PATIENCE_MS)); /* the other name's callback, which nobody dispatches */
+    EXPECT(is_readable(client, PATIENCE_MS)); /* the other name's callback, which is not dispatched */
     int64_t begun = now_ms();
     dlock_free(freed.lock);
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);

@@ -87,7 +87,7 @@ void case_handle_owner_second_acquire(void) {
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, DLOCK_FOREVER, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, in_thread(acquire_here, lock, 0).code);
-    /* Another handle is another owner, in the same thread, too. */
+    /* Another handle is another owner, even in the same thread. */
     EXPECT(!dlock_held(other));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(other, 0, ERR));
     EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(other, MOMENT_MS, ERR));

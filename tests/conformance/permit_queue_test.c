@@ -33,7 +33,7 @@ void case_permits_fifo(void) {
         fence = report.fence;
         for (int later = i + 1; later < WAITERS; later++)
             if (actor_poll(&waiters[later], 0, &report)) FAIL("waiter %d was served before its turn", later);
-        if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* nobody barges in */
+        if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* waiters are not overtaken */
     }
     dlock_free(lock);
     dlock_close(client);
@@ -73,7 +73,7 @@ void case_freed_permits_wake_waiters(void) {
     for (int i = 0; i < LIMIT; i++) actor_end(&waiters[i]);
 }
 
-/* A waiter that gives up takes no permit along and blocks nobody. */
+/* A waiter that gives up keeps no permit and blocks no other. */
 void case_permit_waiter_gives_up(void) {
     struct dlock_options options = permits();
     struct actor impatient, patient;

@@ -1,4 +1,4 @@
-/* DLOCK_PERMIT: at most `limit` holders, each with a lease of its own. */
+/* DLOCK_PERMIT: at most `limit` holders, each with its own lease. */
 #include "actor.h"
 #include "census.h"
 #include "thread.h"

@@ -8,7 +8,7 @@
 
 enum { WAITERS = 20 };
 
-/* In shared memory: who was granted the lock, in order. */
+/* In shared memory: which actors were granted the lock, in order. */
 struct order_of_grants {
     atomic_int n;
     atomic_int who[WAITERS];
@@ -109,7 +109,7 @@ void case_fifo_threads(void) {
     dlock_close(client);
 }
 
-/* A holder that releases and asks again while somebody waits has to wait in turn. */
+/* A holder that releases and acquires again while another client waits must wait its turn. */
 void case_nobody_barges(void) {
     struct actor waiter;
     actor_start(&waiter, suite.name, NULL);
@@ -159,7 +159,7 @@ void case_dead_waiters_are_skipped(void) {
 }
 
 /* A hand-over lasts min(lease, 3 s) until its first renewal: the second waiter waits no longer for a dead first one. On
- * Redis until the waiter has asked for it, since a message proves nothing there: this one has, and dies as a holder. */
+ * Redis until the waiter has confirmed it, since a message proves nothing there: this one has, and dies as a holder. */
 void case_first_waiter_killed_when_granted(void) {
     enum { HAND_OVER_MS = 3000 };
     struct dlock_options options = options_with(LEASE_MS * 10, 0);

@@ -1,6 +1,5 @@
-/* A server that may have forgotten grants when it was started, which was lately: it grants nothing during its
- * quarantine, and that does not look like a lock held by somebody else. With a quarantine of a year any server is
- * young. */
+/* A recently started server, which may have forgotten grants: it grants nothing during its quarantine, and that does
+ * not look like a lock held by another client. With a quarantine of a year any server is young. */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -17,7 +16,7 @@ static dlock_client *open_young(void) {
 
 static void expect_not_ready(dlock_client *client, const struct dlock_options *options) {
     dlock_lock *lock = new_lock(client, suite.name, options);
-    EXPECT_CODE(0, dlock_ready(lock, ERR)); /* nobody has asked */
+    EXPECT_CODE(0, dlock_ready(lock, ERR)); /* no request was sent */
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, 0, ERR));
     int64_t begun = now_ms();

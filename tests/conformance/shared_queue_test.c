@@ -83,7 +83,7 @@ void case_readers_and_writers_take_turns(void) {
     for (int i = 0; i < N; i++) actor_end(&actors[i]);
 }
 
-/* A writer that gives up makes room for the readers behind it, although nobody releases anything. */
+/* A writer that gives up makes room for the readers behind it, without any release. */
 void case_writer_gives_up(void) {
     enum { TIMES_OUT, IS_CANCELLED, WAYS };
     struct actor first, writer, late[2];
@@ -112,7 +112,7 @@ void case_writer_gives_up(void) {
     for (int i = 0; i < 2; i++) actor_end(&late[i]);
 }
 
-/* A writer that dies while it waits blocks nobody once a reader leaves, and nobody for ever. */
+/* A writer that dies while it waits blocks no client once a reader leaves, and none for good. */
 void case_waiting_writer_killed(void) {
     struct actor first, writer, late;
     start(&first, DLOCK_SHARED);
@@ -150,7 +150,7 @@ struct crowd_member {
     int number;
 };
 
-/* Reads until all others read, too. */
+/* Reads until all others read as well. */
 static void *crowd_thread(void *arg) {
     struct crowd_member *member = arg;
     struct dlock_options options = kind(DLOCK_SHARED);

@@ -225,7 +225,7 @@ void case_renewal_of_many_readers(void) {
     dlock_close(client);
 }
 
-/* Every reader has a lease of its own: a dead reader's ends, a living one's does not. */
+/* Every reader has its own lease: a dead reader's ends, a living one's does not. */
 void case_reader_killed(void) {
     struct dlock_options shared = reader(RENEWED_LEASE_MS), exclusive = writer(RENEWED_LEASE_MS);
     struct actor dead, alive, waiting;

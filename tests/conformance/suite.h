@@ -1,6 +1,5 @@
-/* The frame of the conformance suite: what a case may use. A case runs in a process of its own, without a client; it
- * returns if it passes and otherwise calls fail_at (by EXPECT…). Cases see <dlock/dlock.h> and nothing else of
- * dlock. */
+/* The frame of the conformance suite, for use by cases. A case runs in its own process, without a client; it returns if
+ * it passes and otherwise calls fail_at (by EXPECT…). Cases see <dlock/dlock.h> and nothing else of dlock. */
 #ifndef CONFORMANCE_SUITE_H
 #define CONFORMANCE_SUITE_H
 
@@ -14,17 +13,17 @@
 #define NEEDS_HOST (UINT32_C(1) << 31)
 
 /* Needed: several processes share the locks, and can be killed, stopped or forked. Where the locks are PRIVATE to a
- * process, its threads stand in for processes in all other cases. */
+ * process, its threads replace processes in all other cases. */
 #define NEEDS_PROCESSES (UINT32_C(1) << 30)
 
 /* The usual lease: long enough for a slow machine to renew in time, short enough to wait for its end. */
 #define LEASE_MS 1000
 /* Longer than PATIENCE_MS, so that the end of a lease does not pass for a release. */
 #define LONG_LEASE_MS 90000
-/* A lease that has to be renewed in time: a machine may stand still for more than a second. */
+/* A lease that must be renewed in time: a machine may hang for more than a second. */
 #define RENEWED_LEASE_MS 2000
 
-/* For a wait that ends in vain (ETIMEDOUT): longer than a server on a slow machine takes to say so. */
+/* For a wait that times out (ETIMEDOUT): longer than a server on a slow machine takes to say so. */
 #define MOMENT_MS 800
 
 /* The same where others must first see the waiter in line. */
@@ -84,8 +83,8 @@ void sleep_ms(int64_t ms);
 dlock_client *open_client(void);
 dlock_lock *new_lock(dlock_client *client, const char *name, const struct dlock_options *options);
 
-/* The time, by now_us(), before which nobody else can have this lock, which we hold. On a busy machine this process may
- * stand still for longer. */
+/* The time, by now_us(), before which no other client can have this lock, which we hold. On a busy machine this process
+ * may hang for longer. */
 int64_t valid_until_us(dlock_lock *lock);
 
 /* Options with a lease; `flags` are DLOCK_FIXED_LEASE and so on. */
@@ -97,17 +96,17 @@ struct dlock_options options_for(enum dlock_mode mode, uint32_t limit, int64_t l
 /* Writes "<suite.name>-<tag>" into `name`, which has DLOCK_NAME_MAX + 1 bytes. */
 void tagged_name(char *name, const char *tag);
 
-/* Fail unless somebody else holds `name` now, or unless it is free, as seen by a new client. */
+/* Fail unless another client holds `name` now, or unless it is free, as seen by a new client. */
 #define EXPECT_TAKEN(name) expect_taken(__FILE__, __LINE__, name, true)
 #define EXPECT_FREE(name) expect_taken(__FILE__, __LINE__, name, false)
 void expect_taken(const char *file, int line, const char *name, bool taken);
 
-/* Waits until somebody holds `name`. */
+/* Waits until `name` is held. */
 void await_taken(const char *name);
 
 /* ---- URIs -------------------------------------------------------------------------------------------------------- */
 
-/* `uri` with its query key `key` set, or set anew. The caller frees it. */
+/* `uri` with its query key `key` set or replaced. The caller frees it. */
 char *uri_with(const char *uri, const char *key, const char *value);
 
 /* The suite's URI with another authority ("user:pw@host:port"). The caller frees it. */
