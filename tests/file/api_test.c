@@ -35,7 +35,7 @@ static int end(void **state) {
 /* ---- holders that die ---- */
 
 /* How long something took in several rounds. The machine may be busy: most rounds must end far before the backend's cap
- * of 1 s, which would hide that nobody was woken, and the best of them in what is promised. */
+ * of 1 s, which would hide a missing wake, and the best of them within the promised time. */
 static void check_delays(const char *what, const int64_t ms[ROUNDS], int64_t promised_ms) {
     int64_t best = INT64_MAX, worst = 0;
     int late = 0;
@@ -54,7 +54,7 @@ struct holder {
 };
 
 /* `file-api hold URI`: holds "job" until it is killed; `hold-with-child URI` forks in between. Writes the child's pid,
- * or 0. A program of its own, because the thread sanitizer does not follow the fork of a process with threads. */
+ * or 0. A separate program, because the thread sanitizer does not follow the fork of a process with threads. */
 static int hold(const char *word, const char *uri) {
     struct site site = {.client = NULL};
     pid_t child = 0;
@@ -203,7 +203,7 @@ static void unlinked_under_a_holder(void **state) {
     dlock_free(lock);
 }
 
-/* A deleted directory ends the connection; the client makes it anew, with the directory. */
+/* A deleted directory ends the connection; the client creates both again. */
 static void deleted_directory(void **state) {
     struct site *site = *state;
     struct dlock_error err;
@@ -257,7 +257,7 @@ static void switched_under_a_holder(void **state) {
     dlock_close(early);
 }
 
-/* A waiter follows, though the old holder goes on. */
+/* A waiter follows, although the old holder continues. */
 static void switched_under_a_waiter(void **state) {
     struct site *site = *state;
     struct site behind = {.client = NULL};
@@ -284,7 +284,7 @@ static void switched_under_a_waiter(void **state) {
     dlock_close(client);
 }
 
-/* A break that is refused costs nobody a lock. */
+/* A refused break costs no lock. */
 static void refused_break(void **state) {
     struct site *site = *state;
     const char *path = path_in(site->dir, "data");

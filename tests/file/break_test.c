@@ -226,7 +226,7 @@ static void storm(void **state) {
     for (int i = 0; i < BREAKERS; i++) pids[TAKERS + i] = child_start(break_often, world, shared);
     for (int i = 0; i < TAKERS; i++) {
         int status = child_end(pids[i]);
-        if (status != 0) shared->takers = 0; /* else the breakers would go on for ever */
+        if (status != 0) shared->takers = 0; /* otherwise the breakers would never end */
         assert_int_equal(status, 0);
     }
     for (int i = 0; i < BREAKERS; i++) assert_int_equal(child_end(pids[TAKERS + i]), 0);

@@ -1,4 +1,4 @@
-/* Descriptors that are kept for the next acquire: what happened to their files meanwhile must show all the same. */
+/* Descriptors that are kept for the next acquire: later changes to their files must be noticed all the same. */
 #include "fixture.h"
 
 #include <fcntl.h>
@@ -105,7 +105,7 @@ static void changed_within_a_second(void **state) {
     }
 }
 
-/* And whoever held it learns at the release that others could take it. */
+/* And a holder learns at its release that others could have taken the lock. */
 static void changed_while_held(void **state) {
     struct world *world = *state;
     for (int i = 0; i < 2 * CHANGES; i++) {
@@ -189,7 +189,7 @@ static void a_few_only(void **state) {
     assert_int_equal(after, before - 1); /* the directory's */
 }
 
-/* Before descriptors run out, those are given up that nobody uses. */
+/* Before descriptors run out, unused ones are given up. */
 static void given_up_when_short(void **state) {
     struct world *world = *state;
     struct rlimit limit, few;

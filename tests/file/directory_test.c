@@ -156,7 +156,7 @@ static void deleted_directory(void **state) {
     assert_int_equal(renew(world->conn, &held), DLOCK_ELOST);
     assert_int_equal(FILE_BACKEND->acquire(world->conn, &one, 1, 1000, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, world->dir));
-    void *conn = conn_open(world->dir); /* connecting anew makes it again */
+    void *conn = conn_open(world->dir); /* a new connection creates it again */
     assert_false(is_held(conn, "later"));
     conn_close(conn);
 }
@@ -234,7 +234,7 @@ static void waiter_after_a_switch(void **state) {
     conn_close(holder);
 }
 
-/* Released in the old directory, and said to be lost: somebody else may have had it meanwhile. */
+/* Released in the old directory, and reported as lost: another client may have had the lock in between. */
 static void release_after_a_switch(void **state) {
     struct world *world = *state;
     void *conn = open_behind_a_link(world), *old = conn_open(path_of(world, "one/locks"));
@@ -295,7 +295,7 @@ static int lose_the_way(const struct world *world, void *arg) {
     return 0;
 }
 
-/* Connecting anew would make a directory below another one. */
+/* Connecting again would create a directory below another one. */
 static void relative_after_chdir(void **state) {
     struct world *world = *state;
     assert_int_equal(child_end(child_start(lose_the_way, world, NULL)), 0);
@@ -401,7 +401,7 @@ static int without_lists(const struct world *world, void *arg) {
     return 0;
 }
 
-/* That nobody knows a user's home is one thing, that it cannot be told now is another. */
+/* A user without a home is one case, a home that cannot be determined now is another. */
 static void home_that_cannot_be_told(void **state) {
     assert_int_equal(child_end(child_start(without_lists, *state, NULL)), 0);
 }

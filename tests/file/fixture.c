@@ -10,7 +10,7 @@
 
 enum {
     CAP_MS = 1000,     /* so often a waiter looks whatever it was told */
-    SOME_LOOKS_MS = 80 /* so long it has waited in vain when it looked five times */
+    SOME_LOOKS_MS = 80 /* the time without success until it has looked five times */
 };
 
 char last_log[512];
@@ -185,7 +185,7 @@ pid_t child_start(int (*run)(const struct world *world, void *arg), const struct
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves nobody behind */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no process behind */
     FILE_BACKEND->abandon(world->conn);
     _exit(run(world, arg));
 }

@@ -49,7 +49,7 @@ extern char last_log[512];
 
 /* ---- claims ---- */
 
-/* A claim for the name, under a token of its own. */
+/* A claim for the name, with its own token. */
 struct dlock_claim claim_of(const char *name);
 
 /* The same, in a mode. */
@@ -79,7 +79,7 @@ void acquire_waiting(void *conn, struct dlock_claim *claim);
 /* The same, asking again only when it was told to: enough for a release, of which nothing tells before its end. */
 void acquire_told(void *conn, struct dlock_claim *claim);
 
-/* Whether somebody holds the name, by trying to take it exclusively. */
+/* Whether the name is held, by trying to take it exclusively. */
 bool is_held(void *conn, const char *name);
 
 /* ---- other processes ---- */

@@ -36,8 +36,8 @@ static void follows_flock_soon(void **state) {
     }
 }
 
-/* Lets go of the lock 40 ms after something told of a close, and then nothing tells of it: a kernel that closes a file
- * tells first and unlocks afterwards, and may not get a processor in between. */
+/* Unlocks 40 ms after the event for a close, and no event follows: a kernel that closes a file sends the event first
+ * and unlocks afterwards, and may not get a processor in between. */
 static int unlock_late(const struct world *world, void *arg) {
     const int *ends = arg;
     char byte;
@@ -90,7 +90,8 @@ static void unlocked_and_kept_open(void **state) {
         pid_t pid = child_start(unlock_without_close, world, ends);
         assert_int_equal(read(ends[0], &byte, 1), 1);
         assert_int_equal(write(ends[3], "x", 1), 1);
-        while (acquire(world->conn, &claim) == DLOCK_EBUSY) { /* looks often all the time: nothing tells of this end */
+        while (acquire(world->conn, &claim) == DLOCK_EBUSY) { /* looks often all the time: no event announces this
+                                                                 end */
             assert_in_range(claim.retry_ms, 1, 100);
             (void)readable(fd, (int)claim.retry_ms);
             drain(world->conn, DLOCK_WAKE_LOOK, NULL);
@@ -103,7 +104,7 @@ static void unlocked_and_kept_open(void **state) {
     for (int end = 0; end < 4; end++) close(ends[end]);
 }
 
-/* Behind one of ours, which tells of its end, a waiter does not look that often. */
+/* Behind one of our holders, whose end causes an event, a waiter does not look that often. */
 static void rests_behind_one_of_ours(void **state) {
     struct world *world = *state;
     struct dlock_claim claim = claim_of("job");

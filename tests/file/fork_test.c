@@ -196,7 +196,7 @@ static void a_guardian_keeps_the_grants_of_the_dead(void **state) {
     assert_true(is_held(world->conn, "read"));
     assert_int_equal(acquire(world->conn, &reader), 0);
     assert_int_equal(inspect(world->conn, "read").n, 2);
-    assert_int_equal(kill(child, SIGKILL), 0); /* orphaned: nobody's to wait for */
+    assert_int_equal(kill(child, SIGKILL), 0); /* orphaned: not our child to wait for */
     acquire_waiting(world->conn, &waiter);
 }
 

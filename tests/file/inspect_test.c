@@ -47,7 +47,7 @@ static void holder_in_another_process(void **state) {
     assert_non_null(strstr(seen.holders[0].token, tail));
     assert_true(seen.holders[0].fence == fence);
     kill_child(pid);
-    assert_int_equal(inspect(world->conn, "job").n, 0); /* though its token still stands in the file */
+    assert_int_equal(inspect(world->conn, "job").n, 0); /* although its token is still in the file */
 }
 
 static int show_job(const struct dlock_info *info, void *shown) {
@@ -78,7 +78,7 @@ static void without_descriptors_no_lock_seems_free(void **state) {
     kill_child(pid);
 }
 
-/* flock(1) leaves no name, but the kernel knows its pid; a token of a dead holder is not taken for it. */
+/* flock(1) leaves no name, but the kernel knows its pid; a dead holder's token is not mistaken for it. */
 static void foreign_holder(void **state) {
     struct world *world = *state;
     const char *path = path_of(world, "job");
@@ -252,7 +252,7 @@ static void two_clients_of_a_process_in_a_container(void **state) {
     assert_int_equal(inspect(world->conn, "job").n, 2);
 }
 
-/* Readers whose tokens are not written yet are not taken for users of flock(1). */
+/* Readers whose tokens are not written yet are not mistaken for users of flock(1). */
 static void seats_without_tokens(void **state) {
     struct world *world = *state;
     const char *path = path_of(world, "job"), *end;
@@ -298,7 +298,7 @@ static void from_a_container(void **state) {
 #define READERS ((INT64_C(1) << 60) + SEATS)
 #define PERMITS (READERS + SEATS)
 
-/* Locks `length` bytes of the file from `at` on, as everybody may who may read it; the descriptor. */
+/* Locks `length` bytes of the file from `at` on, as every reader of the file may; returns the descriptor. */
 static int bytes_lock(const char *path, off_t at, off_t length) {
     struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = at, .l_len = length};
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -307,7 +307,7 @@ static int bytes_lock(const char *path, off_t at, off_t length) {
     return fd;
 }
 
-/* A lock on all seats at once counts as one of each kind. Up to the end of all files it is the same. */
+/* A lock on all seats at once is counted as one of each kind. The same holds for one to the end of all files. */
 static void a_long_byte_lock(void **state) {
     struct world *world = *state;
     struct dlock_claim free_one = claim_of("free"), reader = reader_of("job"), other = claim_of("other");

@@ -89,7 +89,7 @@ static void behind_busy_ones_two_turns_of_each(void **state) {
     leaves(&waiter);
 }
 
-/* One that is stopped keeps nobody waiting: the next one has the turn when it looks again. */
+/* A stopped one blocks no other: the next one has the turn when it looks again. */
 static void past_one_that_does_not_come(void **state) {
     struct world *world = *state;
     struct party holder = party_of(world), stopped = party_of(world), next = party_of(world);
@@ -104,7 +104,7 @@ static void past_one_that_does_not_come(void **state) {
     assert_true(asks(&next));
     for (int i = 0; i < 3; i++) { /* nor is anything left to it for now */
         gives_back(&next);
-        while (!asks(&next)) assert_true(now_ms() - passed_ms >= PASS_MS); /* the machine stood still */
+        while (!asks(&next)) assert_true(now_ms() - passed_ms >= PASS_MS); /* the machine hung */
     }
     leaves(&next);
     leaves(&stopped);

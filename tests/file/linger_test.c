@@ -1,4 +1,5 @@
-/* Holders who keep a grant for a while after their owner is done with it, and want to know that somebody asks. */
+/* Holders that keep a grant for a while after their owner has released it, and want to know when another client
+ * asks. */
 #include "fixture.h"
 
 #include <poll.h>
@@ -71,7 +72,7 @@ static void of_who_waits_already(void **state) {
     conn_close(other);
 }
 
-/* A holder that did not ask for it is not told; nor is one that lingers on something else. */
+/* A holder that did not want to be told is not; nor is one that lingers on something else. */
 static void nobody_else(void **state) {
     struct world *world = *state;
     struct dlock_claim holder = claim_of("job"), asker = claim_of("job"), other_holder = claim_of("other");
@@ -88,7 +89,7 @@ static void nobody_else(void **state) {
     conn_close(other);
 }
 
-/* Time stamps of files that nobody lingers on, or no longer, are no business of ours. */
+/* Time stamps of files without a lingering holder, or whose holder lingers no longer, are ignored. */
 static void not_after_its_end(void **state) {
     struct pair pair = begin(state, claim_of("job"));
     assert_int_equal(release(pair.world->conn, &pair.holder), 0);

@@ -1,4 +1,4 @@
-/* Acquire, renew, release: what they promise to the core. */
+/* Acquire, renew, release: their promises to the core. */
 #include "fixture.h"
 
 #include <sys/stat.h>
@@ -26,7 +26,7 @@ static void grants_and_releases(void **state) {
     assert_int_equal(release(world->conn, &copy), DLOCK_ELOST);
 }
 
-/* A dead process's state is not ours to free, whatever numbers stand in it: the kernel has done it. */
+/* A dead process's state is not ours to free, whatever its numbers: the kernel has done it. */
 static void of_the_dead(void **state) {
     struct world *world = *state;
     struct dlock_claim held = claim_of("job");
@@ -44,7 +44,7 @@ static void excludes(void **state) {
     void *other = conn_open(world->dir);
     assert_int_equal(acquire(world->conn, &first), 0);
     assert_int_equal(acquire(world->conn, &second), DLOCK_EBUSY);
-    assert_int_equal(second.retry_ms, -1); /* nobody listens: the core polls */
+    assert_int_equal(second.retry_ms, -1); /* no listener: the core polls */
     assert_int_equal(acquire(other, &third), DLOCK_EBUSY);
     assert_int_equal(renew(world->conn, &second), DLOCK_ELOST);
     assert_int_equal(release(world->conn, &first), 0);
@@ -97,7 +97,7 @@ static void stale_state_touches_nobody(void **state) {
     assert_int_equal(release(world->conn, &second), 0);
 }
 
-/* Unlinked: somebody else can make and lock a new file, so the holder holds nothing any more. */
+/* Unlinked: another process can create and lock a new file, so the holder holds nothing any more. */
 static void unlinked_is_lost(void **state) {
     struct world *world = *state;
     struct dlock_claim holder = claim_of("job"), waiter = claim_of("job"), late = claim_of("job");

@@ -68,7 +68,7 @@ static void in_one_way_at_a_time(void **state) {
     refused(world->conn, permit_of("job", 2), "3 permits");
     assert_int_equal(renew(world->conn, &permit), 0);
     assert_int_equal(release(world->conn, &permit), 0);
-    assert_int_equal(acquire(world->conn, &writer), 0); /* nobody holds it: anything goes */
+    assert_int_equal(acquire(world->conn, &writer), 0); /* it is free: anything goes */
     refused(world->conn, permit_of("job", 3), "as a lock");
     assert_int_equal(release(world->conn, &writer), 0);
     assert_int_equal(acquire(world->conn, &reader), 0);
@@ -107,7 +107,7 @@ static void with_flock(void **state) {
     const char *const keeps[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
     const char *const tries[] = {"flock", "-n", path, "true", NULL};
     struct dlock_claim permit = permit_of("job", 3);
-    assert_false(is_held(world->conn, "job")); /* a token of ours stays in the file */
+    assert_false(is_held(world->conn, "job")); /* one of our tokens stays in the file */
     pid_t pid = command_start(keeps);
     assert_int_equal(acquire(world->conn, &permit), DLOCK_EBUSY);
     kill_command(pid);
@@ -190,7 +190,7 @@ static void a_release_wakes(void **state) {
     assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, name), 1);
     assert_string_equal(name, "job");
     assert_int_equal(acquire(world->conn, &waiter), 0);
-    assert_int_equal(release(other, &held[1]), 0); /* nobody waits any more */
+    assert_int_equal(release(other, &held[1]), 0); /* no waiter is left */
     assert_int_equal(release(world->conn, &waiter), 0);
     assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 0);
     conn_close(other);
@@ -235,7 +235,7 @@ static void storm(void **state) {
 
 enum { MANY = 300 };
 
-/* Every seat is found, whichever became free. */
+/* Every seat is found, in whatever order they become free. */
 static void many(void **state) {
     struct world *world = *state;
     static struct dlock_claim permits[MANY];

@@ -29,7 +29,7 @@ static int take_with(struct world *world, const void *data, size_t size, uint64_
     return 0;
 }
 
-/* Damaged, but ours or nobody's: the lock works, and fences follow the clock. */
+/* Damaged, but ours or without an owner: the lock works, and fences follow the clock. */
 static void damaged(void **state) {
 #define CASE(text) \
     { text, sizeof text - 1 }
@@ -74,7 +74,7 @@ static void very_long_lines(void **state) {
     assert_true(fence >= before && fence <= clock_us());
 }
 
-/* The fence goes on from the file's, whatever the clock says. */
+/* The fence continues from the file's, whatever the clock says. */
 static void ahead_of_the_clock(void **state) {
     struct world *world = *state;
     char text[200];

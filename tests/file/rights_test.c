@@ -149,7 +149,7 @@ static void between_users(void **state) {
     conn_close(all);
 }
 
-/* ---- nobody meets a file before it has its rights ---------------------------------------------------------------- */
+/* ---- a file is not visible before it has its rights -------------------------------------------------------------- */
 
 enum { NAMES = 300 };
 
@@ -343,7 +343,7 @@ static void made_by_a_member(void **state) {
 
 /* ---- lists of users and groups that cannot be read --------------------------------------------------------------- */
 
-/* What the lists would say is not known, so nobody is refused for good, unless `code` is for a list without the name. */
+/* The lists' contents are unknown, so no user is refused for good, unless `code` is for a list without the name. */
 static void lists_fail_with(const struct world *world, int errnum, int code) {
     struct dlock_error err;
     gid_t gid;
@@ -386,7 +386,7 @@ static void lists_that_cannot_be_read(void **state) {
 
 /* ---- how often the lists are asked ------------------------------------------------------------------------------- */
 
-/* A server may have them, so no acquire asks again what its connection knows. */
+/* The lists may come from a server, so an acquire does not look up again what its connection knows. */
 static void a_member_is_asked_about_once(void **state) {
     struct world *world = *state;
     gid_t gid;

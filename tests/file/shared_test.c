@@ -1,4 +1,4 @@
-/* Readers: together, apart from writers, and each with a grant of its own. */
+/* Readers: together, apart from writers, and each with its own grant. */
 #include "crowd.h"
 
 #include <fcntl.h>
@@ -111,7 +111,7 @@ static void with_flock(void **state) {
     acquire_waiting(world->conn, &reader);
 }
 
-/* In a token from a container stands a pid that nobody here has: its holder is not shown twice. */
+/* A token from a container contains a pid that does not exist here: its holder is not shown twice. */
 static void with_a_pid_from_elsewhere(void **state) {
     struct world *world = *state;
     const char *const keeps[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
@@ -134,13 +134,13 @@ static void a_waiting_writer_keeps_readers_out(void **state) {
                        other = claim_of("job");
     assert_int_equal(acquire(world->conn, &first), 0);
     assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY); /* it asks again: it waits */
+    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY); /* it repeats its request: it waits */
     assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
     assert_int_equal(acquire(world->conn, &other), DLOCK_EBUSY);
     assert_int_equal(acquire(world->conn, &other), DLOCK_EBUSY);
     assert_int_equal(renew(world->conn, &first), 0);
     assert_int_equal(release(world->conn, &first), 0);
-    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY); /* though nobody holds it */
+    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY); /* although it is free */
     assert_int_equal(acquire(world->conn, &writer), 0);
     assert_int_equal(release(world->conn, &writer), 0);
     assert_int_equal(acquire(world->conn, &late), 0);
@@ -149,7 +149,7 @@ static void a_waiting_writer_keeps_readers_out(void **state) {
     assert_int_equal(acquire(world->conn, &first), 0);
 }
 
-/* Asking once leaves nothing behind, and nobody waits at a gate for other writers. */
+/* A single try leaves nothing behind, and no client waits at a gate for other writers. */
 static void a_try_keeps_nobody_out(void **state) {
     struct world *world = *state;
     struct dlock_claim first = reader_of("job"), second = reader_of("job"), writer = claim_of("job");
@@ -166,7 +166,7 @@ static void a_try_keeps_nobody_out(void **state) {
     assert_int_equal(acquire(world->conn, &first), 0);
 }
 
-/* A writer that listens is told to ask again soon, and shuts the gate then. */
+/* A listening writer is told to retry soon, and then shuts the gate. */
 static void the_gate_shuts_soon(void **state) {
     struct world *world = *state;
     struct dlock_claim reader = reader_of("job"), late = reader_of("job"), writer = claim_of("job");

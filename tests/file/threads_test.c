@@ -34,7 +34,7 @@ static void *work(void *arg) {
         struct dlock_claim claim = {.name = names[i % NAMES], .token = token, .lease_ms = 10000};
         for (int tries = 0; acquire(crowd->conn, &claim) == DLOCK_EBUSY; tries++) {
             if (tries % 50 == 49 && release(crowd->conn, &claim) != DLOCK_ELOST)
-                crowd->failures++; /* gives up and begins anew */
+                crowd->failures++; /* gives up and starts again */
             usleep(50);
         }
         if (claim.result != 0) {

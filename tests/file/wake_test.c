@@ -36,7 +36,7 @@ static void after_sigkill(void **state) {
     }
 }
 
-/* Holds the lock until 100 ms after it was told that somebody waits. */
+/* Holds the lock until 100 ms after it learned of a waiter. */
 static int hold_a_moment(const struct world *world, void *arg) {
     const int *ends = arg;
     char byte;
@@ -92,7 +92,7 @@ static int hold_in_rounds(const struct world *world, void *arg) {
     return 0;
 }
 
-/* However a question and the only release fall together, nobody is left waiting. */
+/* However a request and the only release coincide, no waiter is left waiting. */
 static void none_is_missed(void **state) {
     struct world *world = *state;
     struct meeting *meeting = shared_new(sizeof *meeting);
@@ -129,7 +129,7 @@ static void names_are_the_locks_own(void **state) {
     conn_close(other);
 }
 
-/* A cut name cannot be told from the file's: then everybody looks. */
+/* A cut name cannot be told from the file's: then every waiter looks. */
 static void long_name(void **state) {
     struct world *world = *state;
     char raw[256], name[256] = "?";
@@ -146,8 +146,8 @@ static void long_name(void **state) {
     conn_close(other);
 }
 
-/* Losers keep their descriptors, so their tries wake nobody; nor do releases that nobody waits for, nor files that are
- * not locks, nor people who change modes. */
+/* Losers keep their descriptors, so their tries wake no waiter; nor do releases without waiters, files that are not
+ * locks, or changes of modes. */
 static void nothing_for_nothing(void **state) {
     struct world *world = *state;
     struct dlock_claim holder = claim_of("job"), waiters[3];
@@ -187,8 +187,8 @@ static void releases_say_whom_they_wake(void **state) {
     conn_close(other);
 }
 
-/* The sum of the pauses after which a claim that is still busy would look again, one after the other, until they are as
- * long as they get. */
+/* The sum of the successive pauses after which a claim that is still busy would look again, until they are as long as
+ * they get. */
 static int64_t looks_for(void *conn, struct dlock_claim *claim) {
     int64_t sum = 0;
     for (int64_t last = 0;; last = claim->retry_ms) {
@@ -200,7 +200,7 @@ static int64_t looks_for(void *conn, struct dlock_claim *claim) {
     }
 }
 
-/* Several looks, ever later, when a wait begins and after each wake, because the kernel tells of a close before it
+/* Several looks, ever later, when a wait begins and after each wake, because the kernel announces a close before it
  * unlocks; then only now and then. */
 static void retries(void **state) {
     struct world *world = *state;
@@ -255,7 +255,7 @@ static void rename_wakes(void **state) {
     vanishing_wakes(*state, rename_it);
 }
 
-/* More events than the kernel keeps: everybody looks. */
+/* More events than the kernel keeps: every waiter looks. */
 static void overflow(void **state) {
     struct world *world = *state;
     struct dlock_error err = {0, ""};
