@@ -41,7 +41,8 @@ static void count_cycles(dlock_lock *lock, struct counts *counts) {
     counts->gets -= reserved;
 }
 
-/* Four where an acquire reserves. Until the connection has seen the server's clock tick it asks for that, too; but not by `stats`, which have 2 kB. */
+/* Four where an acquire reserves. Until the connection has seen the server's clock tick it reads the clock as well; but
+ * not by `stats`, whose answer has 2 kB. */
 static void an_uncontended_cycle_is_three_commands(void **state) {
     dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
     dlock_lock *lock = api_lock(client, "alone", NULL);
@@ -177,8 +178,8 @@ static void restart_in_between(const char *query, int64_t *lost_after_ms, int64_
     dlock_close(other);
 }
 
-/* The first renewal tells, a third of the lease later at the latest. Until then two may believe that they hold it: that
- * is what the quarantine is for. */
+/* The first renewal reveals it, at most a third of the lease later. Until then two clients may believe that they hold
+ * the lock: hence the quarantine. */
 static void a_restart_without_quarantine(void **state) {
     int64_t lost_after_ms, got_after_ms;
     (void)state;

@@ -1,4 +1,4 @@
-/* Acquire, renew and release: who gets what, and that every change compares first. */
+/* Acquire, renew and release: their results, and that every change compares first. */
 #include "harness.h"
 #include "support/group.h"
 
@@ -126,7 +126,7 @@ static void a_renewal_keeps_it(void **state) {
     assert_int_equal(release(&ours, &mine), 0);
 }
 
-/* As after a renewal whose answer was lost, or that another thread's connection sent meanwhile. */
+/* As after a renewal whose answer was lost, or that another thread's connection has sent since. */
 static void an_old_id_is_looked_up_again(void **state) {
     struct held mine, stale;
     (void)state;
@@ -167,9 +167,9 @@ static void a_value_that_only_begins_like_ours_is_not_ours(void **state) {
     assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
 }
 
-/* ---- ids begin anew with the server ------------------------------------------------------------------------------ */
+/* ---- ids start again with the server ----------------------------------------------------------------------------- */
 
-/* Stores of the first life, as many as it takes for the second one to reach the same id with somebody else's item. */
+/* Stores of the first life, as many as it takes for the second one to reach the same id with another client's item. */
 static void an_id_is_never_used_across_a_reconnect(void **state) {
     struct held mine, theirs;
     uint64_t id;
@@ -295,7 +295,7 @@ static void many_at_once(void **state) {
         snprintf(names[i], sizeof names[i], "n%04d", i);
         claim_init(&held[i], names[i], 'a', i);
     }
-    /* Once more when the server's clock was read meanwhile, and late: then leases are rightly set anew. */
+    /* Repeated if the server's clock was read in the meantime, and late: then leases are rightly set again. */
     for (int tries = 0; tries == 0 || (tries < 5 && (counts.stores != stores || counts.gets != gets)); tries++) {
         await_tick(&server, &ours);
         count(&server, NULL);

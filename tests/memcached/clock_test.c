@@ -1,4 +1,4 @@
-/* Leases on a server whose clock stands still for a while, jumps, or is odd; and requests to the letter. */
+/* Leases on a server whose clock stops for a while, jumps, or is odd; and requests to the letter. */
 #include "script.h"
 
 #include <pthread.h>
@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- a server that is stopped and goes on ------------------------------------------------------------------------ */
+/* ---- a server that is stopped and continues ---------------------------------------------------------------------- */
 
 /* The lease is shorter than the stop, and longer than it takes to ask for all of them, and then to look. */
 enum { MANY = 40, STOP_MS = 7000, LEASE_AFTER_MS = 4500, LOOK_MS = 1500, TRIES = 5 };
 
-/* A client of its own, that asks for something while the server is stopped. */
+/* A separate client, which sends a request while the server is stopped. */
 struct asker {
     struct link link;
     struct held held;
@@ -45,7 +45,7 @@ static bool check_that_all_last(const struct server *server, const struct asker 
     return true;
 }
 
-/* The question is asked shortly before the server goes on, so that its round trip is short, and answered perhaps before
+/* The request is sent shortly before the server continues, so that its round trip is short, and perhaps answered before
  * the server's clock is set. */
 static bool try_leases(struct asker *askers, dlock_batch *operation, bool connected) {
     struct server server;
@@ -69,7 +69,7 @@ static bool try_leases(struct asker *askers, dlock_batch *operation, bool connec
     const int64_t goes_on = now_ms();
     kill(server.pid, SIGCONT);
     for (int i = 0; i < MANY; i++) pthread_join(askers[i].thread, NULL);
-    const int64_t left = goes_on + LOOK_MS - now_ms(); /* the clock goes on once a second */
+    const int64_t left = goes_on + LOOK_MS - now_ms(); /* the clock ticks once a second */
     if (left > 0) sleep_ms((int)left);
     bool seen = check_that_all_last(&server, askers, goes_on + LEASE_AFTER_MS);
     for (int i = 0; i < MANY; i++) link_end(&askers[i].link);
@@ -117,7 +117,7 @@ static void an_expiry_is_an_absolute_time(void **state) {
     assert_in_range(script_numbers[1], START + LEASE_S + 3, START + LEASE_S + 4); /* 2.25 s for the clock, rounded up */
 }
 
-/* The first reading was made before the clock was set: what was based upon it is done again. */
+/* The first reading was made before the clock was set: what was derived from it is redone. */
 static void a_clock_that_jumps_is_not_believed(void **state) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100060)},
@@ -156,7 +156,7 @@ static void a_clock_that_jumps_is_not_believed_by_readers(void **state) {
     assert_in_range(script_numbers[6], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
 }
 
-/* One second is what a clock goes on by. */
+/* A clock advances by one second. */
 static void a_clock_that_ticks_is_believed(void **state) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100001)},
@@ -165,8 +165,8 @@ static void a_clock_that_ticks_is_believed(void **state) {
     assert_int_equal(acquire_by(lines), 0);
 }
 
-/* The clock stands still: the server was stopped, and has served these before it went on. What was known is not given
- * up for that. */
+/* The clock does not move: the server was stopped, and served these requests before it continued. Earlier knowledge is
+ * not given up for that. */
 static void a_clock_that_stands_still_is_not_believed(void **state) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100000)},

@@ -400,7 +400,7 @@ static void a_failed_connect_leaves_nothing_open(void **state) {
     struct link link;
     struct uri uri;
     (void)state;
-    uri_init(&uri, 1); /* nobody listens there */
+    uri_init(&uri, 1); /* no server listens there */
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), DLOCK_EUNAVAILABLE);
     link_end(&link);
     fake_start(&fake);
@@ -412,7 +412,7 @@ static void a_failed_connect_leaves_nothing_open(void **state) {
     assert_int_equal(sockets(fds), 0);
 }
 
-/* In a forked child the socket is closed and nothing is said; the parent goes on. */
+/* In a forked child the socket is closed without a message; the parent's still works. */
 static void a_forked_child_lets_go(void **state) {
     struct held held;
     struct link link;

@@ -1,4 +1,4 @@
-/* Fences grow in the order of the grants, whichever of the server's threads a client talks to. */
+/* Fences grow in the order of the grants, whatever thread of the server a client talks to. */
 #include "script.h"
 #include "support/group.h"
 
@@ -9,7 +9,8 @@
 
 enum { CLIENTS = 24, ROUND_MS = 3000 };
 
-/* What each client does to one name, until `until_ms`: asks for it again and again, and gives it back at once. */
+/* Each client's part in the contest for one name, until `until_ms`: it acquires again and again, and releases at
+ * once. */
 struct contest {
     enum dlock_mode mode;
     int64_t until_ms;
@@ -132,7 +133,7 @@ static void readers_reserve_too(void **state) {
 }
 
 /* After the lock was found held an acquire begins with a look, and so finds the reservation that its last try has left.
- * Ids of reservations are greater than all others, so the list must not contain one: nobody could read it. */
+ * Ids of reservations are greater than all others, so the list must not contain one, which would make it unreadable. */
 static void a_reader_that_looks_first_completes_its_reservation(void **state) {
 #define LISTED "VALUE clock 0 70 8\r\n" LIST " 0 0 10000 1700100014\n\r\nEND\r\n"
 #define LEFT "VALUE clock 0 0 " ID "\r\n\r\nEND\r\n"
@@ -243,7 +244,7 @@ static void a_reservation_keeps_others_out(void **state) {
     assert_int_equal(release(&link, &reader), DLOCK_ELOST);
     assert_string_equal(item_of("kept"), "VALUE kept 0 0 " ID "\r\n\r\nEND\r\n");
     assert_int_equal(backend->inspect(link.conn, "kept", ignored, &shown, TIMEOUT_MS, NULL), 0);
-    assert_int_equal(shown, 0); /* nobody holds the name */
+    assert_int_equal(shown, 0); /* the name is free */
     assert_int_equal(backend->break_lock(link.conn, "kept", TIMEOUT_MS, NULL), 0);
     assert_int_equal(acquire(&link, &writer), 0);
     assert_int_equal(release(&link, &writer), 0);

@@ -1,5 +1,5 @@
 /* How many round trips a thousand locks take: a relay that lets no answer through before it has seen all requests of a
- * flight. A client that waits for an answer earlier waits in vain. */
+ * flight. A client that waits for an earlier answer never gets it. */
 #include "harness.h"
 #include "support/group.h"
 #include "support/loopback.h"
@@ -16,7 +16,7 @@ enum { LOCKS = 1000, FLIGHT = 256 };
 struct relay {
     int port, listener;
     atomic_bool counts;  /* else it lets everything through */
-    atomic_int commands; /* one for each lock, so far */
+    atomic_int commands; /* one for each lock, up to now */
     pthread_t thread;
 };
 
@@ -100,7 +100,7 @@ static void a_thousand_locks_take_four_round_trips(void **state) {
     await_tick(&server, &link);
     atomic_store(&relay.counts, true);
     run(&relay, &link, backend->acquire);
-    /* Once more when the server's clock was read meanwhile, and late: then leases are rightly set anew. */
+    /* Repeated if the server's clock was read in the meantime, and late: then leases are rightly set again. */
     for (int tries = 0; tries == 0 || (tries < 5 && commands != LOCKS); tries++)
         commands = run(&relay, &link, backend->renew);
     assert_int_equal(commands, LOCKS);

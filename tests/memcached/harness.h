@@ -18,7 +18,7 @@ DLOCK_PRINTF(2, 3) const char *ask(const struct server *server, const char *form
 /* One number of `stats`. */
 int64_t stat_of(const struct server *server, const char *name);
 
-/* How many commands, and which, a server has had from its clients since the last call. */
+/* How many commands, and which, a server has received from its clients since the last call. */
 struct counts {
     int64_t stores, gets, cas_hits, cas_misses, deletes;
 };
@@ -26,7 +26,7 @@ void count(const struct server *server, struct counts *since);
 /* How often an acquire of a free name reserves it first: once on servers from 1.6.27 on, else never. That is one get
  * more, in the same packet, and makes a cas hit of its store. */
 int reservations(const struct server *server);
-/* Until a connection has seen the server's clock tick, it asks for it along with every lease: one get more. */
+/* Until a connection has seen the server's clock tick, it reads the clock along with every lease: one more get. */
 void await_tick(const struct server *server, struct link *link);
 
 /* Asks again and again, as a waiter does; false: never granted within ms. */

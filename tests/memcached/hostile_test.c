@@ -52,7 +52,7 @@ static void assert_answer_is(enum operation operation, const char *answer, const
     fake_unlink(&fake, &link);
 }
 
-/* ---- answers that make no sense ---------------------------------------------------------------------------------- */
+/* ---- malformed answers ------------------------------------------------------------------------------------------- */
 
 static char *long_text(const char *before, char filler, size_t n, const char *after) {
     char *text = malloc(strlen(before) + n + strlen(after) + 1);
@@ -153,7 +153,7 @@ static void lines_and_values_without_end(void **state) {
     }
 }
 
-/* 1 MB that somebody has stored under the name: somebody else's, whatever it is. */
+/* 1 MB that another client has stored under the name: a foreign value, whatever it is. */
 static void a_big_value_is_read_and_not_kept(void **state) {
     char *big = long_text("NOT_STORED\r\nVALUE hostile 0 1048576 5\r\n", 'x', 1048576, "\r\nEND\r\n");
     struct fake fake = {.answers = FAKE_SAYS(big)};
@@ -199,7 +199,7 @@ static void assert_result(enum operation operation, const char *answer, const ch
 static void only_what_was_read_back_is_a_grant(void **state) {
     (void)state;
     assert_result(ACQUIRE, "STORED\r\n" OURS, NULL, 0);
-    assert_result(ACQUIRE, "STORED\r\n" OTHERS, NULL, DLOCK_EBUSY); /* gone at once, and somebody else came */
+    assert_result(ACQUIRE, "STORED\r\n" OTHERS, NULL, DLOCK_EBUSY); /* gone at once, and another client came */
     assert_result(ACQUIRE, "STORED\r\nEND\r\n", NULL, DLOCK_EBUSY); /* evicted at once, each time */
     assert_result(ACQUIRE, "NOT_STORED\r\nEND\r\n", "STORED\r\n" OURS, 0);
     assert_result(ACQUIRE, "NOT_STORED\r\n" OURS, "STORED\r\n" OURS, 0);
@@ -353,7 +353,7 @@ static void silence_ends_in_time(void **state) {
     }
 }
 
-/* Each byte comes in time, all of them do not. libmemcached's timeout would begin anew with each. */
+/* Each byte arrives in time, the whole does not. libmemcached's timeout would start again with each byte. */
 static void a_dribble_ends_in_time(void **state) {
     (void)state;
     for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
@@ -442,7 +442,7 @@ static void wait_until(atomic_int *counter) {
     for (int64_t until = now_ms() + 5000; !atomic_load(counter) && now_ms() < until;) sleep_ms(5);
 }
 
-/* A late duplicate must not arrive: what is unanswered is cut off, not flushed. */
+/* A late duplicate must not arrive: unanswered requests are cut off, not flushed. */
 static void an_unanswered_request_is_reset(void **state) {
     struct fake fake = {.port = 0};
     struct link link;

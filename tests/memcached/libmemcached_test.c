@@ -1,4 +1,4 @@
-/* Why the backend has a client of its own: what the installed libmemcached does where a lock depends on it.
+/* Why the backend has its own client: the behaviour of the installed libmemcached where a lock depends on it.
  *
  * Each test shows one thing for which <dlock/backend.h> has no room, and fails when the library does it no more: then
  * read the head of backends/memcached/memcached.h again, and reconsider the decision. As found in 1.1.4, which is the
@@ -121,8 +121,8 @@ static uint64_t take(memcached_st *library, const char *token) {
     return library_id(library, "lock", token);
 }
 
-/* The server is restarted between two renewals, and somebody else takes the lock; ids begin anew, so that it has the
- * same one. Nothing tells the first holder that its connection is another one now. */
+/* The server is restarted between two renewals, and another client takes the lock; ids start again, so it gets the same
+ * one. Nothing tells the first holder that its connection is a new one. */
 static void a_silent_reconnect_overwrites_another_lock(void **state) {
     enum { TRIES = 5 };
     struct server server;

@@ -74,7 +74,7 @@ static void fences_grow_across_a_quick_restart(void **state) {
     fail_msg("no two starts within one second");
 }
 
-/* Floods the server with items of the same size as ours, whose names have 11 bytes too, as fast as a pipe goes. */
+/* Floods the server with items of the same size as ours, whose names also have 11 bytes, as fast as a pipe allows. */
 static void flood(const struct server *server) {
     char command[400];
     snprintf(command, sizeof command,
@@ -99,7 +99,7 @@ static void an_evicted_lock_is_lost_and_said_to_be(void **state) {
     claim_init(&next, "evicted_one", 'a', 2);
     mine.claim.lease_ms = 600000;
     assert_int_equal(acquire(&link, &mine), 0);
-    flood(&server); /* before anything looks at it: what was looked at twice is kept longer */
+    flood(&server); /* before the item is read: items that were read twice are kept longer */
     for (int i = 0; i < 10 && strncmp(ask(&server, "get evicted_one"), "VALUE", 5) == 0; i++) flood(&server);
     assert_true(stat_of(&server, "evictions") > 0);
     assert_int_equal(renew(&link, &mine), DLOCK_ELOST);
@@ -113,7 +113,7 @@ static void an_evicted_lock_is_lost_and_said_to_be(void **state) {
 
 static const char *const never_evicts[] = {"-m", "2", "-M", NULL};
 
-/* Whether the server says that it has no memory for this; on a connection of its own, which does not survive it. */
+/* Whether the server reports that it has no memory for this; on a separate connection, which does not survive it. */
 static void assert_full(const struct server *server, dlock_batch *operation, struct held *held) {
     struct dlock_error err = {0};
     struct link link;

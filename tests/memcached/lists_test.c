@@ -1,5 +1,5 @@
-/* The list of holders in a name's item: what it costs and how many it holds, when many change it at once, how it is
- * shown, and what else may stand there. */
+/* The list of holders in a name's item: its cost and its capacity, concurrent changes, how it is shown, and foreign
+ * items in its place. */
 #include "trio.h"
 
 #include <pthread.h>
@@ -77,8 +77,8 @@ static void a_crowd_has_its_limits(void **state) {
     }
 }
 
-/* Everybody changes the one item at once, each on a connection of its own: whoever meets another's change tries again
- * until it comes through. */
+/* All change the one item at once, each on its own connection: a client that meets another's change retries until it
+ * succeeds. */
 enum { SHARERS = 120, PLENTY_MS = 60000 };
 
 struct sharer {
@@ -193,7 +193,7 @@ static void long_names_are_in_the_list(void **state) {
     assert_int_equal(acquire(&links[1], &second), 0);
     assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
     assert_int_equal(release(&links[0], &first), 0);
-    /* Another name with the same key, if there were one, would be somebody else's. */
+    /* Another name with the same key, if there were one, would be a foreign lock. */
     dlock_encode_name(key, 251, name, " ", false);
     ask(&server, "set %s 0 100 %zu\r\ndlock shared 0 %s\n%s 1 1 100000 4000000000\n", key,
         15 + strlen(other) + 1 + strlen(second.token) + 23, other, second.token);
@@ -201,7 +201,7 @@ static void long_names_are_in_the_list(void **state) {
     assert_int_equal(acquire(&links[0], &first), DLOCK_EBUSY);
 }
 
-/* An item that is no list of ours is somebody's lock. */
+/* An item that is not one of our lists is a foreign lock. */
 static void odd_lists_are_left_alone(void **state) {
 #define SIXTEEN "0123456789abcdef"
     static const char *const values[] = {

@@ -1,4 +1,4 @@
-/* The meta commands of 1.6: who uses them, when, and what their answers mean. */
+/* The meta commands of 1.6: which requests use them, when, and what their answers mean. */
 #include "script.h"
 
 #include <stdio.h>

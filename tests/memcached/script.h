@@ -19,14 +19,13 @@ void script_link(struct fake *fake, struct link *link, const char *greeting, con
 /* Fails the test when the client said anything else. */
 void script_unlink(struct fake *fake, struct link *link);
 
-/* One operation on "clock", with the first token of client a, on a connection of its own; returns the claim's result.
- */
+/* One operation on "clock", with the first token of client a, on a separate connection; returns the claim's result. */
 int script_run(const char *greeting, const struct line *lines, dlock_batch *operation, enum dlock_mode mode,
                struct held *held);
 
 #define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
-/* Flags of an item of ours with a lease of 10 s: as the grant has left it; after a grant with id 5; and after one whose
- * id nobody knows any more. */
+/* Flags of one of our items with a lease of 10 s: as the grant has left it; after a grant with id 5; and after one
+ * whose id is unknown by now. */
 #define FRESH 2565865471
 #define FIFTH 2565341189
 #define FORGOTTEN 2565865470

@@ -1,4 +1,4 @@
-/* Names that several hold: who gets in, downgrades, leases, and a writer that waits. */
+/* Names with several holders: admission, downgrades, leases, and a writer that waits. */
 #include "trio.h"
 
 /* ---- who gets in ------------------------------------------------------------------------------------------------- */
@@ -15,7 +15,7 @@ static void readers_keep_writers_out(void **state) {
     assert_int_equal(acquire(&links[1], &second), 0);
     assert_true(second.claim.fence > first.claim.fence);
     assert_int_equal(acquire(&links[2], &late), DLOCK_EBUSY);
-    assert_string_equal(ask(&server, "add room 0 10 1\r\nx"), "NOT_STORED\r\n"); /* whoever knows nothing of lists */
+    assert_string_equal(ask(&server, "add room 0 10 1\r\nx"), "NOT_STORED\r\n"); /* a client that does not know lists */
     assert_int_equal(release(&links[0], &first), 0);
     assert_int_equal(release(&links[0], &first), DLOCK_ELOST);
     assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
@@ -36,12 +36,12 @@ static void readers_know_their_fences(void **state) {
     (void)state;
     assert_int_equal(acquire(&links[0], &first), 0);
     fences[0] = first.claim.fence;
-    assert_int_equal(acquire(&links[0], &first), 0); /* asked again, alone */
+    assert_int_equal(acquire(&links[0], &first), 0); /* repeated, alone */
     assert_true(first.claim.fence == fences[0]);
     assert_int_equal(acquire(&links[1], &second), 0);
     fences[1] = second.claim.fence;
     assert_int_equal(renew(&links[0], &first), 0);
-    for (int i = 0; i < 2; i++) { /* asked again by others' side, with nothing remembered */
+    for (int i = 0; i < 2; i++) { /* repeated beside others, with nothing remembered */
         memset(first.claim.state, 0, sizeof first.claim.state);
         memset(second.claim.state, 0, sizeof second.claim.state);
         assert_int_equal(acquire(&links[2], &first), 0);
@@ -165,7 +165,7 @@ static void a_dead_permit_comes_back(void **state) {
     assert_int_equal(renew(&links[1], &alive), 0);
 }
 
-/* Each lease of a reader is another one, the first that is set anew as well. */
+/* Each renewal changes a reader's lease, including the first one. */
 static void renewed_readers_are_not_taken_for_dead(void **state) {
     READER(reader, 0, "alive");
     WRITER(writer, 1, "alive");
@@ -205,14 +205,14 @@ static void a_waiting_writer_is_let_in(void **state) {
     (void)state;
     assert_int_equal(acquire(&links[0], &old), 0);
     assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
-    assert_int_equal(acquire(&links[1], &new), 0); /* one try holds nobody up */
+    assert_int_equal(acquire(&links[1], &new), 0); /* one try blocks no other */
     assert_int_equal(release(&links[1], &new), 0);
     assert_false(poll_for(&links[2], &writer, 600));
     assert_int_equal(acquire(&links[1], &new), DLOCK_EBUSY);
     assert_int_equal(renew(&links[0], &old), 0);
-    assert_int_equal(acquire(&links[0], &old), 0); /* asked again */
+    assert_int_equal(acquire(&links[0], &old), 0); /* repeated */
     assert_int_equal(release(&links[0], &old), 0);
-    assert_int_equal(acquire(&links[1], &new), DLOCK_EBUSY); /* it is the writer's turn, though nobody holds it */
+    assert_int_equal(acquire(&links[1], &new), DLOCK_EBUSY); /* it is the writer's turn, although the name is free */
     assert_int_equal(acquire(&links[2], &writer), 0);
     assert_int_equal(release(&links[2], &writer), 0);
     assert_true(is_free("turn"));

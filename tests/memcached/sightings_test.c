@@ -103,7 +103,7 @@ static void a_stranger_is_left_alone(void **state) {
     }
 }
 
-/* The names that one connection watches have a table of limited size; what does not fit waits for the server. */
+/* The names that one connection watches have a table of limited size; names that do not fit wait for the server. */
 static void many_names_are_watched(void **state) {
     enum { NAMES = 600 };
     static struct held mine[NAMES], theirs[NAMES];
