@@ -19,8 +19,8 @@ static int five(void **state) {
 
 /* ---- a minority -------------------------------------------------------------------------------------------------- */
 
-/* Members that are stopped answer nothing until the test is over: whoever waited for one of them would wait for
- * longer than that. */
+/* Stopped members answer nothing until the test is over: a client that waited for one of them would wait longer than
+ * that. */
 static void cycle_without(dlock_client *client, int cycles) {
     const int64_t begun_ms = now_ms();
     for (int i = 0; i < cycles; i++) give_back(take(client, "cycled", NULL));
@@ -69,7 +69,7 @@ static void a_dead_minority_costs_no_waiting(void **state) {
     member_restart(3);
 }
 
-/* Those who contend are told at once, too. */
+/* Clients that contend are told at once as well. */
 static void a_busy_lock_is_busy_at_once(void **state) {
     (void)state;
     dlock_client *holder = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
@@ -88,7 +88,7 @@ static void a_busy_lock_is_busy_at_once(void **state) {
     dlock_close(holder);
 }
 
-/* Nor is it waited for where its vote would decide: whoever has split the vote tries again. */
+/* Nor does a client wait for it where its vote would decide: after a split vote the client tries again. */
 static void a_split_vote_waits_for_no_stopped_member(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&" PATIENT);
@@ -128,8 +128,8 @@ static void a_member_that_was_away_gets_its_releases(void **state) {
     dlock_close(client);
 }
 
-/* It grants what lay in its socket when it continues. That is given back, too, however long ago it was given up: without
- * an end of its lease it would stay for ever. */
+/* It grants the request that was in its socket when it continues. That grant is released as well, however long ago the
+ * request was given up: without an end of its lease it would stay for good. */
 static void a_grant_made_late_is_given_back(void **state) {
     char fence[32];
     (void)state;
@@ -167,7 +167,7 @@ static void a_dead_majority_is_an_outage(void **state) {
     snprintf(port, sizeof port, ":%d", member[2].port);
     assert_null(strstr(err.message, port)); /* one that is away is named */
     member_restart(0);
-    give_back(take(client, "away", NULL)); /* the same client goes on */
+    give_back(take(client, "away", NULL)); /* the same client continues */
     member_restart(1);
     dlock_free(lock);
     dlock_close(client);
@@ -248,8 +248,8 @@ static void a_majority_that_forgot_is_a_loss(void **state) {
 
 /* ---- restarts ---------------------------------------------------------------------------------------------------- */
 
-/* Each member in its turn forgets everything. The holder keeps its lock, since each gets to know it again once its
- * quarantine is over, and nobody else is granted it. */
+/* Each member in turn forgets everything. The holder keeps its lock, since each member learns of it again once its
+ * quarantine is over, and no other client is granted it. */
 static void a_holder_survives_the_restart_of_every_member(void **state) {
     char token[DLOCK_TOKEN_MAX + 1];
     uint64_t fence;
@@ -317,8 +317,8 @@ static void a_quarantine_of_a_majority_is_one(void **state) {
     dlock_close(client);
 }
 
-/* Connections that die while nobody uses them are no outage, nor are those that die amid the releases which follow a
- * request that was sent twice. */
+/* Idle connections that die are no outage, nor are those that die amid the releases which follow a request that was
+ * sent twice. */
 static void idle_connections_may_die(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0");
@@ -369,7 +369,7 @@ static void *release_it(void *lock) {
     return (void *)(intptr_t)dlock_release(lock, NULL);
 }
 
-/* Such an acquire may arrive after the release, for a lease: what it takes is given back, in a quarter of that. */
+/* Such an acquire may arrive after the release, for a lease: its grant is released within a quarter of that. */
 static void a_late_acquire_is_given_back(void **state) {
     char token[DLOCK_TOKEN_MAX + 1];
     (void)state;

@@ -12,7 +12,7 @@ extern struct server member[MEMBERS_MAX];
 /* Whoever waits for a stopped member's answer waits for this; no test may take half as long. */
 #define PATIENT "timeout=120s"
 
-/* So many, each started anew if a test has stopped or killed it. */
+/* This many, each restarted if a test has stopped or killed it. */
 void members_begin(int n);
 void members_end(void);
 /* For cmocka: three of them before each test, none after it. */

@@ -1,4 +1,4 @@
-/* A thread of the application that stands still while it polls for the members' answers. */
+/* An application thread that hangs while it polls for the members' answers. */
 #include "servers.h"
 
 #include "support/test.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Thread_local bool stopping; /* this thread stands still when it polls next */
+static _Thread_local bool stopping; /* this thread hangs in its next poll */
 static int stands[2], goes[2];      /* pipes: from a byte of the first until one of the second */
 
 typedef int ppoll_like(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
@@ -51,7 +51,7 @@ static void *acquire_it(void *lock) {
     return (void *)(intptr_t)dlock_acquire(lock, 20000, NULL);
 }
 
-/* Begins an acquire in a thread that stands still then. */
+/* Begins an acquire in a thread that then hangs. */
 static pthread_t acquire_and_stand_still(dlock_lock *lock) {
     struct pollfd stood = {.fd = stands[0], .events = POLLIN};
     pthread_t thread;
@@ -62,7 +62,7 @@ static pthread_t acquire_and_stand_still(dlock_lock *lock) {
     return thread;
 }
 
-/* The thread gets its lock when it goes on. */
+/* The thread gets its lock when it continues. */
 static void go_on(pthread_t thread) {
     void *rc;
     assert_int_equal(write(goes[1], "", 1), 1);
@@ -72,7 +72,7 @@ static void go_on(pthread_t thread) {
 
 static const struct dlock_options by_handle = {.size = sizeof by_handle, .owner = DLOCK_OWNER_HANDLE};
 
-/* The others of its client renew, acquire and release meanwhile. */
+/* The other threads of its client renew, acquire and release in this time. */
 static void a_thread_that_stands_still_stops_no_other(void **state) {
     (void)state;
     dlock_client *client = ready_client();
@@ -87,7 +87,7 @@ static void a_thread_that_stands_still_stops_no_other(void **state) {
     dlock_close(client);
 }
 
-/* When it goes on, its connections are gone, and their descriptors' numbers belong to others. */
+/* When it continues, its connections are gone, and their descriptors' numbers belong to others. */
 static void a_thread_that_stood_still_reads_nothing_of_others(void **state) {
     (void)state;
     dlock_client *client = ready_client();

@@ -29,7 +29,7 @@ struct toy {
 typedef int toy_script(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err);
 static toy_script *_Atomic script;
 static atomic_bool floods; /* members send wake-ups without end */
-static atomic_bool over;   /* whoever hangs goes on */
+static atomic_bool over;   /* hanging calls continue */
 
 struct toy_conn {
     int i;     /* its member's number */
@@ -126,7 +126,7 @@ static int toy_wake(void *memory, struct dlock_wake *out, struct dlock_error *er
 static atomic_bool checks_last;     /* until `over` */
 static atomic_int checkers, shared; /* threads that check; how often two of them had one connection */
 
-/* Stays until another thread checks, too, and for a moment more. */
+/* Stays until another thread checks as well, and for a moment more. */
 static int toy_check(void *memory, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     static void *_Atomic checked;
     struct dlock_finding fine = {.size = sizeof fine, .what = "it plays"};
@@ -292,7 +292,7 @@ __attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
 }
 #endif
 
-/* Connecting anew would need more memory than the request. */
+/* Connecting again would need more memory than the request. */
 static void a_renewal_without_memory_keeps_the_members(void **state) {
     (void)state;
     if (!FAILS) skip();
@@ -312,7 +312,7 @@ static void a_renewal_without_memory_keeps_the_members(void **state) {
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
 
-/* The first member stops in its answer, and is connected anew; the second one hangs. */
+/* The first member ends in its answer, and is connected again; the second one hangs. */
 static int one_ends_one_hangs(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err) {
     (void)claim, (void)timeout_ms;
     if (i == 0 && toy[0].connects == 1) {
@@ -323,7 +323,7 @@ static int one_ends_one_hangs(int i, struct dlock_claim *claim, int timeout_ms, 
     return 0;
 }
 
-/* The answer of a member that is asked again decides, although the caller polls another one's connection. */
+/* The answer of a member that gets the request again decides, although the caller polls another one's connection. */
 static void an_answer_to_a_worker_ends_the_callers_wait(void **state) {
     (void)state;
     dlock_client *client = client_of(3, "timeout=120s");
@@ -376,7 +376,7 @@ static int grants_by_half(int i, struct dlock_claim *claim, int timeout_ms, stru
     return 0;
 }
 
-/* Half of the members may have granted the lock to somebody else. */
+/* Half of the members may have granted the lock to another client. */
 static void half_of_the_members_is_no_majority(void **state) {
     (void)state;
     for (int members = 4; members <= 6; members += 2) {

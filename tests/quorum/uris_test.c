@@ -54,7 +54,7 @@ static void uris_are_refused(void **state) {
     }
 }
 
-/* A client that does not connect at once hears of it later. */
+/* A client that does not connect at once is told later. */
 static void a_lazy_client_is_told_of_a_missing_backend(void **state) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     struct dlock_error err = {0};

@@ -1,4 +1,4 @@
-/* Votes that are split, and fences that grow whichever members make the majority. */
+/* Split votes, and fences that grow whatever members form the majority. */
 #include "servers.h"
 
 #include "support/clock.h"
@@ -13,7 +13,7 @@
 /* In microseconds: an hour. */
 #define AHEAD INT64_C(3600000000)
 
-/* A fence by the two members other than `without`, which is deaf meanwhile. */
+/* A fence by the two members other than `without`, which is stopped for that time. */
 static uint64_t fence_without(int without, const char *name) {
     uint64_t fence;
     member_stop(without);
@@ -81,7 +81,7 @@ static void most_cycles_are_two_round_trips(void **state) {
     }
     for (int i = 0; i < CYCLES; i++) {
         give_back(take(client, "counted", NULL));
-        for (int j = 0; j < 3; j++) await_free(j, "counted"); /* nobody is behind */
+        for (int j = 0; j < 3; j++) await_free(j, "counted"); /* no other waiter is behind */
     }
     int all = 0;
     for (int i = 0; i < 3; i++) {
@@ -112,7 +112,8 @@ static void most_cycles_need_no_other_thread(void **state) {
     dlock_close(client);
 }
 
-/* Somebody else has a majority: what a try got from the others is given back at once, and not when its lease ends. */
+/* Another client has a majority: a try that lost releases its votes at once, instead of keeping them until its lease
+ * ends. */
 static void a_lost_vote_is_given_back(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
@@ -127,7 +128,7 @@ static void a_lost_vote_is_given_back(void **state) {
     dlock_close(client);
 }
 
-/* A split vote, in which nobody has a majority, holds nobody up. */
+/* A split vote, without a majority for any client, delays no client. */
 static void a_minority_of_another_is_outvoted(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0");
@@ -157,8 +158,8 @@ static void *renew_it(void *lock) {
     return NULL;
 }
 
-/* A renewal asks members that have lost the grant for it anew. It does not when the owner has released the lock
- * meanwhile, while the answer of a slow member was awaited. */
+/* A renewal asks members that have lost the grant for a new one. It does not if the owner has released the lock in the
+ * meantime, while the answer of a slow member was awaited. */
 static void a_renewal_takes_nothing_that_was_released_meanwhile(void **state) {
     const struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     pthread_t thread;
@@ -170,7 +171,7 @@ static void a_renewal_takes_nothing_that_was_released_meanwhile(void **state) {
     member_stop(0);
     ask_text(&member[2], "DEL over");
     assert_int_equal(pthread_create(&thread, NULL, renew_it, lock), 0);
-    sleep_ms(40); /* less than a member has before it counts as silent */
+    sleep_ms(40); /* less than it takes for a member to be considered silent */
     assert_int_equal(dlock_release(lock, NULL), 0);
     pthread_join(thread, NULL);
     for (int64_t until = now_ms() + 300; now_ms() < until; sleep_ms(20))

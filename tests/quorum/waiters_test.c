@@ -96,7 +96,7 @@ static int looks(int waiters, int64_t ms) {
 /* ---- all members are up ------------------------------------------------------------------------------------------ */
 
 /* One to line up; then its vote at the gate is confirmed, two others are asked, their fences are raised, and three
- * members hear of the release. */
+ * members get the release. */
 static void a_hand_over_takes_nine_requests(void **state) {
     enum { WAITERS = 4, TURNS = 50 };
     struct waiter waiters[WAITERS] = {{0}};
@@ -106,7 +106,7 @@ static void a_hand_over_takes_nine_requests(void **state) {
     dlock_lock *lock = take_everywhere(client, "turns", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "turns", TURNS, 60000);
     await_queue(0, "turns", WAITERS);
-    sleep_ms(1100); /* what listens is probed from then on */
+    sleep_ms(1100); /* listening connections are probed after that */
     count_begin(monitors);
     const int64_t begun_ms = now_ms();
     give_back(lock);
@@ -190,8 +190,8 @@ static void a_wait_that_ends_leaves_no_place(void **state) {
     dlock_close(client);
 }
 
-/* Waits until the same token has had the member's vote in many looks in a row: each new try has a new token. A pause of
- * the machine makes a gate count as silent, and then the vote is given back; so one such row is enough. */
+/* Waits until the same token has had the member's vote in many successive looks: each new try has a new token. If the
+ * machine pauses, a gate is considered silent, and then the vote is given back; so one such row is enough. */
 static void await_kept(int i, const char *name) {
     char before[DLOCK_TOKEN_MAX + 1] = "";
     const int64_t until = now_ms() + 60000;
@@ -203,8 +203,8 @@ static void await_kept(int i, const char *name) {
     }
 }
 
-/* Others have the majority, without the gate: who has the vote of that keeps it, and so nobody behind it is sent to ask
- * in vain. */
+/* Others have the majority, without the gate: the client with the gate's vote keeps it, and so no client behind it is
+ * sent to ask for nothing. */
 static void the_first_keeps_its_vote(void **state) {
     struct waiter first = {0}, second = {0};
     (void)state;
@@ -277,9 +277,9 @@ static int grants_in(int ms) {
     return served - before;
 }
 
-/* A gate that stood still for longer than a lease grants the tries that lay in its socket, which were given up long ago.
- * Those grants are given back when it continues, so that nobody waits for the ends of their leases: meanwhile there would
- * be a twentieth of the grants, or less. */
+/* A gate that hung for longer than a lease grants the tries that were in its socket, which were given up long ago.
+ * Those grants are released when it continues, so that no client waits for the ends of their leases: until then there
+ * would be a twentieth of the grants, or less. */
 static void a_gate_that_stood_still_slows_nobody_down(void **state) {
     enum { WAITERS = 8, WINDOW_MS = 1500 };
     struct waiter waiters[WAITERS] = {{0}};
@@ -302,7 +302,7 @@ static void a_gate_that_stood_still_slows_nobody_down(void **state) {
     assert_true(after * 6 > before);
 }
 
-/* Who does not reach the first queues at another one: a release is heard at each. */
+/* A client that does not reach the first member queues at another one: each learns of a release. */
 static void clients_may_have_different_gates(void **state) {
     enum { WAITERS = 4, TURNS = 20 };
     struct waiter waiters[WAITERS] = {{0}};
@@ -324,8 +324,8 @@ static void clients_may_have_different_gates(void **state) {
     dlock_close(client);
 }
 
-/* Two of three servers are up, and some clients cannot listen at the first. With a vote that each of both kinds keeps
- * where it queues nobody would have two. Members behind a relay answer later. */
+/* Two of three servers are up, and some clients cannot listen at the first. If both kinds of clients kept a vote where
+ * they queue, none would get two. Members behind a relay answer later. */
 static void clients_that_cannot_listen_keep_nothing(void **state) {
     enum { WAITERS = 4, TURNS = 5 };
     struct waiter waiters[WAITERS] = {{0}};
