@@ -19,7 +19,7 @@ struct actor {
 
 static struct sim_app apps[HOSTS];
 static size_t n_apps;
-static bool ending; /* nobody begins anything any more */
+static bool ending; /* no thread begins anything any more */
 
 /* ---- applications ---- */
 

@@ -18,8 +18,8 @@ struct sim_app {
     bool over; /* its threads are to end */
     int64_t lease_ms, timeout_ms;
     unsigned actors[SIM_THREADS];
-    /* Until then its threads pass one lock on without a pause, as threads with short holds do, and ask for it on
-     * different terms, asynchronously, too. */
+    /* Until then its threads pass one lock on without a pause, as threads with short holds do, and request it on
+     * different terms, also asynchronously. */
     int64_t hurry_until_us;
     unsigned hurry_name;
 };

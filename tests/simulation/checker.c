@@ -1,5 +1,5 @@
-/* The invariants: see checker.h. Reads the core's structures without its mutex, since no other thread runs
- * meanwhile. */
+/* The invariants: see checker.h. Reads the core's structures without its mutex, since no other thread runs at that
+ * time. */
 #include "checker.h"
 
 #include "fake_server.h"
@@ -38,14 +38,14 @@ struct hold {
 
 static struct hold holds[HOLDS];
 static size_t holds_end;       /* no element from here on was ever used */
-static struct history history; /* all grants that somebody believed in, in microseconds from the run's begin */
+static struct history history; /* all grants that a client believed in, in microseconds from the run's begin */
 static size_t records_room;
 static struct {
     const dlock_client *client; /* NULL: unused */
     struct sim_host *host;
 } clients[CLIENTS];
 static struct {
-    uint64_t order;   /* of an entry that nobody needs any more */
+    uint64_t order;   /* of an entry that no client needs any more */
     int64_t since_us; /* since when */
 } idle[SERVER_ENTRIES];
 static int64_t calm_us = SIM_NEVER;
@@ -78,7 +78,7 @@ static bool excludes(enum dlock_mode a, enum dlock_mode b) {
     return a == DLOCK_EXCLUSIVE || b == DLOCK_EXCLUSIVE;
 }
 
-/* ---- the history: what each holder believed, and for how long ---- */
+/* ---- the history: the beliefs of each holder, and for how long ---- */
 
 static const char *name_of(unsigned name) {
     static char names[HISTORY_NAMES][16];
@@ -353,7 +353,7 @@ static bool settled(void) {
     return calm_us < SIM_NEVER && sim_now_us() > calm_us + SETTLED_US;
 }
 
-/* Checks that an entry that nobody needs goes within most_us. */
+/* Checks that an unneeded entry is removed within most_us. */
 static void check_idle(size_t at, const struct server_entry *entry, int64_t most_us) {
     if (idle[at].order != entry->order) {
         idle[at].order = entry->order;
@@ -369,8 +369,9 @@ static void check_entry(size_t at, const struct server_entry *entry, const dlock
     if (stray && !acq && entry->held && is_heard(entry)) {
         check_idle(at, entry, GIVE_BACK_US); /* its client should have made an orphan of it at once */
     } else if (orphaned || (stray && !acq && entry->held)) {
-        /* A release of what may come late is repeated every quarter of a lease, and takes four trips. The client of a
-         * waiter that came late releases the grant when it hears of it, which a dying connection may have prevented. */
+        /* A release of a grant that may come late is repeated every quarter of a lease, and takes four trips. The
+         * client of a waiter that came late releases the grant when told of it, which a dying connection may have
+         * prevented. */
         int64_t most_us = entry->lease_ms * 250 + sim_faults.latency_us * INT64_C(16) + GIVE_BACK_US;
         if (!orphaned && most_us < HANDED_US) most_us = HANDED_US;
         if (settled())
@@ -378,7 +379,7 @@ static void check_entry(size_t at, const struct server_entry *entry, const dlock
         else
             idle[at].order = 0;
     } else if (acq || stray || !entry->held || is_exported(entry->token)) {
-        idle[at].order = 0; /* no lease ends a waiter that came late: its client hears of it when it is granted */
+        idle[at].order = 0; /* no lease ends a waiter that came late: its client learns of it when it is granted */
     } else {                /* in a session: until its connection is closed; else until an export has returned */
         int64_t most_us = dlock__can(client, DLOCK_CAP_SESSION) ? SETTLED_US : 0;
         check_idle(at, entry, dlock__can(client, DLOCK_CAP_QUEUE) ? HANDED_US : most_us);

@@ -1,5 +1,5 @@
-/* What must be true at any time, checked whenever the server has worked; and the history of what each holder believed
- * meanwhile, which is checked in the end. */
+/* Invariants, checked whenever the server has worked; and the history of what each holder believed, which is checked in
+ * the end. */
 #ifndef DLOCK_TESTS_SIMULATION_CHECKER_H
 #define DLOCK_TESTS_SIMULATION_CHECKER_H
 
@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-extern uint64_t sim_grants; /* grants that somebody was told of */
+extern uint64_t sim_grants; /* grants that a client was told of */
 extern bool sim_prompt;     /* nothing but a stop keeps a client of this run from reporting a loss in time */
 
 /* Notes that a call made at `asked_us` has returned, and that this handle holds the name until sim_held_end. Returns
@@ -33,19 +33,19 @@ void sim_exported(const char *ticket);
 void sim_heard(const struct dlock_wake *wake);
 /* True if a client has asked for something with this token and has not given it up. */
 bool sim_is_awaited(const char *token);
-/* Notes the end of all faults: from now on what nobody needs is given back soon. */
+/* Notes the end of all faults: after this, unneeded grants are released soon. */
 void sim_calm(void);
-/* Notes that the server is back: what was to be given back had to wait for it. */
+/* Notes that the server is back: releases that were due had to wait for it. */
 void sim_check_server_is_back(void);
-/* Checks that no two holders exclude each other, that nobody believes in a grant that the server has ended, and that no
- * client forgets what the server keeps. */
+/* Checks that no two holders exclude each other, that no client believes in a grant that the server has ended, and that
+ * no client forgets what the server keeps. */
 void sim_check(void);
 /* In each step: notes when losses are seen first. */
 void sim_note_losses(void);
 /* Before a release is sent: checks that every on_lost of its grant has returned, or a lease has passed. */
 void sim_check_release(const char *token);
-/* After the server has worked: checks that no waiter was passed over by a later one, that nobody waits while there is
- * room, and that nobody is told "busy" then. */
+/* After the server has worked: checks that no waiter was passed over by a later one, that no client waits while there
+ * is room, and that none is told "busy" then. */
 void sim_check_line(void);
 void sim_check_refusal(const struct dlock_claim *claim);
 /* In the end: checks that nothing is left at the server, and that the history of all grants obeys the rules

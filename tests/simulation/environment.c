@@ -47,7 +47,7 @@ int dlock__cpu(void) {
 }
 
 static bool spun(const atomic_uint *word, unsigned seen, int64_t most_us) {
-    sim_sleep_us(sim_between(0, most_us)); /* others run meanwhile */
+    sim_sleep_us(sim_between(0, most_us)); /* others run in this time */
     return atomic_load(word) != seen;
 }
 
@@ -87,7 +87,7 @@ static void note(const void *mutex, const void *is) {
     }
 }
 
-/* True if the thread has a mutex of the program itself; those of clients are allocated. */
+/* True if the thread has one of the program's own mutexes; those of clients are allocated. */
 bool sim_holds_shared(unsigned thread);
 bool sim_holds_shared(unsigned thread) {
     extern char __data_start[], _end[];
@@ -463,7 +463,7 @@ void *__wrap_calloc(size_t n, size_t size) {
 }
 
 void __wrap_free(void *memory);
-/* Pieces that the C library allocated itself have no header of ours. */
+/* Memory that the C library allocated itself lacks our header. */
 __attribute__((no_sanitize("address"))) void __wrap_free(void *memory) {
     if (!memory) return;
     struct piece *piece = (struct piece *)memory - 1;

@@ -127,7 +127,7 @@ static struct request *copy_of(const struct request *request) {
     struct request *copy = request_new(request->operation, request->n);
     memcpy(copy, request, sizeof *copy + request->n * sizeof *request->items);
     copy->refs = 1;
-    copy->answered = true; /* nobody waits for it */
+    copy->answered = true; /* no thread waits for it */
     point_to_own(copy);
     return copy;
 }
@@ -178,7 +178,7 @@ static void break_later(void *arg) {
     sim_free(delivery);
 }
 
-/* Makes the connection silent. A blocking request may wait for ever, so the backend's keepalive finds out that the
+/* Makes the connection silent. A blocking request may have no time limit, so the backend's keepalive detects that the
  * connection is dead. */
 static void fall_silent(const struct conn *conn) {
     sim_links[conn->link].silent = true;
@@ -285,7 +285,7 @@ static void close_later(void *arg) {
     sim_free(delivery);
 }
 
-/* The server hears of the end some time later. */
+/* The server learns of the end some time later. */
 static void leave(unsigned link, unsigned generation) {
     struct delivery *delivery = sim_new(sizeof *delivery);
     delivery->link = link;

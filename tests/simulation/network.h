@@ -30,7 +30,7 @@ void sim_host_gone(const struct sim_host *host);
 /* True if the client that asked for the entry is still connected, where the grant depends on that. */
 struct server_entry;
 bool sim_server_is_connected(const struct server_entry *entry);
-/* True if a grant of this token was taken away by a break: what its client believes does not count any more. */
+/* True if a grant of this token was taken away by a break: its client's belief no longer matters. */
 bool sim_was_broken(const char *token);
 /* True if the entry is in the queue because of a request that was given up long before. */
 bool sim_server_came_late(const struct server_entry *entry);

@@ -172,8 +172,8 @@ static void run_events(void) {
     running->host = host;
 }
 
-/* Collects the fibers that can go on now, after ending the waits whose time is over; *next_us is the time of what is
- * next. */
+/* Collects the fibers that can run now, after ending the waits whose time is over; *next_us is the time of the next
+ * event. */
 static size_t find_ready(struct fiber *ready[FIBERS], int64_t *next_us) {
     size_t n = 0;
     *next_us = events_n > 0 ? events[1].at_us : SIM_NEVER;
@@ -277,7 +277,7 @@ static void begin(void) {
     go_on();
 }
 
-/* A function of its own, since the compiler takes getcontext for a function that returns twice. */
+/* A separate function, since the compiler treats getcontext as a function that returns twice. */
 static void prepare(struct stack *stack) {
     getcontext(&stack->context);
     stack->context.uc_stack.ss_sp = stack->memory;

@@ -1,5 +1,5 @@
 /* Simulated time, machines and threads. All threads of a run are fibers of one real thread. They switch only where the
- * program calls into the threads library, the clock or the network; which one goes on there, and when, is drawn from
+ * program calls into the threads library, the clock or the network; which one continues there, and when, is drawn from
  * the seed. So a seed repeats its run exactly. */
 #ifndef DLOCK_TESTS_SIMULATION_SCHEDULER_H
 #define DLOCK_TESTS_SIMULATION_SCHEDULER_H
@@ -11,14 +11,14 @@
 #define SIM_NEVER INT64_MAX
 #define SIM_BEGIN_US INT64_C(1000000000000) /* when each run begins; the story's times count from there */
 
-/* A simulated process on a host of its own: its threads see the host's clock, and stand still while it is stopped. */
+/* A simulated process on its own host: its threads see the host's clock, and do not run while it is stopped. */
 struct sim_host {
     const char *name;
     int number;                   /* for applications, the number in the name */
     int64_t offset_us, drift_ppm; /* of its clock */
     int64_t stopped_us;           /* when it was stopped; 0: it runs */
     unsigned stops;               /* how often it was stopped */
-    bool suspended;               /* stopped like a suspended machine: CLOCK_MONOTONIC stands still, too */
+    bool suspended;               /* stopped like a suspended machine: CLOCK_MONOTONIC stops as well */
     bool dead;
 };
 

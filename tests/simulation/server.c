@@ -149,7 +149,7 @@ bool sim_server_work(struct request *request) {
         sim_requests++;
     }
     sim_check();
-    if (!(kind->caps & DLOCK_CAP_VOLATILE)) sim_check_line(); /* in its quarantine a server serves nobody */
+    if (!(kind->caps & DLOCK_CAP_VOLATILE)) sim_check_line(); /* in its quarantine a server grants nothing */
     return true;
 }
 

@@ -1,8 +1,8 @@
 /* dlock-simulate: runs the whole core against a server in memory, on simulated clocks, threads and networks, by seeds.
  *
- * Each seed is run in a process of its own and draws everything: which faults there are and how many, what each
- * application does, which thread goes on when. So a seed that has shown a fault shows it again; dlock-simulate --seed N
- * -v tells how it came about. */
+ * Each seed is run in its own process and determines everything: the faults and their number, the calls of each
+ * application, which thread runs when. So a seed that has shown a fault shows it again; dlock-simulate --seed N -v
+ * prints the steps that led to it. */
 #include "actors.h"
 #include "checker.h"
 
@@ -25,7 +25,7 @@ enum { JOBS_MAX = 64, LOOP_S = 8 /* of processor time: an endless loop is a faul
 /* The sums of what the children have done. */
 static struct totals { _Atomic uint64_t seeds, grants, requests; } * totals;
 
-/* What is to be run. */
+/* What to run. */
 static uint64_t from, count;
 static bool drawn; /* whether `from` was drawn */
 static double seconds;
@@ -101,7 +101,7 @@ static bool collect(struct job *jobs, uint64_t *first) {
     return false;
 }
 
-/* The next seed: those of the file first, then those from `from` on. */
+/* The next seed: first those of the file, then those from `from` on. */
 static bool next_seed(FILE *list, uint64_t at, uint64_t *seed) {
     char line[512];
     while (list && fgets(line, sizeof line, list)) {

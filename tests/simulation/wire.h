@@ -25,7 +25,7 @@ struct link {
 
 enum operation { ACQUIRE, RENEW, RELEASE, PING };
 
-/* Kept until the last copy has arrived and its sender has gone on. */
+/* Kept until the last copy has arrived and its sender has continued. */
 struct request {
     enum operation operation;
     unsigned link, generation, refs;
