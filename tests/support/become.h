@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* Changes a child process from root to this user and group; supplementary groups stay. Where the folder / is closed to
- * everybody but root, as in a chroot that mktemp made, the process and what it executes may search folders all the
+/* Changes a child process from root to this user and group; supplementary groups stay. Where only root may search the
+ * folder /, as in a chroot that mktemp made, the process and the programs that it executes may search folders all the
  * same: the equivalent of support/as_user.sh for scripts. False on failure. */
 bool become(uid_t user, gid_t group);
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-int64_t now_ms(void); /* by a clock that nobody sets */
+int64_t now_ms(void); /* by a clock that cannot be set */
 void sleep_ms(int ms);
 
 #endif

@@ -11,8 +11,8 @@
 /* The protocol, described by a backend's harness. */
 struct fake_protocol {
     const char *const *greeting; /* an honest server's answers to the first requests, NULL-terminated */
-    /* Returns the length of the first request in the buffer; 0: it is not complete. NULL: what arrives together is one
-     * request. */
+    /* Returns the length of the first request in the buffer; 0: it is not complete. NULL: bytes that arrive together
+     * are one request. */
     size_t (*request)(const char *buffer, size_t size);
     /* Returns the answer to a request that every test's server answers honestly and does not count, once it has
      * answered the one before; NULL for any other request. May be NULL. */

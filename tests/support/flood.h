@@ -1,5 +1,5 @@
-/* A server, in a thread of its own, that answers one connection as an honest one does, and from some point on sends
- * without end. */
+/* A server, in its own thread, that answers one connection as an honest one does, and from some point sends without
+ * end. */
 #ifndef DLOCK_TESTS_SUPPORT_FLOOD_H
 #define DLOCK_TESTS_SUPPORT_FLOOD_H
 
@@ -18,7 +18,7 @@ struct flood {
     int most_ms;  /* for how long it sends, or is silent */
     size_t most;  /* how many bytes it sends; 0: any number */
     int port;     /* set by flood_start() */
-    size_t sent;  /* so far, of what `begin` wrote */
+    size_t sent;  /* up to now, of what `begin` wrote */
     int listener; /* the rest is its own */
     pthread_t thread;
 };

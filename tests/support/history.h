@@ -8,13 +8,13 @@
  *                                      `until`; mode is x, s or p, and limit that of permits
  *     still  who id until              looked at later, the grant is valid until then
  *     lost   who id time               the process has been told that the grant has ended
- *     free   who id time               release is about to be called
+ *     free   who id time               release will be called next
  *     freed  who id                    release has returned 0: the grant has lasted until `free`
- *     killed who 0 time                the process is about to be killed
+ *     killed who 0 time                the process will be killed next
  *     earlier 0 0 time fence name      the greatest fence of the name in the preceding history, of a grant made at that
  *                                      time, which is no grant of this history
  *     forgot 0 0 time until            a fault in this time takes grants away: those that were asked for before its end
- *                                      exclude nobody from its beginning on, and their fences may be old ones */
+ *                                      exclude no client from its beginning on, and their fences may be old ones */
 #ifndef DLOCK_TESTS_SUPPORT_HISTORY_H
 #define DLOCK_TESTS_SUPPORT_HISTORY_H
 
@@ -53,8 +53,8 @@ void history_free(struct history *history);
 typedef void history_wrong(const char *what, void *arg);
 size_t history_check(struct history *history, history_wrong *wrong, void *arg);
 
-/* Counts of a checked history: its grants; those that somebody else delayed or waited for (contended); and of these the
- * ones that the server made itself, not by a hand-over inside a process (served). */
+/* Counts of a checked history: its grants; those that another process delayed or waited for (contended); and of these
+ * the ones that the server made itself, not by a hand-over inside a process (served). */
 struct history_counts {
     size_t grants, contended, served;
 };

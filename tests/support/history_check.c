@@ -37,7 +37,7 @@ static bool overlap(const struct history_hold *a, const struct history_hold *b) 
     return a->from < b->until && b->from < a->until;
 }
 
-/* True if the hold lasted for some time, as far as is known; otherwise it excludes nobody. */
+/* True if the hold is known to have lasted for some time; otherwise it excludes no other. */
 static bool lasted(const struct history_hold *hold) {
     return hold->from < hold->until;
 }

@@ -23,7 +23,7 @@ struct link {
     struct dlock_peer peer;
     char client[25];
     int fd;     /* the listener's descriptor */
-    int tokens; /* tokens made so far: see held_new() */
+    int tokens; /* tokens made up to now: see held_new() */
 };
 
 /* Connects as the client whose id is 24 times `letter` (a hex digit). Returns what connect returned; *link must be

@@ -19,7 +19,7 @@
 
 enum { PAIRS = RELAY_PAIRS, SAID = 4096, CHUNK = 16384, DROP = 16, SPARED = 4 };
 
-/* Bytes that have arrived and are to be passed on at `due_ms`. */
+/* Bytes that have arrived, to pass on at `due_ms`. */
 struct chunk {
     struct chunk *next;
     int64_t due_ms;
@@ -32,7 +32,7 @@ struct pair {
     struct chunk *first[2]; /* to each of them */
     bool ended[2];          /* this side sends no more */
     bool mute, spoke;       /* spoke: the client sent the last bytes */
-    bool known;             /* to the server, which has had bytes of it */
+    bool known;             /* to the server, which has received bytes of it */
     bool lost;              /* has lost an answer */
     int spared;             /* answers that could not be lost yet */
     bool seen, doomed;      /* seen, doomed: set by relay->look; a doomed pair ends instead of the next answer */
@@ -178,13 +178,13 @@ static void take(struct relay *relay, struct pair *pair, int side) {
     *last = chunk;
 }
 
-/* True if this side is read from. What is held stays in the kernel, and so does the end of the stream. */
+/* True if this side is read from. Held bytes stay in the kernel, and so does the end of the stream. */
 static bool heard(const struct relay *relay, const struct pair *pair, int side) {
     return !pair->mute && !pair->ended[side] && !relay->held[!side];
 }
 
-/* A client that could not reach the server, and has given up: a slot that nobody needs. Clients that try again and again
- * would use up all of them. */
+/* A client that could not reach the server, and has given up: an unneeded slot. Clients that try again and again would
+ * use up all of them. */
 static bool is_given_up(const struct pair *pair) {
     struct pollfd client = {pair->fd[0], POLLRDHUP, 0};
     return pair->mute && !pair->known && pair->fd[0] >= 0 && poll(&client, 1, 0) > 0;

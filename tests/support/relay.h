@@ -1,5 +1,5 @@
-/* A proxy in front of a server on loopback, in a thread of its own. It passes everything on, with a delay if that is
- * set, and can be told to lose, hold or cut what passes. */
+/* A proxy in front of a server on loopback, in its own thread. It passes everything on, with a delay if that is set,
+ * and can be told to lose, hold or cut what passes. */
 #ifndef DLOCK_TESTS_SUPPORT_RELAY_H
 #define DLOCK_TESTS_SUPPORT_RELAY_H
 
@@ -12,7 +12,7 @@ struct relay;
 struct relay *relay_new(int server_port);
 /* The same on this loopback address and port. NULL: the port is taken. */
 struct relay *relay_at(const char *address, int port, int server_port);
-/* The same on 127.0.0.1 for a server on a Unix socket. What clients send goes through `edit`; `before` is the preceding
+/* The same on 127.0.0.1 for a server on a Unix socket. Bytes from clients go through `edit`; `before` is the preceding
  * byte, '\n' at the beginning. Fails the test if the port is taken. */
 typedef void relay_edit(char *bytes, size_t size, char before);
 struct relay *relay_to_socket(int port, const char *path, relay_edit *edit);
@@ -32,7 +32,7 @@ void relay_lose(struct relay *relay, bool lose);
 /* Loses one of `one_in` answers from now on, at random, and resets its connection at once; 0: none. The first answers
  * of a connection are spared, so that clients get past its set-up. */
 void relay_snatch(struct relay *relay, int one_in);
-/* Returns how many connections have lost answers so far, by either function. */
+/* Returns how many connections have lost answers up to now, by either function. */
 int relay_lost(struct relay *relay);
 
 /* Passes bytes on a few at a time, a millisecond apart, until it is set back. */
@@ -41,8 +41,8 @@ void relay_dribble(struct relay *relay, bool dribble);
 /* Passes only the first byte of each answer on from now on. */
 void relay_stop_short(struct relay *relay);
 
-/* Sends what the clients have sent so far (as much as is kept) once more, over new connections whose answers nobody
- * reads: late duplicates. */
+/* Sends the bytes received from clients up to now (as many as are kept) once more, over new connections whose answers
+ * are not read: late duplicates. */
 void relay_repeat(struct relay *relay);
 
 /* Stops the connections through which a client has sent this word: they pass nothing on any more, and stay open.
@@ -52,12 +52,12 @@ int relay_mute(struct relay *relay, const char *word);
 /* The same, also for connections that send the word later: it does not pass. */
 void relay_cut(struct relay *relay, const char *word);
 
-/* Returns how many clients have connected so far. */
+/* Returns how many clients have connected up to now. */
 int relay_taken(struct relay *relay);
 /* Returns how often clients have sent something after their server had: the number of round trips, as long as what is
  * sent at once arrives within the delay. */
 int relay_trips(struct relay *relay);
-/* Resets all connections on both sides; new ones are accepted as before. */
+/* Resets all connections on both sides; new ones are still accepted. */
 void relay_hang_up(struct relay *relay);
 /* The same, and new connections end at once, until it is set back. */
 void relay_refuse(struct relay *relay, bool refuse);

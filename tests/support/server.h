@@ -8,7 +8,7 @@
 struct server {
     pid_t pid;
     int port;
-    char folder[64]; /* of its own; anybody may write there */
+    char folder[64]; /* its own; world-writable */
     void *plain;     /* a connection without dlock, if the harness keeps one */
 };
 
@@ -28,7 +28,7 @@ void server_start(struct server *server, const char *const *arguments);
 /* The same without waiting for an answer: for one on a socket, or with another protocol. End it with server_stop(). */
 void server_start_unheard(struct server *server, const char *const *arguments);
 /* Waits until a server that was started answers. False: its process has ended. Another server may have its port, which
- * would answer, too, until the test that it belongs to ends it. */
+ * would also answer, until the test that it belongs to ends it. */
 bool server_answers(struct server *server);
 void server_kill(struct server *server);                                /* SIGKILL */
 void server_again(struct server *server, const char *const *arguments); /* with the same port and folder */

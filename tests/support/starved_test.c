@@ -1,4 +1,4 @@
-/* starved_test SCHEME PORT [KEY VALUE]…: what connect says while the process has no descriptor left. Made for each
+/* starved_test SCHEME PORT [KEY VALUE]…: connect's error while the process has no descriptor left. Made for each
  * backend whose client library, or OpenSSL, opens files for a connection; tls_test.sh of the backend runs it. */
 #include "support/link.h"
 #include "support/starve.h"
