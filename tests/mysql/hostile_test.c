@@ -271,7 +271,7 @@ static void meet_login(struct login *login, int code, const char *word) {
     if (rc != code || !strstr(err.message, word)) fail_msg("%d (%s) instead of %d (%s)", rc, err.message, code, word);
 }
 
-/* By caching_sha2_password it would be encrypted with a key that whoever answers sends. */
+/* With caching_sha2_password it would be encrypted with a key that the other side sends, whatever that is. */
 static void a_password_is_not_given_to_who_asks(void **state) {
     const struct part greetings[] = {PART(GREETING), PART(GREETING_OF(SHA2))};
     (void)state;
@@ -311,7 +311,7 @@ static size_t refuse(void *arg, int fd, unsigned char *bytes) {
     return 0;
 }
 
-/* A wait goes on until the server has them again, and nobody is told to doubt that it is MySQL. */
+/* A wait continues until the server has them again, and no client is told to doubt that it is MySQL. */
 static void a_server_without_resources_is_unavailable(void **state) {
     struct refusal refusals[] = {{FIRST, PART(NO_THREAD)}, {ANSWER, PART(NO_SPACE)}};
     (void)state;
@@ -324,8 +324,8 @@ static void a_server_without_resources_is_unavailable(void **state) {
     }
 }
 
-/* Galera and group replication: a node that has lost its cluster, or is no primary. A wait goes on, and the message says
- * what it is. */
+/* Galera and group replication: a node that has lost its cluster, or is not a primary. A wait continues, and the
+ * message gives the reason. */
 static void a_member_without_its_group_is_unavailable(void **state) {
     static const struct {
         struct part error;

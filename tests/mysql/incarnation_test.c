@@ -1,4 +1,4 @@
-/* The quarantine: the rows of another server, of an earlier start, or of nobody, in both modes. */
+/* The quarantine: the rows of another server, of an earlier start, or without a server, in both modes. */
 #include "site.h"
 
 #include <maria.h>
@@ -58,7 +58,7 @@ static void rows_of_another_server(void **state) {
     assert_int_equal(ask(MOMENT_MS), 0);
     sql("UPDATE dlock_locks SET token = '0123456789abcdef 1', fence = 1 WHERE name = ''");
     assert_int_equal(ask(HOUR_MS), DLOCK_ENOTREADY);
-    assert_int_equal(ask(0), 0); /* whoever turned it off */
+    assert_int_equal(ask(0), 0); /* a client that turned it off */
     int64_t since = sql_number("SELECT fence FROM dlock_locks WHERE name = ''");
     assert_int_equal(ask(HOUR_MS), DLOCK_ENOTREADY);
     assert_int_equal(sql_number("SELECT fence FROM dlock_locks WHERE name = ''"), since);
@@ -66,7 +66,7 @@ static void rows_of_another_server(void **state) {
     assert_int_equal(ask(HOUR_MS), 0);
 }
 
-/* After a restart the time counts from the start of the server, whoever comes when. */
+/* After a restart the time counts from the start of the server, whenever clients connect. */
 static void rows_of_an_earlier_start(void **state) {
     (void)state;
     assert_int_equal(ask(MOMENT_MS), 0);

@@ -1,4 +1,4 @@
-/* Rows: how many requests, what gets in their way, rights, and a server that ends the connection. */
+/* Rows: the number of requests, obstacles, rights, and a server that ends the connection. */
 #include "site.h"
 
 #include <maria.h>
@@ -85,7 +85,7 @@ static void a_list_reads_what_is_held(void **state) {
     (void)state;
     sql("UPDATE dlock_locks SET until_us = 0 WHERE name <> ''");
     sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_10000");
-    sql("ANALYZE TABLE dlock_locks"); /* the server does so by itself, some time later */
+    sql("ANALYZE TABLE dlock_locks"); /* the server does so on its own, some time later */
     sql("SET GLOBAL userstat = 1");
     link_new(&link, NULL, 'a');
     held_new(&held, &link, "listed");
@@ -108,7 +108,8 @@ static void run_documented(const char *first_words) {
     sql("%.*s", (int)(end - at), at);
 }
 
-/* Old rows are deleted while locks are held, renewed and taken: nobody waits for the end of that, and no lock ends. */
+/* Old rows are deleted while locks are held, renewed and taken: no client waits for the end of that, and no lock
+ * ends. */
 static void old_rows_are_deleted_beside_locks(void **state) {
     static const char *const names[] = {"idle1", "a-new-name", "z-new-name"};
     enum { STEP = 1000, STEPS = 3 };
@@ -143,7 +144,7 @@ static void old_rows_are_deleted_beside_locks(void **state) {
     link_end(&link);
 }
 
-/* A row keeps its fence when the clock goes back, and when somebody breaks the lock. */
+/* A row keeps its fence when the clock goes back, and when the lock is broken. */
 static void fences_outlive_the_clock(void **state) {
     struct link link;
     struct held held;
@@ -167,8 +168,8 @@ static int64_t held_for_us(const char *name) {
                       name);
 }
 
-/* What lay in the socket of a server that stood still: when it goes on, nobody waits for it any more. By its clock an
- * hour has gone by. The grant of another request with the token stays as it was. */
+/* Requests in the socket of a server that hung: when it continues, no client waits for them any more. By its clock an
+ * hour has passed. The grant of another request with the token stays unchanged. */
 static void a_late_request_gets_nothing(void **state) {
     struct link link, other;
     struct held held;
@@ -202,7 +203,7 @@ static void *acquire_both(void *arg) {
     return &rc;
 }
 
-/* The transaction of somebody else that has written more than ours: the server ends ours. */
+/* Another client's transaction that has written more than ours: the server ends ours. */
 static void a_deadlock_is_tried_again(void **state) {
     struct link link;
     struct held a, b;
@@ -246,7 +247,7 @@ static void a_deadlock_is_tried_again(void **state) {
     link_end(&link);
 }
 
-/* It is not made anew behind our back: the core has to know. */
+/* It is not opened again unnoticed: the core has to know. */
 static void an_ended_connection_stays_so(void **state) {
     struct link link, next;
     struct held held;

@@ -1,4 +1,4 @@
-/* mode=session: requests, fences from both sources, names, and a session that somebody ends. */
+/* mode=session: requests, fences from both sources, names, and a session that is ended from outside. */
 #include "site.h"
 
 #include <maria.h>
@@ -228,7 +228,7 @@ static void empty_the_sequence(void) {
     sql("FLUSH TABLES");
 }
 
-/* The first to come replaces it, and fences go on; those of connections that were there before, too. */
+/* The first client replaces it, and fences continue, also on connections from before. */
 static void a_sequence_without_its_row(void **state) {
     struct link old, new;
     struct held first, second, third;
@@ -257,7 +257,7 @@ static void a_sequence_without_its_row(void **state) {
     link_end(&new);
 }
 
-/* A lock that somebody else let go of shows at the renewal: here the session itself, behind the backend's back. */
+/* A lock that was released elsewhere shows at the renewal: here by the session itself, without the backend. */
 static void a_renewal_is_a_proof(void **state) {
     struct link link;
     struct held held;

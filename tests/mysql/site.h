@@ -1,4 +1,4 @@
-/* What the tests of MySQL share: an administrator's connection, a database of their own, and how many requests the
+/* Shared by the MySQL tests: an administrator's connection, their own database, and the number of requests that the
  * backend has sent. */
 #ifndef DLOCK_TESTS_MYSQL_SITE_H
 #define DLOCK_TESTS_MYSQL_SITE_H
@@ -8,7 +8,7 @@
 
 #include <mysql.h>
 
-extern int requests; /* of the backend, so far */
+extern int requests; /* of the backend, up to now */
 /* Called before each of them, unless it is NULL. */
 extern void (*before_request)(const char *text, size_t length);
 
