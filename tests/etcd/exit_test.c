@@ -1,5 +1,6 @@
 /* A program that exits without closing its connection: fails if OpenSSL then frees its state, which dlock's threads may
- * still use. Without TLS, too, since libcurl begins OpenSSL in any case, and OpenSSL's first user decides for all. */
+ * still use. Also without TLS, since libcurl initializes OpenSSL in any case, and OpenSSL's first user decides for
+ * all. */
 #include "support/link.h"
 
 #include <openssl/crypto.h>

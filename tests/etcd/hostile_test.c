@@ -1,4 +1,4 @@
-/* A server whose answers make no sense, or come from one leader after another. */
+/* A server whose answers are malformed, or come from one leader after another. */
 #include "support/clock.h"
 #include "support/fake.h"
 #include "support/held.h"
@@ -197,7 +197,7 @@ static int without_space_begin(void **state) {
     return server_begin(state);
 }
 
-/* It would be refused, too, if it had to close the claim's slot. */
+/* It would also be refused if it had to close the claim's slot. */
 static void a_refused_acquire_needs_no_release(void **state) {
     struct dlock_error err = {0};
     struct held mine;
@@ -284,7 +284,7 @@ static const char *grants_and_deletes(const char *body) {
     return "{\"succeeded\":true,\"responses\":[{\"response_delete_range\":{\"deleted\":\"1\"}}]}";
 }
 
-/* Another client may have deleted the key, and a later claim of this one have put it anew. */
+/* Another client may have deleted the key, and a later claim of this one may have created it again. */
 static void a_release_deletes_only_the_key_that_was_granted(void **state) {
     struct held mine;
     (void)state;
@@ -309,7 +309,7 @@ static void a_lease_that_was_granted_while_the_leader_changed_is_not_used(void *
     assert_int_equal(acquire(&link, &mine), 0);
 }
 
-/* Returns how many leases were granted in vain until the client gave up. */
+/* Returns how many unused leases were granted until the client gave up. */
 static int leases_in_vain(void) {
     struct dlock_error err = {0};
     struct uri uri;

@@ -1,6 +1,6 @@
-/* A leader that was stopped may end the leases of its time when it goes on, however long they were kept alive by the
- * leader that follows it (backends/etcd/lease.c). So keys move to another lease when the leader changes, and these tests
- * revoke the earlier one. Each restart of a single member begins another term. */
+/* A leader that was stopped may end the leases of its term when it continues, however long its successor kept them
+ * alive (backends/etcd/lease.c). So keys move to another lease when the leader changes, and these tests revoke the
+ * earlier one. Each restart of a single member begins another term. */
 #include "support/held.h"
 #include "support/pair.h"
 #include "support/relay.h"
@@ -229,7 +229,7 @@ static void acquire_without_an_answer_begins_anew(void **state) {
     relay_end(relay);
 }
 
-/* A renewal has moved the key with its value, unanswered; the answer of a downgrade has to be about the value, too. */
+/* A renewal has moved the key with its value, unanswered; the answer of a downgrade must also be about the value. */
 static void downgrade_follows_a_move_without_an_answer(void **state) {
     struct held mine, other, probe;
     char words[200], out[256];
@@ -378,7 +378,8 @@ static void release_together_with_claims_that_were_not_sent(void **state) {
     relay_end(relay);
 }
 
-/* A client whose connection broke has asked anew with the same token, twice, and died: each release finds another key. */
+/* A client whose connection broke has repeated its request with the same token, twice, and died: each release finds
+ * another key. */
 static void release_of_a_dead_client_with_several_keys(void **state) {
     static const char *const keys[] = {"1a/2", "1b/4", "1c"};
     struct dlock_error err = {0};

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-/* With a stream a waiter asks again after a third of the session, 20 s, but not later than this. */
+/* With a stream a waiter repeats its request after a third of the session, 20 s, but not later than this. */
 enum { RETRY_MS = 10000 };
 
 static int server_port(void) {
@@ -81,7 +81,8 @@ static void own_grant_leaves_the_stream_of_a_waiter(void **state) {
     assert_int_equal(release(&one, &writer), 0);
 }
 
-/* A waiter that leaves takes its stream along, but not that of the one behind it, which has asked meanwhile. */
+/* A waiter that leaves ends its stream, but not that of the one behind it, which has sent its request in the
+ * meantime. */
 static void waiter_that_leaves_late_leaves_the_stream_of_the_next(void **state) {
     struct held holder, first, next;
     (void)state;
