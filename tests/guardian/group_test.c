@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child in a process group of its own that runs `body`. */
+/* A child in its own process group that runs `body`. */
 static pid_t start(void (*body)(void)) {
     pid_t child = fork();
     assert_true(child >= 0);
@@ -113,7 +113,7 @@ static int runs_beside_a_foreign_proc(void *arg) {
     }
     setpgid(child, child);
     bool runs = dlock__group_runs(child, 0);
-    bool others = dlock__group_runs(child, getpid() + 1000); /* its session is none of ours */
+    bool others = dlock__group_runs(child, getpid() + 1000); /* its session is not ours */
     kill(child, SIGKILL);
     bool zombie = becomes_zombie(child) && dlock__group_runs(child, 0);
     end(child);

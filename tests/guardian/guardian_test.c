@@ -21,7 +21,7 @@ enum {
     AT_ONCE = 8,
     QUIET_MS = 700, /* for what must not happen */
     PATIENCE_MS =
-        20000, /* client_test.sh: what is free before was released, since all leases and sessions last longer */
+        20000, /* client_test.sh: a lock that is free before was released, since all leases and sessions last longer */
     START_MS = 60000,
     IN_LINE_MS = 2500, /* what is had before did not have to wait for a dead waiter's turn, which takes three seconds */
     TRIES = 10,
@@ -185,7 +185,7 @@ static void become_another(void) {
     assert_false(free_within(0, 0));
 }
 
-/* The process lives on as another program: what it held ends with it. */
+/* The process continues as another program: its grants end with it. */
 static void an_exec_is_no_death(void **state) {
     (void)state;
     expect_replaced(become_another, 1);

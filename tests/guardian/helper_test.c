@@ -1,4 +1,4 @@
-/* The helper program itself, with a table of ours. */
+/* The helper program itself, with a table made here. */
 #include "guardian/start.h"
 #include "state/guard.h"
 #include "state/guard_table.h"
@@ -53,8 +53,8 @@ static bool asleep(pid_t pid, unsigned long *switches) {
     return all;
 }
 
-/* Waits for the end of a helper that has been dismissed. False: it sleeps instead, until it looks around by itself, a
- * second after its start. One that waits for a processor does not sleep, however long that takes. */
+/* Waits for the end of a helper that has been dismissed. False: it sleeps instead, until it checks without being told,
+ * a second after its start. One that waits for a processor does not sleep, however long that takes. */
 static bool ends(pid_t helper) {
     unsigned long switches, before = 0;
     int status, sleeps = 0;

@@ -85,7 +85,7 @@ static void *acquire_and_release(void *arg) {
     return NULL;
 }
 
-/* Every lock on a thread of its own, all the time. */
+/* Every lock on its own thread, all the time. */
 static int churn(struct held *held) {
     pthread_t thread;
     for (int i = 0; i < held->n; i++) {

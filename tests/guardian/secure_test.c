@@ -49,7 +49,7 @@ static void make_copy(void) {
     close(to);
 }
 
-/* Runs the copy as a user without rights of its own, and returns its exit status. */
+/* Runs the copy as an unprivileged user, and returns its exit status. */
 static int run_copy(const char *guardian) {
     int status;
     uri_with(guardian);

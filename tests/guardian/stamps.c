@@ -1,5 +1,5 @@
-/* stamps FILE WORD [last]: writes "<nanoseconds> WORD <pid>" into FILE every millisecond, for ever. Ignores what it can
- * ignore. With `last` a second thread does it and the first one ends, so that the process looks like a zombie. */
+/* stamps FILE WORD [last]: writes "<nanoseconds> WORD <pid>" into FILE every millisecond, without end. Ignores what it
+ * can ignore. With `last` a second thread does it and the first one ends, so that the process looks like a zombie. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -26,7 +26,7 @@ static void *stamp(void *arg) {
 
 int main(int argc, char **argv) {
     pthread_t thread;
-    if (argc < 3 || setuid(geteuid()) != 0) return 64; /* as sudo does: whoever called it may not kill it then */
+    if (argc < 3 || setuid(geteuid()) != 0) return 64; /* as sudo does: its caller may not kill it then */
     words = argv;
     for (int sig = 1; sig < NSIG; sig++) signal(sig, SIG_IGN);
     if (argc == 3) stamp(NULL);

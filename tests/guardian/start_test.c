@@ -1,4 +1,4 @@
-/* Starting a program that is nobody's child. */
+/* Starting a program that is no child of the process. */
 #include "guardian/start.h"
 
 #include "support/clock.h"
