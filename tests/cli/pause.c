@@ -1,6 +1,6 @@
-/* Preloaded into a command: its first rename() or link(), or its first message if DLOCK_TEST_PAUSE_MESSAGE is set, waits
- * until somebody opens the FIFO DLOCK_TEST_PAUSE for writing, so that a test can let another process write the same file
- * first, or signals arrive meanwhile. */
+/* Preloaded into a command: its first rename() or link(), or its first message if DLOCK_TEST_PAUSE_MESSAGE is set,
+ * waits until the FIFO DLOCK_TEST_PAUSE is opened for writing, so that a test can let another process write the same
+ * file, or a signal arrive, first. */
 #include <fcntl.h>
 #include <poll.h>
 #include <stdbool.h>

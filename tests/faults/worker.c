@@ -1,10 +1,10 @@
 /* dlock-faults-worker URI HISTORY WHO SEED THREADS PACE NAMES LEASE_MS [MODULE]: one process of the fault suite. Its
  * threads take NAMES locks in every way that the library offers, hold them for a while, release them, and append each
- * grant to the history (tests/support/history.h) before they go on. PACE is one of `paces`. One more thread takes the
- * steady lock, which has the number NAMES, in the simplest way and for BRIEFLY_US at most, so that a long wait for it
- * cannot be due to its holder. After SIGTERM each of the other threads takes every lock once more, which must succeed.
- * With MODULE, the library of the URI's backend, the process finally prints how many acquires got no answer. Exits with
- * 0, or with 1 after an error that no fault explains or a lock that was never granted again. */
+ * grant to the history (tests/support/history.h) before they continue. PACE is one of `paces`. One more thread takes
+ * the steady lock, which has the number NAMES, in the simplest way and for BRIEFLY_US at most, so that a long wait for
+ * it cannot be due to its holder. After SIGTERM each of the other threads takes every lock once more, which must
+ * succeed. With MODULE, the library of the URI's backend, the process finally prints how many acquires got no answer.
+ * Exits with 0, or with 1 after an error that no fault explains or a lock that was never granted again. */
 #include "faults/unheard.h"
 
 #include <dlock/dlock.h>
@@ -178,7 +178,7 @@ static void work(struct thread *thread, struct hold *hold) {
     }
 }
 
-/* Notes that a release is about to begin. Returns the time. */
+/* Notes that a release begins now. Returns the time. */
 static int64_t leave(const struct hold *hold) {
     int64_t now = now_ns();
     note("free %d %d %lld\n", who, hold->id, (long long)now);
@@ -225,7 +225,7 @@ static void plain(struct thread *thread, char mode, uint32_t flags) {
     hold_end(&hold);
 }
 
-/* Downgrades an exclusive hold to a shared one. In the history these are two holds, one after the other. */
+/* Downgrades an exclusive hold to a shared one. In the history these are two successive holds. */
 static void downgrade(struct thread *thread) {
     struct hold hold;
     hold_init(&hold, 'x', (int)pick(thread, (uint64_t)names), 0, DLOCK_OWNER_THREAD);

@@ -1,5 +1,5 @@
 /* A process forks while another of its threads opens its first client, which loads the backend's module, or connects to
- * a port where nothing listens. The child opens a client of its own. No server is needed. */
+ * a port where nothing listens. The child opens another client. No server is needed. */
 #include "support/test.h"
 
 #include <dlock/dlock.h>
@@ -37,7 +37,7 @@ static void *open_clients(void *arg) {
     return NULL;
 }
 
-/* In a process of its own, in which no module is loaded yet: returns the end of the child that it forks after us. */
+/* In a separate process, in which no module is loaded yet: returns the end of the child that it forks after us. */
 static int fork_amid(uint32_t flags, long us) {
     const struct timespec pause = {.tv_nsec = us * 1000};
     pthread_t thread;

@@ -44,7 +44,7 @@ size_t fuzz_script(const unsigned char **data, size_t *size, char script[32]);
 /* Runs the script on a connection until the end, or until the connection breaks. */
 void fuzz_operate(const struct dlock_backend *backend, void *conn, const char *script);
 
-/* ---- server.c: for backends with a socket of their own ----------------------------------------------------------- */
+/* ---- server.c: for backends with their own sockets --------------------------------------------------------------- */
 
 /* Every socket that is connected from here on receives these bytes, and then the end of the connection. */
 void fuzz_server_says(const char *greeting, const void *bytes, size_t size);

@@ -175,7 +175,7 @@ int __wrap_zoo_amulti(zhandle_t *handle, int n, const zoo_op_t *parts, zoo_op_re
     return ZOK;
 }
 
-/* Skips the backend's pauses before it asks again. */
+/* Skips the backend's pauses between its requests. */
 void __wrap_zookeeper_pause(struct zookeeper *z) {
     (void)z;
 }

@@ -62,7 +62,7 @@ static int try_lock(dlock_client *client, const char *name) {
     return rc;
 }
 
-/* A name in the URI is a server of its own; what else it says makes no difference. */
+/* A name in the URI is a separate server; the rest of the URI makes no difference. */
 static void names_tell_servers_apart(void **state) {
     (void)state;
     dlock_client *one = api_client("mem:one"), *same = api_client("mem:one?delay=1ms"), *two = api_client("mem:two");

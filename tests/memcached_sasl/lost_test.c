@@ -1,5 +1,5 @@
-/* libmemcached connects anew by itself, before any request, and does not tell. A request that was not answered must be
- * told as such, and must never be followed by another one on a connection that is another one now. */
+/* libmemcached reconnects on its own, before any request, without telling its caller. A request without an answer must
+ * be reported as such, and must never be followed by another one on a new connection. */
 #include "harness.h"
 
 #include <stdatomic.h>
@@ -28,7 +28,8 @@ static int run(struct link *link, dlock_batch *operation, struct held *held) {
     return held_run(operation, link, held, 0, TIMEOUT_MS, &err);
 }
 
-/* On a new connection the operation is done, or done again, whatever became of the first one; and nobody else has got in. */
+/* On a new connection the operation is done, or repeated, whatever became of the first one; and no other client has got
+ * in. */
 static void do_again(dlock_batch *operation, struct held *held, uint64_t before) {
     struct link again, other;
     struct held rival;
@@ -116,8 +117,8 @@ static void take(struct link *link, struct held *held) {
     assert_int_equal(acquire(link, held), 0);
 }
 
-/* The server is restarted between two renewals, and somebody else takes the lock. Its ids begin anew, so that the first
- * holder's own is that of the second one: a renewal on a connection that is another one now would take the lock over. */
+/* The server is restarted between two renewals, and another client takes the lock. Its ids start again, so the first
+ * holder's id is also the second one's: a renewal on a new connection would take the lock over. */
 static void a_restart_is_no_renewal(void **state) {
     struct server restarted;
     struct link first, second;
@@ -146,7 +147,7 @@ static void a_restart_is_no_renewal(void **state) {
 enum { WHOLE = 24 + 4 + 4 + 40 };
 static size_t said_of_item; /* of the answer to the look, before the connection ends */
 
-/* Honest until somebody looks at the lock. */
+/* Honest until the lock's item is read. */
 static bool half_an_item(struct fake *fake, int fd, int i, const char *asked, size_t size) {
     (void)fake, (void)i;
     if (asked[1] != OPCODE_GETKQ || size != 24 + 4 || memcmp(asked + 24, "lock", 4) != 0)
@@ -155,7 +156,7 @@ static bool half_an_item(struct fake *fake, int fd, int i, const char *asked, si
 }
 
 /* To libmemcached an item that it could not read is one that was not found: the release would answer that the lock is
- * lost, which nobody knows. */
+ * lost, which is not known. */
 static void half_an_item_is_not_none(void **state) {
     const size_t said[] = {0, 1, 23, 24, 26, 28, 30, 32, 50, WHOLE - 1};
     (void)state;
@@ -176,7 +177,7 @@ static void half_an_item_is_not_none(void **state) {
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
-/* A server that says nothing more: the operation ends by itself, and its outcome is unknown. */
+/* A server that sends nothing more: the operation ends on its own, and its outcome is unknown. */
 static void silence_is_no_answer(void **state) {
     enum { SHORT_MS = 300 };
     dlock_batch *const operations[] = {backend->acquire, backend->renew, backend->release};

@@ -23,7 +23,7 @@ static const char *uri;
 static const char host[] = "moving.test";
 static _Atomic(const char *) address;
 
-/* In front of libc's, for the library, too. */
+/* Overrides libc's, also for the library. */
 __attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
                                                        const struct addrinfo *hints, struct addrinfo **list) {
     typedef int look_up(const char *name, const char *service, const struct addrinfo *hints, struct addrinfo **list);
@@ -147,7 +147,7 @@ static void holder_and_waiter_follow(void **state) {
     dlock_close(other);
 }
 
-/* The old address takes packets and says nothing, as one does that nobody has any more. */
+/* The old address takes packets and answers nothing, like an address that is no longer in use. */
 static void silence_at_the_old_address_is_left(void **state) {
     dlock_client *client = open_client();
     dlock_lock *lock = open_lock(client, "silent");
@@ -163,8 +163,8 @@ static void silence_at_the_old_address_is_left(void **state) {
     dlock_close(client);
 }
 
-/* The old address may be somebody else's by now: where a connection broke, the name is looked up before the next one. A
- * session may be resumed at the old address, since nobody else knows it. */
+/* The old address may belong to another server by now: where a connection broke, the name is looked up before the next
+ * one. A session may be resumed at the old address, since no other server knows it. */
 static void nobody_goes_back_to_the_old_address(void **state) {
     dlock_client *client = open_client();
     dlock_lock *lock = open_lock(client, "back");

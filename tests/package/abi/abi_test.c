@@ -87,7 +87,7 @@ static void schemes_become_file_names(void **state) {
     const struct dlock_backend_info *info = backend_of("two-words:");
     assert_string_equal(info->name, "two_words");
     assert_ptr_equal(backend_of("two.words+tls:"), info);
-    assert_string_equal(backend_of("two-words+own:")->name, "two_words_own"); /* a module of its own comes first */
+    assert_string_equal(backend_of("two-words+own:")->name, "two_words_own"); /* a separate module comes first */
     refuse("two-words+udp:", DLOCK_EINVAL,
            "does not serve the scheme \"two-words+udp\", only two-words, two.words+tls");
 }

@@ -1,5 +1,5 @@
-/* The plugin ABI as bytes, on 64-bit machines. These numbers never change: an appended member gets a line of its own
- * here, and raises DLOCK_ABI. */
+/* The plugin ABI as bytes, on 64-bit machines. These numbers never change: an appended member gets its own line here,
+ * and raises DLOCK_ABI. */
 #include <dlock/backend.h>
 
 #if UINTPTR_MAX == UINT64_MAX

@@ -1,4 +1,4 @@
-/* dlock.hpp on file:, in a folder of its own: what the standard library expects of a mutex, and what ours adds. */
+/* dlock.hpp on file:, in a separate folder: the standard library's requirements for a mutex, and our additions. */
 #include <dlock/dlock.hpp>
 
 #include <atomic>

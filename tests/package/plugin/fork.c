@@ -1,4 +1,4 @@
-/* fork URI: a daemon's way. A parent has a client; its child opens one of its own and goes on when the parent's is
+/* fork URI: a daemon's way. A parent has a client; its child opens another one and continues when the parent's is
  * closed. The child and a process that comes later must still see the same locks. */
 #include <dlock/dlock.h>
 
