@@ -172,7 +172,7 @@ static bool slow(struct fake_conn *conn, int64_t until_us) {
     return generation != slow_generation && !conn->dead;
 }
 
-/* What a request without claims meets. `fake_guard` is held here and in the functions below. */
+/* The result of a request without claims. `fake_guard` is held here and in the functions below. */
 static int meet_fault(enum fake_op op, struct fake_conn *conn, int timeout_ms, struct dlock_error *err) {
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
     if (server_is_down || conn->dead) return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection refused or reset");

@@ -79,11 +79,11 @@ unsigned fake_slow_waiting(void); /* calls that hang in FAKE_SLOW or FAKE_SLOW_A
 void fake_slow_go(void);          /* resumes these calls */
 
 /* ---- the server ---- */
-void fake_server_down(bool down);              /* refuses every connection and kills those there are */
+void fake_server_down(bool down);              /* refuses every connection and kills existing ones */
 void fake_server_cut(void);                    /* kills every connection; locks and queues stay */
-void fake_server_cut_listeners(void);          /* those that bring wakes */
-void fake_listeners_hush(void);                /* those that are there stay open and bring nothing more */
-void fake_listeners_stray(void);               /* those that are there are at another server now, which answers */
+void fake_server_cut_listeners(void);          /* those for wakes */
+void fake_listeners_hush(void);                /* existing ones stay open and bring nothing more */
+void fake_listeners_stray(void);               /* existing ones are at another server now, which answers */
 void fake_server_cut_holder(const char *name); /* those of the client that holds `name` */
 void fake_server_forget(void);                 /* flushed: locks and queues are gone, connections stay */
 void fake_server_restart(void);                /* both */
@@ -112,7 +112,7 @@ struct fake_grant fake_holder(const char *name);
 void fake_other_release(const struct fake_grant *grant, const char *name); /* releases, or leaves the queue */
 unsigned fake_waiters(const char *name);
 unsigned fake_holders(const char *name);              /* now */
-unsigned fake_grants(const char *name);               /* how often it was granted, to anybody */
+unsigned fake_grants(const char *name);               /* how often it was granted, to any client */
 unsigned fake_entries(void);                          /* holders and waiters of all names, without other clients' */
 void fake_replay(const struct fake_command *command); /* a late duplicate of an acquire or release arrives */
 
@@ -126,7 +126,7 @@ bool fake_last(enum fake_op op, const char *name, struct fake_command *command);
 void fake_log_clear(void);
 unsigned fake_connections(void); /* open now */
 unsigned fake_listeners(void);
-unsigned fake_abandoned(void); /* how often this process, or a parent of it, let go of a connection after a fork */
+unsigned fake_abandoned(void); /* how often this process, or a parent of it, dropped a connection after a fork */
 int64_t fake_last_quarantine_ms(void); /* as the last connection was told */
 
 /* How often the core broke the contract of <dlock/backend.h>; each is printed when it happens. */

@@ -1,4 +1,4 @@
-/* What the core owes a backend: see fake_contract.h. */
+/* The core's side of the contract with a backend: see fake_contract.h. */
 #include "fake_contract.h"
 
 #include <ctype.h>
@@ -121,7 +121,7 @@ void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim 
     bool threadsafe = conn->kind->caps & DLOCK_CAP_THREADSAFE;
     contract_time("operation", timeout_ms);
     if (!conn->connected) violated("operation on a connection that is not connected");
-    /* One that serves several threads may be begun on by one before another has told of its end. */
+    /* A thread may begin on a THREADSAFE connection before another has reported its end. */
     if (conn->failed && !threadsafe) violated("operation on a connection that has failed");
     if (conn->users++ && !threadsafe) violated("two threads use one connection");
     bool pending = conn->kind->caps & DLOCK_CAP_PENDING;

@@ -1,5 +1,4 @@
-/* What the core owes a backend, checked on every call. Called under fake_backend.c's mutex.
- */
+/* The core's side of the contract with a backend, checked on every call. Called under fake_backend.c's mutex. */
 #ifndef DLOCK_TESTS_FAKE_CONTRACT_H
 #define DLOCK_TESTS_FAKE_CONTRACT_H
 

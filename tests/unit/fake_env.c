@@ -70,7 +70,7 @@ static struct timer timers[MAX_TIMERS];
 static bool timers_ready;
 static struct task tasks[MAX_THREADS];
 static unsigned threads_started;
-static unsigned threads_refused; /* so many more of the core's are refused */
+static unsigned threads_refused; /* this many more of the core's are refused */
 static uint64_t random_state = 1;
 
 static bool staying;
@@ -382,7 +382,7 @@ static void status_open(struct task *task) {
     task->looker = getpid();
 }
 
-/* Reads what the kernel knows of a thread. False when it is gone. A test does so a hundred thousand times, hence without
+/* Reads the kernel's state of a thread. False when it is gone. A test does so a hundred thousand times, hence without
  * stdio, and from a file that stays open. */
 static bool task_look(struct task *task, char *state, unsigned long *switches) {
     char text[4096];

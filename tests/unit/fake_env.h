@@ -45,8 +45,7 @@ void fake_thread_join(pthread_t thread);
 void fake_thread_stop(pthread_t thread);
 void fake_thread_continue(void);
 
-/* How long a thread that spins before it sleeps does so, in real time: 0, as after a reset, not at all. And how many
- * spin now. */
+/* How long a thread spins before it sleeps, in real time: 0, as after a reset, not at all. And how many spin now. */
 void fake_spin_us(int64_t us);
 unsigned fake_spinning(void);
 

@@ -1,4 +1,4 @@
-/* What happened at the fake server, and its other clients: see fake_log.h and fake_backend.h. */
+/* The events at the fake server, and its other clients: see fake_log.h and fake_backend.h. */
 #include "fake_log.h"
 
 #include "base/env.h"

@@ -155,8 +155,7 @@ static struct server_entry *first_waiter(const char *name) {
     return first;
 }
 
-/* Hands the room that there is to the first waiters that are there. `asking` (may be NULL) needs no telling: it gets an
- * answer. */
+/* Grants free room to the first waiters that listen. `asking` (may be NULL) needs no message: it gets an answer. */
 static void server_promote(const struct server_rules *rules, const char *name, const char *asking) {
     struct server_entry *first;
     if (ready_us > dlock__now_us()) return;
@@ -224,7 +223,7 @@ void server_acquire(const struct server_rules *rules, unsigned conn, struct dloc
         claim->result = DLOCK_EINVAL;
         return;
     }
-    /* Nobody barges: room goes to the first who waits. */
+    /* No client barges: room goes to the first waiter. */
     if (rules->queue || !server_holder(claim->name)) server_promote(rules, claim->name, claim->token);
     struct server_entry *mine = server_find(claim->name, claim->token);
     bool free = fits(claim->name, claim->mode, claim->limit);

@@ -10,7 +10,7 @@ enum { SERVER_ENTRIES = 2048, SERVER_NAMES = 1024 };
 /* A holder or a waiter. */
 struct server_entry {
     bool used, held, told; /* told: its client knows the backend state of the claim */
-    bool linger;           /* its client wants to hear who else asks */
+    bool linger;           /* its client wants to be told of other clients' requests */
     enum dlock_mode mode;
     uint32_t limit;
     char name[DLOCK_NAME_MAX + 56];

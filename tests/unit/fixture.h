@@ -133,7 +133,7 @@ void scene_begin(struct scene *s, uint32_t flags, int64_t timeout_ms);
 
 /* ---- asynchronous calls ---- */
 
-/* What a call's callback, note_done, was told. */
+/* The result that a call's callback, note_done, was given. */
 struct done {
     _Atomic int calls, code;
     _Atomic int64_t at_us;

@@ -1,5 +1,5 @@
-/* What the guardian does with a dead client's grants on a server that is slow, refuses some of them, or is away. The
- * server here decides how much fake time its answers take. */
+/* The guardian releases a dead client's grants on a server that is slow, refuses some of them, or is away. The server
+ * here decides how much fake time its answers take. */
 #include "release.h"
 
 #include "fake_env.h"
@@ -169,7 +169,7 @@ static void a_broken_name_is_in_nobodys_way(void **state) {
     release_all();
     int missing = 0;
     for (int i = 0; i < LOCKS; i++) missing += server.released[i] == 0;
-    assert_true(missing <= 256); /* those that it shared a request with */
+    assert_true(missing <= 256); /* others in the same request */
     assert_int_equal(server.released[BROKEN], 0);
     assert_true(server.released[LOCKS - 1] > 0);
     assert_true(dlock__now_us() - died_us >= (int64_t)LEASE_MS * 1000); /* as long as it may be held */

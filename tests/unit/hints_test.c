@@ -101,7 +101,7 @@ static void every_other_error_stays(void **state) {
             fail_msg("%s: %s", others[i], err.message);
         assert_string_equal(err.message, "as it was");
     }
-    assert_int_equal(dlock__uri_hint("zk://h", 0, NULL), 0); /* somebody serves it */
+    assert_int_equal(dlock__uri_hint("zk://h", 0, NULL), 0); /* a backend serves it */
     assert_int_equal(dlock__uri_hint("zk://h", DLOCK_ENOMEM, NULL), DLOCK_ENOMEM);
     assert_int_equal(dlock__uri_hint("h:6379", DLOCK_EINVAL, NULL), DLOCK_EINVAL);
     assert_int_equal(dlock__uri_hint(NULL, DLOCK_EINVAL, NULL), DLOCK_EINVAL);

@@ -24,7 +24,7 @@ static void what_has_ended_meanwhile_is_acquired_anew(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-/* Somebody else has it by then: it is waited for as any other, until the deadline. */
+/* Another client has it by then: the call waits for it as for any other, until the deadline. */
 static void it_may_be_taken_by_then(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");
@@ -82,7 +82,7 @@ static void one_that_was_entered_anew_and_is_lost_is_an_error(void **state) {
     assert_int_equal(release_by(actor, all.locks[0]), DLOCK_EOWNER);
 }
 
-/* What a call gives back is what it has acquired, also if that has ended and the caller's own has not. */
+/* A call releases exactly the permits that it has acquired, even if those have ended and the caller's own has not. */
 static void a_permit_from_before_the_call_stays(void **state) {
     (void)state;
     struct dlock_options own = {.size = sizeof own, .mode = DLOCK_PERMIT, .limit = 3}, fixed = own;

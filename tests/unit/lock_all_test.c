@@ -119,7 +119,7 @@ static void several_permits_that_could_never_be_had_are_refused(void **state) {
     assert_int_equal(release_all(&handle), 0);
 }
 
-/* What is missing is waited for, with what is there; but not for long. */
+/* A call waits for missing permits while it keeps others; but not for long. */
 static void several_permits_are_waited_for(void **state) {
     (void)state;
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);

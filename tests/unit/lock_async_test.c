@@ -59,7 +59,7 @@ static void many_waits_are_one_request(void **state) {
     assert_true(fake_calls(FAKE_RELEASE) < 20);
 }
 
-/* The threads of a client are as many as ever, and a wait in line is a record of a few hundred bytes. */
+/* The number of a client's threads does not change, and a wait in line is a record of a few hundred bytes. */
 static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
     (void)state;
     static dlock_lock *locks[CROWD];
@@ -300,7 +300,7 @@ static void a_callback_may_free_its_handle(void **state) {
     }
 }
 
-/* One that lingers is taken at once, and told of like any other. */
+/* A lingering lock is taken at once, and its callback runs as for any other. */
 static void a_lingering_lock_is_taken(void **state) {
     (void)state;
     dlock_lock *lock = lock_new_with(client_new("fakefull:?linger=5s"), "n", &by_handle);

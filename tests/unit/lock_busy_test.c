@@ -1,5 +1,5 @@
-/* Servers that are slow, pause, or cannot wake anybody are no reason to fail; and clients with many locks close in few
- * requests. */
+/* Servers that are slow, pause, or cannot wake any client are no reason to fail; and clients with many locks close in
+ * few requests. */
 #include "fixture.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 /* ---- slow servers ------------------------------------------------------------------------------------------------ */
 
-/* The thread's own request is in the batch of another one, and its time is over a moment before that batch's. */
+/* The thread's own request is in the batch of another one, and its timeout ends a moment before that batch's. */
 static void a_wait_for_ever_rides_out_a_pause_in_somebody_elses_batch(void **state) {
     (void)state;
     enum { THREADS = 3 };

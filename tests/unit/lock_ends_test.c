@@ -41,7 +41,7 @@ static void an_open_question_at_the_deadline_is_no_outage(void **state) {
         wait_begin(&wait, everybody[i], names[i], 500);
         fake_advance_ms(400);
         fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
-        fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK}); /* those who do not poll ask now */
+        fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK}); /* clients that do not poll ask now */
         assert_ended(&wait, DLOCK_ETIMEDOUT, 500);
         assert_non_null(strstr(error_of(wait.actor)->message, "held by somebody else"));
         fake_faults_clear();
@@ -58,7 +58,7 @@ static void nor_is_one_that_the_server_works_on(void **state) {
     fake_other_release(&wait.other, "n");
     assert_ended(&wait, DLOCK_ETIMEDOUT, 500);
     fake_advance_ms(30000);
-    assert_string_equal(fake_holder("n").token, ""); /* what it was granted unheard has been given back */
+    assert_string_equal(fake_holder("n").token, ""); /* the grant that it missed has been released */
 }
 
 static void a_connection_that_broke_is_one(void **state) {

@@ -174,7 +174,7 @@ static void what_was_exported_is_not_handed_over(void **state) {
     assert_int_equal(release_by(o.waiter, o.next), 0);
 }
 
-/* The grant stays its owner's, and the owner is told of its loss, until the ticket is written. */
+/* The grant stays its owner's, and the owner learns of its loss, until the ticket is written. */
 static void a_loss_during_an_export_is_told_in_time(void **state) {
     (void)state;
     struct lost_count lost = {0};
@@ -319,7 +319,7 @@ static void a_fixed_lease_is_exported_after_its_downgrade(void **state) {
     begin_call(from, export_it, &export);
     assert_false(over(from));
     for (int i = 0; i < 20 && fake_slow_waiting() == 0; i++) {
-        assert_false(over(from)); /* between two renewals, too */
+        assert_false(over(from)); /* also between two renewals */
         fake_advance_ms(10);
     }
     fake_slow_go();

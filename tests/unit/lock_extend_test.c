@@ -41,7 +41,7 @@ static void a_fixed_lease_is_set_anew(void **state) {
         assert_int_equal(extend_by(actor, lock, 0), DLOCK_ELOST);
         assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
         assert_int_equal(extend_by(actor, lock, 0), DLOCK_EOWNER);
-        assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals); /* none but those that were asked for */
+        assert_int_equal(fake_claims(FAKE_RENEW, "n"), renewals); /* only requested ones */
         fake_advance_ms(3 * LEASE_MS);
         client_end(client);
     }
@@ -111,7 +111,7 @@ static void leases_out_of_bounds_are_refused(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-/* The old end counts; the server may have the new one, so it is released until that is over. */
+/* The old end applies here; the server may have the new one, so it is released until that has passed. */
 static void an_unanswered_extension_makes_nothing_longer_here(void **state) {
     (void)state;
     struct actor *actor = actor_new();
@@ -284,7 +284,7 @@ static void the_end_comes_during_an_extension(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* The server has said yes, too late: it keeps the grant for the new lease. */
+/* The server has accepted, too late: it keeps the grant for the new lease. */
 static void an_answer_after_the_end_leaves_nothing_behind(void **state) {
     (void)state;
     struct actor *actor = actor_new();

@@ -27,7 +27,7 @@ static int use_inherited(dlock_client *client, dlock_lock *lock) {
     return 0;
 }
 
-/* Forks now. The child finds that it has let go of `connections` connections, once each, and then uses the handles, if
+/* Forks now. The child checks that it has dropped `connections` connections, once each, and then uses the handles, if
  * there are any. Fails the test unless all is well there; a child that hangs is ended by its alarm. */
 static void fork_now(unsigned connections, dlock_client *client, dlock_lock *lock) {
     int status = -1;
@@ -96,7 +96,7 @@ static int open_client(void *arg) {
     return dlock_open("fake:", NULL, arg, NULL);
 }
 
-/* Nobody has a handle yet, but the connection is there. */
+/* There is no handle yet, but the connection exists. */
 static void a_fork_while_a_client_is_opened(void **state) {
     (void)state;
     dlock_client *client = NULL;
@@ -117,8 +117,8 @@ static void a_fork_while_a_client_is_opened(void **state) {
     dlock_close(client);
 }
 
-/* The connections of the pool and of the listener, and its subscription: an answer that comes after the fork is the
- * parent's as ever. */
+/* The connections of the pool and of the listener, and its subscription: an answer after the fork still goes to the
+ * parent. */
 static void a_fork_while_a_thread_connects(void **state) {
     (void)state;
     static const enum fake_op ops[] = {FAKE_CONNECT, FAKE_LISTEN};

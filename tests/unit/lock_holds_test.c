@@ -170,7 +170,7 @@ static struct actor *wait_without_memory(struct pair *p, dlock_lock **other) {
     struct actor *waiter = actor_new();
     begin_acquire(waiter, p->a, -1);
     *other = lock_new(p->client, "o");
-    fake_fault(FAKE_RELEASE, FAKE_AUTH, 1); /* the engine, which is to give back what is left, runs */
+    fake_fault(FAKE_RELEASE, FAKE_AUTH, 1); /* the engine, which releases the rest, runs */
     assert_int_equal(dlock_acquire(*other, 0, NULL), 0);
     assert_int_equal(dlock_release(*other, NULL), DLOCK_EAUTH);
     fake_settle();

@@ -412,7 +412,7 @@ static void a_grant_for_nobody_is_released(void **state) {
     grant_for_nobody(DLOCK_PERMIT, 1);
 }
 
-/* The server answers no release, and so none of them is over. */
+/* The server answers no release, so none of them ends. */
 static void grants_for_nobody_do_not_fill_the_memory(void **state) {
     enum { PUSHED = 3000, MOST = 1024 };
     (void)state;

@@ -202,7 +202,7 @@ static void a_fixed_lease_is_never_renewed(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-/* Somebody else of this process who waits for the name gets on with it once it is lost. */
+/* A local waiter for the name asks the server once the grant is lost. */
 static void a_local_waiter_asks_once_the_holder_has_lost(void **state) {
     (void)state;
     dlock_client *client = client_new("fake:");
@@ -389,7 +389,7 @@ static void a_hand_over_that_the_server_confirms_is_none_of_its_grants(void **st
     assert_string_equal(fake_holder("n").token, "");
 }
 
-/* How many questions a hand-over takes so long after an answer that took answer_us. */
+/* How many requests a hand-over takes this long after an answer that took answer_us. */
 static unsigned questions(int64_t answer_us, int64_t after_us) {
     struct pair pair;
     dlock_client *client = client_new("fake:");

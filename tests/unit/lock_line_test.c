@@ -1,5 +1,5 @@
-/* Waiters of one process behind each other, one of whom loses its grant before its thread ran. Only one asks at a time,
- * and no grant is anybody else's. */
+/* Waiters of one process in line, one of which loses its grant before its thread ran. Only one asks at a time, and no
+ * grant goes to another one. */
 #include "fixture.h"
 
 #include <stdatomic.h>

@@ -78,7 +78,7 @@ static void it_ends_when_another_client_asks(void **state) {
     fake_advance_ms(2000);
 }
 
-/* Nobody would tell us who asks. */
+/* No connection is left to tell us of other clients' requests. */
 static void it_ends_with_the_connection_that_would_tell(void **state) {
     (void)state;
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
@@ -163,8 +163,8 @@ static void nor_do_asynchronous_ones(void **state) {
     }
 }
 
-/* The first one waits for other terms, so what lingers is given back for it. When it leaves before that was possible, the
- * next one gets what lingers, which is on its terms. */
+/* The first one waits on other terms, so the lingering grant is released for it. If it leaves before that was possible,
+ * the next one gets the lingering grant, which is on its terms. */
 static void the_next_in_line_gets_it_when_the_first_leaves(void **state) {
     (void)state;
     dlock_client *client = client_new("fakefull:?linger=60s");

@@ -241,7 +241,7 @@ static void one_that_never_lasts_is_not_opened_all_the_time(void **state) {
     assert_int_equal(result(s.actor), 0);
 }
 
-/* Nobody spins (the test would not settle), and messages still come. */
+/* No thread spins (the test would not settle), and messages still arrive. */
 static void a_descriptor_that_stays_readable_costs_no_processor(void **state) {
     (void)state;
     struct scene s;

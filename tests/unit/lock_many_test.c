@@ -42,7 +42,7 @@ static void a_probe_walks_over_no_locks(void **state) {
     assert_int_equal(release_by(s.actor, s.lock), 0);
 }
 
-/* A wake-up that announces a grant which an answer has told of already. */
+/* A wake-up that announces a grant already known from an answer. */
 static void a_late_wake_up_walks_over_no_locks(void **state) {
     (void)state;
     struct scene s;

@@ -397,7 +397,7 @@ static void a_fixed_lease_stays_as_long_as_it_was(void **state) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
-/* Nor shorter than its holder trusts it, which hears no answer: the server's clock may be faster by 1 %. */
+/* Nor shorter than its holder, which gets no answer, trusts it: the server's clock may be faster by 1 %. */
 static void a_fixed_lease_stays_as_long_as_it_is_believed(void **state) {
     (void)state;
     struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE, .flags = DLOCK_FIXED_LEASE};

@@ -281,7 +281,7 @@ static void a_request_that_ends_without_grant_is_sent_again(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-/* The request is over with the message, whatever that says. */
+/* The message ends the request, whatever it says. */
 static void a_grant_that_makes_no_sense_is_asked_for_again(void **state) {
     (void)state;
     const struct dlock_wake nonsense[] = {{.kind = DLOCK_WAKE_GRANTED, .kept_ms = LEASE_MS},

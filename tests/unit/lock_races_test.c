@@ -148,7 +148,7 @@ static void a_wait_begun_during_a_release(void **state) {
     assert_true(fence_by(second, lock) > fence);
 }
 
-/* A lease that ends while its release hangs was given back by its owner: that is no loss to report. */
+/* A lease that ends while its release hangs was released by its owner: that is no loss to report. */
 static void a_lease_that_ends_during_its_release(void **state) {
     (void)state;
     struct lost_count lost = {0};

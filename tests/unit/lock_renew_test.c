@@ -261,8 +261,7 @@ static void no_renewal_follows_a_loss(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-/* A renewal is on its way when the lock is released, and taken again: its answer speaks of an acquisition that is over.
- */
+/* A renewal is in flight when the lock is released and acquired again: its answer is about the earlier acquisition. */
 static void a_renewal_in_flight_means_nothing_after_the_release(void **state) {
     (void)state;
     struct lost_count lost = {0};

@@ -57,7 +57,7 @@ static void a_late_acquire_may_make_it_shorter(void **state) {
     fake_advance_ms(2 * LEASE_MS);
 }
 
-/* Until one lease of the lock is over. */
+/* Until one lease of the lock has passed. */
 static void so_may_a_late_renewal(void **state) {
     (void)state;
     struct actor *actor = actor_new();
@@ -87,7 +87,7 @@ static void so_may_the_renewal_of_an_import(void **state) {
     assert_int_equal(acquire_by(actor, export.lock, 0), 0);
     begin_call(actor, export_it, &export);
     assert_int_equal(result(actor), 0);
-    assert_int_equal(acquire_by(actor, other, 0), 0); /* over a connection that the import uses, too */
+    assert_int_equal(acquire_by(actor, other, 0), 0); /* also over a connection that the import uses */
     const unsigned renewals = fake_claims(FAKE_RENEW, "n");
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
     begin_call(actor, import_it, &import);

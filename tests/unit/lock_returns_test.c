@@ -27,7 +27,7 @@ static void an_acquire_that_returns_one_is_an_error(void **state) {
     }
 }
 
-/* As if it had not been answered: tried again, until it works or the grant is over. */
+/* As if unanswered: it is repeated until it succeeds or the grant is over. */
 static void a_renewal_that_returns_one_renews_nothing(void **state) {
     (void)state;
     for (int i = 0; i < N_NUMBERS; i++) {

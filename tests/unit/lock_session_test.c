@@ -254,7 +254,7 @@ static void a_waiter_survives_its_session(void **state) {
     struct fake_grant other = taken("n");
     begin_acquire(actor, lock, 60000);
     assert_int_equal(fake_waiters("n"), 1);
-    fake_server_cut(); /* its place in the queue is gone, too */
+    fake_server_cut(); /* its place in the queue is gone as well */
     fake_advance_ms(500);
     assert_int_equal(fake_waiters("n"), 1);
     fake_other_release(&other, "n");
@@ -287,7 +287,7 @@ static int shown(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* Whatever became of the question: the session lives, and those who have something in it find out when it does not. */
+/* Whatever the result of the inspection: the session lives, and its holders and waiters find out when it does not. */
 static void a_failed_inspection_ends_nothing(void **state) {
     (void)state;
     static const enum fake_fault faults[] = {FAKE_LOST_BEFORE, FAKE_LOST_AFTER, FAKE_PROTO};

@@ -159,7 +159,7 @@ static void the_bounds_of_buckets_double(void **state) {
         assert_int_equal(DLOCK_WAIT_BOUND_US(i), 2 * DLOCK_WAIT_BOUND_US(i - 1));
 }
 
-/* A wait of exactly so long for what another thread has falls into this bucket. */
+/* A wait of exactly this time for another thread's lock falls into this bucket. */
 static void assert_bucket(struct actor *holder, struct actor *next, int64_t us, int bucket) {
     dlock_client *client = client_new("fake:?lease=1h");
     dlock_lock *lock = lock_new(client, "n");

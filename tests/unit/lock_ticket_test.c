@@ -200,7 +200,7 @@ static void a_whole_lease_is_exported_at_once(void **state) {
     fake_advance_ms(LEASE_MS + 1000);
 }
 
-/* What it sets is what counts, although its answer came when the keeper would have renewed the grant. */
+/* The lease that it sets applies, although its answer came when the keeper would have renewed the grant. */
 static void so_is_one_that_began_some_time_ago(void **state) {
     (void)state;
     struct lost_count lost = {0};

@@ -112,7 +112,7 @@ static void a_late_duplicate_leaves_no_orphan(void **state) {
     assert_all_of_one_token(FAKE_RELEASE, "n");
 }
 
-/* Nor does one of an acquire whose second try was granted, and given back long before. */
+/* Nor does one of an acquire whose second try was granted, and released long before. */
 static void a_duplicate_that_comes_after_the_release_leaves_no_orphan(void **state) {
     (void)state;
     for (unsigned lost_times = 1; lost_times <= 2; lost_times++) { /* on the connection, and as a request */

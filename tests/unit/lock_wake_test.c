@@ -349,7 +349,7 @@ static void a_wake_before_the_answer_that_says_granted(void **state) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW, 5);
 }
 
-/* Whoever may read a server's messages and send some could forge it: no honest fence would ever be greater. */
+/* Any client that may read a server's messages and send some could forge it: no honest fence would ever be greater. */
 static void a_fence_far_ahead_of_the_clock_is_asked_for(void **state) {
     (void)state;
     struct scene s;

@@ -148,7 +148,7 @@ static void the_librarys_threads_are_ordinary_ones(void **state) {
     take_census(&before);
     assert_int_equal(pthread_create(&thread, NULL, first_to_lock, &census), 0);
     pthread_join(thread, NULL);
-    assert_true(census.threads >= before.threads + 3); /* a sanitizer may have started one, too */
+    assert_true(census.threads >= before.threads + 3); /* a sanitizer may also have started one */
     assert_int_equal(census.realtime, 1);
 }
 

@@ -94,7 +94,7 @@ static void server_wait_for(unsigned asked, unsigned running) {
 int __real_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list);
 
-/* Numeric hosts as ever; "fixed.test" is always there; other names as the server says. */
+/* Numeric hosts resolve normally; "fixed.test" always resolves; other names as the server says. */
 int __wrap_getaddrinfo(const char *host, const char *service, const struct addrinfo *hints, struct addrinfo **list) {
     struct addrinfo numeric = *hints;
     if (hints->ai_flags & AI_NUMERICHOST) return __real_getaddrinfo(host, service, hints, list);
@@ -213,7 +213,7 @@ static void the_renewal_path_never_waits(void **state) {
     dlock__resolver_free(resolver);
 }
 
-/* Nobody else asks; each look-up finds something new, and what it left behind is in the next one's way for a moment. */
+/* No other caller asks; each look-up finds something new, and the previous result stays in use for a moment. */
 static void the_renewal_path_alone_follows_a_name(void **state) {
     static const char *const places[] = {"192.0.2.2", "192.0.2.3", "192.0.2.4"};
     struct dlock__addresses *addresses = NULL;
