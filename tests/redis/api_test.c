@@ -38,8 +38,8 @@ static void an_uncontended_cycle_is_two_commands(void **state) {
     assert_two_commands("seats", DLOCK_PERMIT, 3, false);
 }
 
-/* One client holds and four wait, each in turn: a waiter is woken by one message and asks once more, since anybody may
- * have sent that. Each calls three scripts; a TIME before the release makes the server send that message before the
+/* One client holds and four wait, each in turn: a waiter is woken by one message and asks once more, since any client
+ * may have sent it. Each calls three scripts; a TIME before the release makes the server send that message before the
  * reply. */
 static void a_contended_acquisition_is_three_scripts(void **state) {
     enum { CLIENTS = 5, ROUNDS = 30 };
@@ -314,7 +314,7 @@ static void a_full_server_grants_nothing_and_says_why(void **state) {
 
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
-/* A child lets go of the connections it inherited; its own child finds other files under their numbers. */
+/* A child closes the connections it inherited; its own child finds other files under their numbers. */
 static void a_child_of_a_child_closes_nothing(void **state) {
     enum { FILES = 40 };
     dlock_client *client = api_open(&server, "quarantine=0");

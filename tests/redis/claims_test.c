@@ -55,7 +55,7 @@ static void acquiring_again_gives_the_same_grant(void **state) {
     assert_int_equal(acquire(&two, &held), 0); /* whatever connection it comes by */
     assert_int_equal(held.claim.fence, fence);
     assert_true(ask_number(&server, "PTTL again") > 5000);
-    /* Somebody deleted the fence: a new one, and greater. */
+    /* The fence was deleted: a new one, and greater. */
     ask_number(&server, "DEL {again}:dlock:fence");
     assert_int_equal(queue_up(&one, &held), 0);
     assert_true(held.claim.fence > fence);
@@ -307,7 +307,7 @@ static void foreign_data_spoil_no_batch(void **state) {
 static void a_fence_of_another_type_is_an_error(void **state) {
     struct held held;
     (void)state;
-    for (int i = 0; i < 2; i++) { /* it becomes one after a grant, too */
+    for (int i = 0; i < 2; i++) { /* it also becomes one after a grant */
         ask_number(&server, "LPUSH {typed}:dlock:fence x");
         claim_init(&held, "typed", 'a', 1);
         assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);

@@ -12,7 +12,7 @@ static bool replicated; /* there is a replica */
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
-/* Returns the port at which other nodes speak with it. */
+/* Returns the port for connections from other nodes. */
 static int start_node(struct server *server, const char *timeout_ms) {
     const int port = loopback_unused_port();
     char bus[16];

@@ -12,7 +12,7 @@ enum { NODE_TIMEOUT = 3000, NODES = MASTERS + 1 };
 
 static struct server *node[NODES] = {&master[0], &master[1], &master[2], &replica};
 static struct relay *to_node[NODES]; /* for clients; the first master's is `front` */
-/* Between nodes. The first message on a connection names its sender, and the others may name anybody. */
+/* Between nodes. The first message on a connection names its sender, and the others may name any node. */
 static struct bus {
     struct relay *relay;
     bool from_first[RELAY_PAIRS]; /* the first master sends here */

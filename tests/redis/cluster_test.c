@@ -170,7 +170,7 @@ static void flushed_node(void **state) {
     dlock_close(client);
 }
 
-/* What `redis-cli --cluster fix` does when a node and its data are gone: another one, which has long been a master, gets
+/* As `redis-cli --cluster fix` does when a node and its data are gone: another one, which has long been a master, gets
  * its slots, and knows nothing of the locks there. */
 static void slots_without_their_keys(void **state) {
     char uri[200];
@@ -199,7 +199,7 @@ static void slots_without_their_keys(void **state) {
     dlock_close(client);
 }
 
-/* A silent node takes its own locks along, and no others that the same client renews in the same breath. */
+/* A silent node's locks are lost, and no others that the same client renews at the same time. */
 static void silent_node(void **state) {
     char uri[200];
     const char *const names[] = {first, second, third};
@@ -229,7 +229,7 @@ static int sent(struct server *server, const char *command) {
     return found ? atoi(found + strlen(field)) : 0;
 }
 
-/* Wake-ups of a node go over sharded channels. One that has none of the slots for these has ordinary ones. */
+/* A node's wake-ups use sharded channels. A node without slots for these uses ordinary ones. */
 static void channels(void **state) {
     char uri[200];
     (void)state;

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define COUNTS_ALLOCATIONS 0 /* the sanitizer stands there */
+#define COUNTS_ALLOCATIONS 0 /* the sanitizer replaces these functions */
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define COUNTS_ALLOCATIONS 0

@@ -76,7 +76,7 @@ static void let_replica_catch_up(void) {
     assert_int_equal(ask_number(&master, "WAIT 1 10000"), 1);
 }
 
-/* What the master does from now on stays unknown to the replica. */
+/* The master's changes after this stay unknown to the replica. */
 static void cut(void) {
     relay_refuse(between, true);
     await_role(&replica, "master_link_status:down");
@@ -459,7 +459,7 @@ static void a_clock_that_was_set_back(void **state) {
     link_end(&link);
 }
 
-/* What cannot be written down cannot be waited for: nothing is granted until it can, and all else works. */
+/* A quarantine that cannot be recorded cannot be waited for: nothing is granted until it can, and all else works. */
 static void without_memory_nothing_is_granted(void **state) {
     struct link careless, link;
     struct held known, held;

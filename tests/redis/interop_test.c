@@ -30,7 +30,7 @@ static int teardown(void **state) {
 
 /* ---- redis-cli --------------------------------------------------------------------------------------------------- */
 
-/* What redis-cli prints for these arguments of a shell line. */
+/* redis-cli's output for these arguments of a shell line. */
 static const char *cli(const char *arguments) {
     static char out[256];
     char command[512];
@@ -67,7 +67,7 @@ static void redis_cli_and_we_exclude_each_other(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-/* Nobody tells us when such a holder lets go: we ask often enough. */
+/* No message announces the release of such a holder: we ask often enough. */
 static void a_wait_for_a_foreign_holder_ends_soon(void **state) {
     struct api_worker waiter = {.lock = lock, .timeout_ms = 20000, .rounds = 1};
     int64_t released;

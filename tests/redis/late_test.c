@@ -29,7 +29,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Meanwhile the server could have lost the fence. */
+/* In that time the server could have lost the fence. */
 static void a_fence_that_came_late_is_not_counted_up(void **state) {
     struct held first, second;
     (void)state;
@@ -44,7 +44,7 @@ static void a_fence_that_came_late_is_not_counted_up(void **state) {
     assert_true(second.claim.fence - first.claim.fence > 1000 * LATE_MS / 2);
 }
 
-/* Meanwhile the server could have been a replica, which no connection notices. */
+/* In that time the server could have been a replica, which no connection notices. */
 static void an_incarnation_that_came_late_is_asked_for_again(void **state) {
     struct monitor monitor;
     struct uri uri;

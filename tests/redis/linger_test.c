@@ -60,7 +60,7 @@ static void a_handed_over_grant_lingers_too(void **state) {
     assert_quiet(1);
     assert_int_equal(queue_up(&asker[2], &third), DLOCK_EBUSY);
     assert_wanted(1);
-    /* Somebody waits already: it is told so with the grant. */
+    /* There is a waiter already: the holder is told with the grant. */
     assert_int_equal(linger(0, &holder, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
     assert_wanted(1);
     assert_int_equal(queue_up(&asker[1], &asks), 0);

@@ -3,7 +3,7 @@
 #include "support/group.h"
 #include "support/relay.h"
 
-/* How many listen on the only channel that there is. */
+/* How many listen on the only channel. */
 static int64_t listeners(void) {
     char channel[64];
     snprintf(channel, sizeof channel, "%s",

@@ -113,7 +113,7 @@ static void of_a_stopped_client(void **state) {
     assert_int_equal(few, many);
 }
 
-/* What a hand-over costs the server, beside the two requests: each command of a script costs about as much as a
+/* The server's cost of a hand-over, beside the two requests: each command of a script costs about as much as a
  * request's way through the server. */
 static void of_a_hand_over(void **state) {
     enum { RELEASE = 11, QUEUE = 7 };

@@ -126,7 +126,7 @@ static void nobody_barges_in(void **state) {
     (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
-    ask_number(&server, "DEL %s", "the lock"); /* the lease is over */
+    ask_number(&server, "DEL %s", "the lock"); /* the lease has ended */
     assert_int_equal(acquire(&asker[2], &waiter[2]), DLOCK_EBUSY);
     assert_woken(0, held.claim.fence);
     assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
@@ -172,8 +172,8 @@ static void a_stopped_waiter_costs_three_seconds(void **state) {
     assert_woken(2, waiter[1].claim.fence);
 }
 
-/* A lost host with waiters of several clients: they are still subscribed, and none of them asks. All of them together
- * cost one hand-over. */
+/* A lost host with waiters of several clients: they are still subscribed, and none of them asks. Together they cost one
+ * hand-over. */
 static void the_silent_cost_one_hand_over_in_all(void **state) {
     struct held silent[2 * CREW];
     struct dlock_wake wake;
