@@ -147,7 +147,7 @@ static void services_and_environment(void **state) {
     setenv("PGSERVICEFILE", file, 1);
     assert_int_equal(try(&service), 0);
     unsetenv("PGSERVICEFILE");
-    assert_int_equal(try(&service), DLOCK_EINVAL); /* there is none of that name */
+    assert_int_equal(try(&service), DLOCK_EINVAL); /* no service of that name exists */
     unlink(file);
     snprintf(port, sizeof port, "%d", site.port);
     setenv("PGHOST", site.folder, 1);

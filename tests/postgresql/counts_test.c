@@ -1,4 +1,4 @@
-/* What the server is asked, and what it writes: statements, messages, WAL, flushes. */
+/* The server's requests and writes: statements, messages, WAL, flushes. */
 #include "site.h"
 
 #include <unistd.h>
@@ -295,8 +295,8 @@ static void expect_no_writes(int (*ask)(struct link *, struct held *), struct li
     assert_int_equal(statistics("wal_records", "acquire") + statistics("wal_records", "take"), 0);
 }
 
-/* One who comes too late for a name that is held in this mode, before it is in the queue and then. Somebody may wait
- * for `first` already. */
+/* A client that is too late for a name held in this mode, before it is in the queue and after that. There may be a
+ * waiter for `first` already. */
 static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dlock_mode wish,
                                  const enum dlock_mode *first) {
     struct link link, other, ear;
@@ -352,7 +352,7 @@ static void end_and_report(struct link *link) {
 
 enum { LOCKS = 200 };
 
-/* Acquires that many names, so many with each call, and releases them one by one; the flushes of each half. */
+/* Acquires this many names, `together` with each call, and releases them one by one; the flushes of each half. */
 static void flushes_of(const struct params *params, enum dlock_mode mode, size_t together, int64_t *acquiring,
                        int64_t *releasing) {
     static struct dlock_claim *claims[LOCKS];

@@ -92,7 +92,7 @@ static void while_connecting(void **state) {
     meet((struct script){.after = LOGIN, ENDLESS(STATUS)}, DLOCK_EUNAVAILABLE, "in time");
 }
 
-/* What greets as CockroachDB is refused before it is asked anything. */
+/* A server that greets as CockroachDB is refused before any request. */
 static void another_database(void **state) {
     (void)state;
     meet((struct script){.after = LOGIN, ENDLESS("S\0\0\0\27crdb_version\0v23.1\0" STATUS WRITABLE KEY READY)},

@@ -28,7 +28,7 @@ static int64_t grant(struct link *link, struct held *held, enum dlock_mode mode,
     return (int64_t)wake.fence;
 }
 
-/* A lock's fence, given back at once. */
+/* A lock's fence; the lock is released at once. */
 static int64_t draw(struct link *link) {
     struct held held;
     int64_t fence = grant(link, &held, DLOCK_EXCLUSIVE, 0);

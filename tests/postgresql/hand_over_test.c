@@ -1,4 +1,4 @@
-/* Hand-overs that their waiter confirms, or does not confirm before their time is over. */
+/* Hand-overs that their waiter confirms, or does not confirm in time. */
 #include "queue_scene.h"
 
 /* A waiter listens, and is stopped: its hand-over ends unconfirmed, and all that its client waits with goes. */

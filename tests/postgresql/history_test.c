@@ -16,7 +16,7 @@ static void link_quarantined(struct link *link, char letter, const char *listen)
     if (link_with(link, &params, letter, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
-/* What a client gets for its acquire of a free name, which it gives back. */
+/* The result of a client that acquires a free name, and then releases it. */
 static int cycle(struct link *link) {
     struct held held;
     held_new(&held, link, "free");

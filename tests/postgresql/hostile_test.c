@@ -9,7 +9,7 @@ static void answer(const char *function, const char *arguments, const char *colu
     sql("CREATE FUNCTION {}.%s(%s) RETURNS TABLE (%s) LANGUAGE sql AS $$ %s $$", function, arguments, columns, rows);
 }
 
-/* The same, with nothing to be told to anybody. */
+/* The same, without any notices. */
 static void answer_call(const char *function, const char *arguments, const char *columns, const char *rows) {
     char all_columns[300], all_rows[1000];
     snprintf(all_columns, sizeof all_columns, "%s, notices text", columns);

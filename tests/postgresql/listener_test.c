@@ -45,7 +45,7 @@ static void one_that_a_proxy_forgot_is_replaced(void **state) {
     relay_end(relay);
 }
 
-/* What the only waiter would have read of a grant that it had ten seconds ago. */
+/* The message that the only waiter would have read about a grant that it had ten seconds ago. */
 static void tell_of_an_old_grant(void) {
     sql("SET search_path = {}");
     sql("SELECT pg_notify(l.channel, coded(ARRAY[l.channel, l.secret], grant_message(q.token, 1, clock_us() - 10000000,"

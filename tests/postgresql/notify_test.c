@@ -87,7 +87,7 @@ static void release_nothing(struct scene *s) {
     for (int i = 0; i < 10; i++) assert_int_equal(release(&s->holder, &nothing), DLOCK_ELOST);
 }
 
-/* NOTIFY's lock is kept while a commit is flushed: where that takes long, a release lets go of the one before it takes the
+/* NOTIFY's lock is kept while a commit is flushed: where that takes long, a release drops one before it takes the
  * other. */
 static void where_commits_are_slow_others_are_told_afterwards(void **state) {
     struct scene s;
@@ -146,13 +146,13 @@ static void after_one_slow_release_others_are_told_at_once(void **state) {
 
 static atomic_bool commit_waits;
 
-/* Commits until one waits: those before the checkpointer has read the setting do not. */
+/* Commits until one waits: commits before the checkpointer has read the setting do not. */
 static void *notify_in_thread(void *arg) {
     while (!commit_waits) plain_run(arg, "CREATE TEMP TABLE written (x integer); DROP TABLE written; NOTIFY somebody");
     return NULL;
 }
 
-/* Another session's commit, which takes its time, has NOTIFY's lock. The grant is there before anybody is told. */
+/* Another session's slow commit has NOTIFY's lock. The grant is there before any client is told. */
 static void a_slow_commit_elsewhere(void **state) {
     struct scene s;
     PGconn *slow = plain_open();

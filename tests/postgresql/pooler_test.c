@@ -27,7 +27,7 @@ static void a_pooler_is_noticed(void **state) {
     }
 }
 
-/* The promise does not hold: the statements that one client has prepared, another one meets. */
+/* The promise does not hold: a client finds the statements that another one has prepared. */
 static void listening_against_better_knowledge(void **state) {
     struct link one, two;
     struct held held, other;
@@ -85,7 +85,7 @@ static void without_listening(void **state) {
     int fd, n = 0;
     uint64_t fence = 0;
     (void)state;
-    sql("DROP SCHEMA IF EXISTS {} CASCADE"); /* created through it, too */
+    sql("DROP SCHEMA IF EXISTS {} CASCADE"); /* also created through it */
     for (int i = 0; i < LINKS; i++)
         if (link_through(&links[i], "/transactions", "off", (char)('0' + i)) != 0) fail_msg("%s", err.message);
     for (int round = 0; round < ROUNDS; round++) {

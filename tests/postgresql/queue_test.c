@@ -181,7 +181,7 @@ static void joining_during_an_acquire(void **state) {
 }
 
 /* A call that waits for the row in order to join the queue is not passed: a free lock is not taken before its turn. But
- * anybody can take the turn, and keep it: that delays, and no more. */
+ * any client can take the turn, and keep it: that only delays. */
 static void a_turn_is_waited_for_but_not_for_long(void **state) {
     struct scene s;
     struct dlock_wake wake;

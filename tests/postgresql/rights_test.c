@@ -1,5 +1,4 @@
-/* Who may do what: the objects are created on first use, or by a DBA; a role that has only the printed grants is
- * enough. */
+/* Rights: the objects are created on first use, or by a DBA; a role that has only the printed grants is enough. */
 #include "site.h"
 
 #include <pthread.h>

@@ -287,7 +287,7 @@ static void a_session_that_is_ended_has_lost_its_lock(void **state) {
     }
 }
 
-/* A holder that does not renew is ended by the server, but not before its lease is over; one that renews is not. */
+/* The server ends a holder that does not renew, but not before its lease is over; one that renews is not ended. */
 static void the_lease_ends_at_the_server(void **state) {
     enum { SHORT_MS = 2000 };
     struct link link, other;

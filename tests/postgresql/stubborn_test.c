@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 /* The server gives up a tenth of PATIENCE_MS earlier than we do, and its answer has to arrive in that time. A call that
- * does not end would take longer than LATE_MS; what exactly a call takes depends on the machine. */
+ * does not end would take longer than LATE_MS; the exact time of a call depends on the machine. */
 enum { PATIENCE_MS = 3000, LATE_MS = 10000 };
 
 /* psql sits on the row. */
@@ -75,7 +75,7 @@ static void await_renewal(void) {
     sql_wait("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%%{}%%renew%%'");
 }
 
-/* The lease ends while its renewal waits for the row: over is over. */
+/* The lease ends while its renewal waits for the row: the grant is lost. */
 static void a_lease_ends_while_it_is_renewed(void **state) {
     struct link link;
     struct held held;
@@ -321,7 +321,7 @@ static void *acquire_two(void *arg) {
     return err.message;
 }
 
-/* Somebody else's transaction locks the rows in another order: if we are the one that is stopped, we try again. */
+/* Another client's transaction locks the rows in another order: if the server ends ours, we try again. */
 static void a_deadlock_with_others(void **state) {
     struct link link;
     pthread_t thread;
@@ -394,7 +394,7 @@ static void a_stopped_server_process(void **state) {
     link_end(&after);
 }
 
-/* A child lets go of the parent's connection without a word to the server. */
+/* A child closes the parent's connection without a message to the server. */
 static void a_forked_child_abandons(void **state) {
     struct link link, ear;
     struct held held;
