@@ -82,7 +82,7 @@ static void merging_adds(void **state) {
     assert_near(histogram_at(all, 0.6), 5000);
 }
 
-/* In more than an hour re-entry alone adds so many to one bucket. */
+/* Re-entry alone adds this many to one bucket in more than an hour. */
 static void a_bucket_has_room_for_a_day(void **state) {
     struct histogram *histogram = *state;
     for (int i = 0; i < 4; i++) histogram_add(histogram, 93, UINT32_C(3) << 30);

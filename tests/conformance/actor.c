@@ -15,7 +15,7 @@ struct order {
     int64_t argument;
 };
 
-/* What the child gets at its start. */
+/* Parameters of a child. */
 struct start {
     const char *name;
     const struct dlock_options *options;

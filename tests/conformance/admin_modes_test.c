@@ -1,4 +1,4 @@
-/* What operators see and do where a name has several holders. */
+/* A name with several holders, as operators see it and break it. */
 #include "actor.h"
 
 #include <stdio.h>
@@ -6,7 +6,7 @@
 
 enum { HOLDERS = 3 };
 
-/* What a walk should show, and what it has shown. */
+/* The expected result of a walk, and the result. */
 struct expected {
     enum dlock_mode mode;
     uint32_t limit, waiters;

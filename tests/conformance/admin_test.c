@@ -1,4 +1,4 @@
-/* What operators see and do: inspect, list, break. */
+/* Operators' calls: inspect, list, break. */
 #include "actor.h"
 
 #include <stdio.h>

@@ -35,7 +35,7 @@ static void expect_all(bool taken, int n, int but) {
 }
 
 /* Fails unless the first n names, except `taken_one`, are free in a moment. A call whose time is up ends on time
- * (dlock.h), and what a slow server has not taken back by then is given back in the background. */
+ * (dlock.h), and locks that a slow server has not released by then are released in the background. */
 static void expect_soon_free(int n, int taken_one) {
     dlock_client *client = open_client();
     dlock_lock *locks[N];
@@ -203,7 +203,7 @@ void case_all_refused(void) {
     dlock_close(client);
 }
 
-/* A lock that the thread already holds counts once more, and is given back once. */
+/* A lock that the thread already holds is counted once more, and released once. */
 void case_all_reenter(void) {
     dlock_client *client = open_client();
     dlock_lock *locks[N];
@@ -431,7 +431,7 @@ void case_all_permits_of_one_name(void) {
     ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
     EXPECT_CODE(0, dlock_acquire_all(locks, WANTED, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release(theirs, ERR));
-    dlock_free(lock); /* gives back all of them */
+    dlock_free(lock); /* releases all of them */
     for (int i = 0; i < PERMITS; i++) locks[i] = theirs;
     EXPECT_CODE(0, dlock_acquire_all(locks, PERMITS, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release_all(locks, PERMITS, ERR));

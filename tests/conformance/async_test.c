@@ -60,7 +60,7 @@ void case_async_acquire_and_release(void) {
         EXPECT(dlock_held(async.lock) && dlock_fence(async.lock) > fence);
         fence = dlock_fence(async.lock);
         EXPECT_TAKEN(suite.name);
-        if (i == 0) sleep_ms(RENEWED_LEASE_MS * 5 / 4); /* it is renewed, too */
+        if (i == 0) sleep_ms(RENEWED_LEASE_MS * 5 / 4); /* it is renewed as well */
         EXPECT(dlock_held(async.lock));
         EXPECT_CODE(0, async_release(&async));
         ASYNC_FINISH(0, &async, 2 * i + 2);

@@ -22,7 +22,7 @@ static int all_entries(struct census *census) {
     return sum;
 }
 
-/* True also when there is little room left for fences: so many are enough. */
+/* True also when there is little room left for fences: that many are enough. */
 bool census_is_over(struct census *census) {
     const bool met = census->meets == DLOCK_EXCLUSIVE || atomic_load(&census->most[census->meets]) > 1;
     return now_ms() >= atomic_load(&census->until_ms) + (met ? 0 : MEETING_MS) ||
@@ -46,7 +46,7 @@ static void note_fence(struct census *census, uint64_t before, uint64_t fence) {
     while (last < fence && !atomic_compare_exchange_weak(&census->last_fence, &last, fence)) continue;
 }
 
-/* Counts one more inside, then looks who else is there: of two that must not meet, one sees the other. */
+/* Counts one more inside, then looks for others: of two that must not meet, one sees the other. */
 static void count_in(struct census *census, enum dlock_mode mode) {
     int now = atomic_fetch_add(&census->inside[mode], 1) + 1;
     int most = atomic_load(&census->most[mode]);

@@ -16,7 +16,7 @@ struct census {
     atomic_int entries[3];
     enum dlock_mode meets;       /* not EXCLUSIVE: it is over only when two of this mode were inside together */
     _Atomic int64_t counter;     /* what writers change and readers see unchanged */
-    _Atomic uint64_t last_fence; /* the greatest with which anybody entered */
+    _Atomic uint64_t last_fence; /* the greatest of all that have entered */
     _Atomic uint64_t fences[CENSUS_FENCES];
 };
 

@@ -13,7 +13,7 @@ enum { MAX_WORKERS = 256, NAMES = 8 };
 /* A run ends after RUN_MS or, where a server is fast, after this number of rounds: more would not show more. */
 enum { RUN_ROUNDS = 5000 };
 
-/* What one lock protects. */
+/* The data that one lock protects. */
 struct protected {
     atomic_int owner; /* the worker inside, from 1 on; 0: none */
     _Atomic int64_t counter;

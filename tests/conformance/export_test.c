@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an exporting process tells the case. */
+/* An exporting process's message to the case. */
 struct hand_over {
     struct dlock_options options;
     char name[DLOCK_NAME_MAX + 1];
@@ -130,7 +130,7 @@ void case_export_in_front_of_waiters(void) {
     dlock_close(other);
 }
 
-/* Nobody renews a ticket: the grant ends with its lease, and after that the ticket is invalid. */
+/* A ticket is not renewed: the grant ends with its lease, and after that the ticket is invalid. */
 void case_ticket_ends_with_its_lease(void) {
     struct dlock_options options = options_with(LEASE_MS, 0), longer = options_with(LONG_LEASE_MS, 0);
     char name[DLOCK_NAME_MAX + 1];

@@ -124,7 +124,7 @@ void case_free_releases(void) {
     dlock_close(client);
 }
 
-/* Freeing one of two handles gives back its part of the count; the rest stays. */
+/* Freeing one of two handles releases its part of the count; the rest stays. */
 void case_free_gives_back_its_share(void) {
     dlock_client *client = open_client();
     dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);

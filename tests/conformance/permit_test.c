@@ -55,7 +55,7 @@ void case_permits_have_one_bound(void) {
     dlock_close(client);
 }
 
-/* Many grants of one name are given back in one request; other clients' permits stay, and waiters get theirs. */
+/* Many grants of one name are released in one request; other clients' permits stay, and waiters get theirs. */
 void case_permits_are_given_back_together(void) {
     enum { MANY = 20 };
     struct dlock_options options = permits_of(MANY, LONG_LEASE_MS);
@@ -117,7 +117,7 @@ void case_permits_of_one_thread(void) {
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(one, 0, ERR));
     dlock_free(one);
     dlock_free(two);
-    dlock_free(foreign); /* gives back all three */
+    dlock_free(foreign); /* releases all three */
     dlock_close(other);
     EXPECT_FREE(suite.name);
     dlock_close(client);
@@ -196,7 +196,7 @@ void case_permit_holder_killed(void) {
     for (int i = 0; i < 2; i++) actor_end(&waiting[i]);
 }
 
-/* Permits with a fixed lease that are not given back limit a rate: so many for each window of time. */
+/* Permits with a fixed lease that are not released limit a rate: this many for each window of time. */
 void case_permits_limit_a_rate(void) {
     enum { WINDOW_MS = 1000, WINDOWS = 3 };
     struct dlock_options options = permits_of(LIMIT, WINDOW_MS);

@@ -178,7 +178,7 @@ void case_first_waiter_killed_when_granted(void) {
     struct actor_report report = ACTOR_FINISH(0, &second);
     EXPECT(report.held);
     printf("# the second waiter waited %d ms for the dead first\n", (int)(report.at_us / 1000 - begun));
-    bool asked = strncmp(suite.backend, "redis", 5) == 0; /* rediss and clusters, too */
+    bool asked = strncmp(suite.backend, "redis", 5) == 0; /* also rediss and clusters */
     bool short_grant = (suite.caps & DLOCK_CAP_QUEUE) && !(suite.caps & DLOCK_CAP_SESSION) && !asked;
     EXPECT_BETWEEN(0, (short_grant ? HAND_OVER_MS : LEASE_MS * 10) + SLACK_MS, report.at_us / 1000 - begun);
     if (suite.caps & DLOCK_CAP_QUEUE) kill_process(first.pid);

@@ -380,7 +380,7 @@ static int count_holders(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* More keys of another program than there is time for: the next page begins behind those that were seen. */
+/* More keys of another program than can be read in time: the next page begins after the last one. */
 static void a_list_goes_on_behind_foreign_keys(void **state) {
     struct dlock_error err = {0};
     char cursor[256] = "", again[256], first[sizeof range_key];

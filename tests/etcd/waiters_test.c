@@ -1,4 +1,4 @@
-/* What wakes a waiter, by the backend's table of operations, on the server that tests/run.sh has started. */
+/* Events that wake a waiter, through the backend's table of operations, on the server that tests/run.sh has started. */
 #include "support/held.h"
 #include "support/pair.h"
 #include "support/relay.h"

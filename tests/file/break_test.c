@@ -10,7 +10,7 @@
 
 int break_tests(void);
 
-/* How many there are, with those that begin with a dot. */
+/* The number of files, with those that begin with a dot. */
 static int files_in(const char *dir) {
     DIR *list = opendir(dir);
     int n = -2; /* . and .. */

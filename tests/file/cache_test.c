@@ -148,7 +148,7 @@ static void in_a_busy_directory(void **state) {
     }
 }
 
-/* Somebody else's grant is in the record, though our descriptor was there before. */
+/* Another client's grant is in the record, although our descriptor is older. */
 static void fences_of_others_count(void **state) {
     struct world *world = *state;
     void *other = conn_open(world->dir);

@@ -157,7 +157,7 @@ static void weak_rights(void **state) {
     }
 }
 
-/* Also for those who would share it. */
+/* Also for a user who would share it. */
 static void the_temporary_directory(void **state) {
     struct dlock_error err;
     void *conn = NULL;

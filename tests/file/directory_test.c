@@ -272,7 +272,7 @@ static int cannot_look(const struct world *world, void *arg) {
     return 0;
 }
 
-/* What this process cannot see loses no lock. */
+/* A path that this process cannot see loses no lock. */
 static void hidden_path(void **state) {
     struct world *world = *state;
     assert_int_equal(mkdir(path_of(world, "above"), 0700), 0);

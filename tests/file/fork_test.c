@@ -60,7 +60,7 @@ static void child_outlives_a_killed_holder(void **state) {
     assert_int_equal(release(world->conn, &claim), 0);
 }
 
-/* A release ends the lock even for a child that never let go of its copy. */
+/* A release ends the lock even for a child that never closed its copy. */
 static void release_with_a_copy_in_a_child(void **state) {
     struct world *world = *state;
     pid_t child, holder = start_family(world, hold_with_child, false, &child);

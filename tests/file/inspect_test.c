@@ -131,7 +131,8 @@ static void lists_in_pages(void **state) {
     assert_int_equal(list(world->conn, "lock ", 0, 3000), MANY);
 }
 
-/* Nobody can tell there whose the lock is, so the token goes with its grant; unless the file is not ours any more. */
+/* There the owner of the lock cannot be determined, so the token goes with its grant; unless the file is not ours any
+ * more. */
 static int token_stays(const struct world *world, void *conn) {
     struct dlock_claim claim = claim_of("erased");
     char text[1024];
@@ -334,7 +335,7 @@ static int see_slowly(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* So many single bytes that there is no time for all, here because of a slow caller: the error names the file. */
+/* Too many single bytes for the time, here because of a slow caller: the error names the file. */
 static void too_many_byte_locks(void **state) {
     struct world *world = *state;
     struct dlock_claim claim = claim_of("job");

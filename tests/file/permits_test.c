@@ -100,7 +100,7 @@ static void emptied_while_held(void **state) {
     assert_int_equal(release(world->conn, &two), 0);
 }
 
-/* Nobody knows what flock(1) locks it for: permits wait, as flock(1) does for them. */
+/* The purpose of a lock by flock(1) is unknown: permits wait, as flock(1) does for them. */
 static void with_flock(void **state) {
     struct world *world = *state;
     const char *path = path_of(world, "job");

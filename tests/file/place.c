@@ -57,7 +57,7 @@ size_t file_get(const char *path, char *data, size_t size) {
 /* ---- processes ---- */
 
 enum { COMMANDS = 8 };
-static pid_t commands[COMMANDS]; /* those that run; 0: a free place */
+static pid_t commands[COMMANDS]; /* running ones; 0: a free place */
 
 int child_end(pid_t pid) {
     int status = 0;

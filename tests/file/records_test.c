@@ -127,7 +127,7 @@ static void foreign_is_left_alone(void **state) {
     try_foreign(world, page, sizeof page); /* zeroes for longer than a look: data may follow */
 }
 
-/* Somebody wrote into the file while it was held: that stays, and the lock still is one. */
+/* The file was overwritten while it was held: the text stays, and the lock is still one. */
 static void written_to_while_held(void **state) {
     struct world *world = *state;
     struct dlock_claim claim = claim_of("job");

@@ -310,7 +310,7 @@ static void inherited_by_a_directory(void **state) {
     conn_close(conn);
 }
 
-/* Nobody else may write above the lock directory, which is a stranger's own doing. Only root can make that. */
+/* Other users may not write above the lock directory, which a stranger has made so. Only root can make that. */
 static void inherited_at_second_hand(void **state) {
     struct world *world = *state;
     gid_t gid;
@@ -458,7 +458,7 @@ static void a_strangers_link(void **state) {
     assert_int_equal(conn_try_keys(path_of(world, "link"), "0660", group, &conn, &err), DLOCK_EAUTH);
 }
 
-/* Somebody's empty file, linked to here, stays empty. */
+/* A stranger's empty file, linked to here, stays empty. */
 static void a_hard_link(void **state) {
     struct world *world = *state;
     struct stat st;

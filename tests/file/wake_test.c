@@ -170,7 +170,7 @@ static void nothing_for_nothing(void **state) {
     conn_close(other);
 }
 
-/* A release says whether it had anybody to wake. */
+/* A release says whether it had a waiter to wake. */
 static void releases_say_whom_they_wake(void **state) {
     struct world *world = *state;
     void *other = conn_open(world->dir);

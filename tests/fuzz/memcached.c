@@ -5,7 +5,8 @@
 
 extern const struct dlock_backend dlock_backend_memcached;
 
-/* The answers to the requests of memcached_ask_facts(): stats and stats settings; those about meta commands follow. */
+/* The answers to the requests of memcached_ask_facts(): stats and stats settings; the answers about meta commands
+ * follow. */
 #define STATS "STAT time 1795248000\r\nSTAT uptime 1000000\r\nEND\r\nSTAT evictions off\r\nEND\r\n"
 
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {

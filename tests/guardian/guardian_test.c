@@ -43,7 +43,7 @@ static const char *nth_name(int i) {
     return text;
 }
 
-/* Is the n-th lock to be had within timeout_ms? If so it is given back. */
+/* Can the n-th lock be acquired within timeout_ms? If so it is released. */
 static bool free_within(int i, int timeout_ms) {
     dlock_lock *lock = api_lock(client, nth_name(i), NULL);
     struct dlock_error err = {0};

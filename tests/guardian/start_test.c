@@ -80,7 +80,7 @@ static void descriptors_keep_their_order(void **state) {
     fclose(answer);
 }
 
-/* Only of those that other threads may close at any time. */
+/* Only of descriptors that other threads may close at any time. */
 static void a_descriptor_may_be_closed(void **state) {
     static const char line[] = "for fd in 3 4 5; do readlink /proc/$$/fd/$fd; done >&3";
     char text[256] = "";

@@ -107,7 +107,7 @@ static void locks_are_lost(void **state) {
         assert_true(renewed == 0 || renewed == DLOCK_ELOST);
         if (renewed != 0) assert_false(dlock_held(lock));
         if (renewed != 0) assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
-        if (renewed == 0) dlock_release(lock, NULL); /* which may be the first to hear that the lock was lost */
+        if (renewed == 0) dlock_release(lock, NULL); /* which may be the first to learn that the lock was lost */
         lost += renewed != 0;
     }
     dlock_free(lock); /* which waits for the last on_lost */

@@ -31,7 +31,7 @@ static void *work(void *arg) {
     return NULL;
 }
 
-/* What a child does; the exit status. */
+/* The child's part; returns the exit status. */
 static int begin_anew(struct link *inherited) {
     struct link own;
     struct held held;

@@ -211,7 +211,7 @@ static void *wait_far(void *arg) {
     return NULL;
 }
 
-/* The last question may be open when the time is over; the lock was held all the same. */
+/* The last question may be unanswered at the deadline; the lock was held all the same. */
 static void a_held_lock_of_a_slow_server_is_no_outage(void **state) {
     enum { WAITS = 12 };
     struct far_wait waits[WAITS];

@@ -43,7 +43,7 @@ static void one_gets_it(void **state) {
     assert_string_equal(value_of("door"), mine.token);
     assert_int_equal(acquire(&others, &theirs), DLOCK_EBUSY);
     assert_int_equal(theirs.claim.retry_ms, -1);
-    assert_true(theirs.claim.state[0] == 0); /* nothing to give back */
+    assert_true(theirs.claim.state[0] == 0); /* nothing to release */
     assert_int_equal(release(&others, &theirs), DLOCK_ELOST);
     assert_int_equal(renew(&others, &theirs), DLOCK_ELOST);
     assert_string_equal(value_of("door"), mine.token);

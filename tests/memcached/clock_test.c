@@ -213,7 +213,7 @@ static void a_grant_of_long_ago_is_noted_as_unknown(void **state) {
                                            "STORED\r\n" OURS(2565865470, 1000001)},
                                           {TIME, FAKE_CLOCK(1700100000)},
                                           {NULL, NULL}};
-    /* Nobody was told of that grant, or it would not be asked for again: so it may count from now. */
+    /* The answer of that grant was lost, or it would not be requested again: so it may count from now. */
     static const struct line again[] = {{ADD, "NOT_STORED\r\n" OURS(2565865470, 1000001)},
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {"cas clock 2565865471 # 33 1000001\r\n" TOKEN "\r\ngets clock\r\n",

@@ -323,7 +323,7 @@ static void a_young_server_grants_nothing(void **state) {
     sleep_ms(1000);
     assert_int_equal(acquire_explained(&link, &held, &err), DLOCK_ENOTREADY);
     assert_true(held.claim.ready_ms < first_ms);
-    /* A lock that is held already could be renewed and given back; there is none. */
+    /* A lock that is held already could be renewed and released; there is none. */
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
     while (acquire_explained(&link, &held, &err) == DLOCK_ENOTREADY) sleep_ms((int)held.claim.ready_ms);
     assert_int_equal(held.claim.result, 0);

@@ -107,7 +107,7 @@ static void an_acquire_reserves_and_fills_in_one_packet(void **state) {
     script_unlink(&fake, &link);
 }
 
-/* Somebody else's item is met, and has ended when it is looked at. */
+/* Another client's item is found, and has ended when it is read. */
 static void a_reservation_that_meets_an_item_is_none(void **state) {
     static const struct line lines[] = {{RESERVE FILL, "HD\r\nEXISTS\r\nEND\r\n"},
                                         {TIME, FAKE_CLOCK(1700100000)},

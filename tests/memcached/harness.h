@@ -34,7 +34,7 @@ bool poll_for(struct link *link, struct held *held, int ms);
 
 /* ---- a fake server (support/fake.h) ------------------------------------------------------------------------------ */
 
-/* What memcached says to the first requests of a connection: it was started at 1700000000. */
+/* memcached's answers to the first requests of a connection: it was started at 1700000000. */
 #define FAKE_GREETING FAKE_SETTINGS("on", "ERROR")
 /* The same of a server that evicts or does not ("on", "off"), and says this to a meta command; and when it is asked
  * whether clients may choose cas ids. */

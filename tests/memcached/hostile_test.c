@@ -217,7 +217,7 @@ static void only_what_was_read_back_is_a_grant(void **state) {
     assert_result(RELEASE, "END\r\n", NULL, DLOCK_ELOST);
 }
 
-/* Each cas meets another change: no endless game. */
+/* Each cas finds another change: the retries end. */
 static void a_change_in_every_round_ends(void **state) {
     struct fake fake = {.answers = FAKE_SAYS(OURS, "EXISTS\r\n" OURS)};
     struct dlock_error err = {0};

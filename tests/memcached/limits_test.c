@@ -167,8 +167,8 @@ static void a_full_server_takes_locks_back(void **state) {
 }
 
 /* Why no lock is taken by a meta set, and none is renewed by one on a server that never evicts: without memory for the
- * new item it drops the one that it meets, which an `add` and a `cas` leave alone. Should this fail the server does so
- * no more, and from that version on a meta set might do both (claims.c). */
+ * new item it drops the existing one, which an `add` and a `cas` leave alone. If this fails, the server has stopped
+ * doing so, and from that version on a meta set might do both (claims.c). */
 static void a_meta_set_that_finds_no_memory_frees_a_lock(void **state) {
     struct server server;
     (void)state;

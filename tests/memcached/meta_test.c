@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The lock is acquired, renewed and given back. */
+/* The lock is acquired, renewed and released. */
 static void live(const char *greeting, const struct line *lines) {
     struct fake fake = {0};
     struct held held;

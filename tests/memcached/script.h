@@ -5,7 +5,7 @@
 #include "harness.h"
 #include "support/fake.h"
 
-/* What the client says in each request after the greeting, where # stands for a number, and what it is told. */
+/* The client's requests after the greeting, where # stands for a number, and the answer to each. */
 struct line {
     const char *says, *told;
 };

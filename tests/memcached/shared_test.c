@@ -65,7 +65,7 @@ static void a_downgrade_keeps_the_fence(void **state) {
         fence = mine.claim.fence;
         assert_int_equal(acquire(&links[1], &reader), DLOCK_EBUSY);
         mine.claim.mode = DLOCK_SHARED;
-        assert_int_equal(renew(&links[round == 2 ? 2 : 0], &mine), 0); /* by another process, too */
+        assert_int_equal(renew(&links[round == 2 ? 2 : 0], &mine), 0); /* also by another process */
         assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
         assert_int_equal(acquire(&links[1], &reader), 0);
         assert_true(reader.claim.fence > fence);

@@ -89,7 +89,7 @@ static void leases_of_all_lengths(void **state) {
     }
 }
 
-/* Nobody else's item is taken, whatever its flags are. */
+/* An item of another client is not taken, whatever its flags are. */
 static void a_stranger_is_left_alone(void **state) {
     static const char *const values[] = {"stranger", "0123456789abcdef01234567", "0123456789abcdef0123456X.1@host:1",
                                          "0123456789abcdef01234567.1@host:1"};
@@ -125,9 +125,9 @@ static void many_names_are_watched(void **state) {
     assert_int_equal(granted, NAMES);
 }
 
-/* The network holds an acquire back until its client has given up and released the token elsewhere. Nobody knows of the
- * grant that it makes then, which ends like that of a dead holder: a waiter takes it over when its lease is over, and
- * the server forgets it at the time that the request names, so that one that comes after that makes none. */
+/* The network delays an acquire until its client has given up and released the token elsewhere. Its grant, which is
+ * unknown to the client, ends like that of a dead holder: a waiter takes it over when its lease is over, and the server
+ * forgets it at the time that the request names, so that a request after that grants nothing. */
 static void a_late_acquire_lasts_for_one_lease(void **state) {
     static const int waits_ms[] = {0, 6000};
     (void)state;

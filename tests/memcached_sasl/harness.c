@@ -18,7 +18,7 @@ static const char *const words[] = {"sh", DLOCK_TEST_SERVE, "{folder}", "{port}"
 
 const struct server_program server_program = {words, false, answers, NULL, NULL};
 
-/* With so much time that an operation which did not set its own would not end before its test does. */
+/* So much time that an operation without its own timeout would not end before its test does. */
 enum { PATIENCE_MS = 600000 };
 
 void log_in(struct link *link, int port, char letter) {
@@ -31,7 +31,7 @@ void log_in(struct link *link, int port, char letter) {
     if (link_try(link, &uri.parts, letter, 0, PATIENCE_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
-/* What a connection thinks of the server's age is from when it was made. */
+/* A connection's idea of the server's age dates from when it was made. */
 void await_grants(int port) {
     int result = DLOCK_ENOTREADY;
     for (int64_t until = now_ms() + 30000; result == DLOCK_ENOTREADY; sleep_ms(50)) {

@@ -71,7 +71,7 @@ static int teardown(void **state) {
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
-/* What is behind the port in `uri` stays, but for the lease; of the keys what TLS needs. */
+/* The text after the port in `uri` stays, except the lease; of the keys, those that TLS needs. */
 static dlock_client *open_client(void) {
     const char *at = authority(), *rest = at + strcspn(at, "/?"), *query = strchr(rest, '?');
     bool session = strncmp(uri, "zookeeper:", 10) == 0 || strncmp(uri, "etcd:", 5) == 0,

@@ -61,7 +61,7 @@ static void add(struct packets *to, const void *content, size_t length) {
 /* The part of the conversation that comes before the endless part. */
 enum stage { FIRST, LOGIN, ANSWER, COLUMNS, ROWS };
 
-/* What the server does. */
+/* The server's behaviour. */
 struct script {
     enum stage after;
     struct part {

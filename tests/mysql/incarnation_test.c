@@ -31,7 +31,7 @@ static int by_sessions(void **state) {
     return 0;
 }
 
-/* What a new client with this quarantine gets for its acquire of a free name. */
+/* The result of a new client with this quarantine that acquires a free name. */
 static int ask(int64_t its_quarantine_ms) {
     static int serial;
     struct link link;
@@ -80,7 +80,7 @@ static void rows_of_an_earlier_start(void **state) {
     assert_int_equal(ask(MOMENT_MS), 0);
 }
 
-/* Somebody has deleted rows, or put others in their place. */
+/* Rows were deleted, or replaced. */
 static void rows_without_a_record(void **state) {
     (void)state;
     assert_int_equal(ask(MOMENT_MS), 0);
@@ -118,7 +118,7 @@ static void a_replica_is_no_primary(void **state) {
     link_end(&link);
 }
 
-/* What a client knows ends when another server's changes arrive: it grants and keeps nothing more. */
+/* A client's knowledge ends when another server's changes arrive: it grants and keeps nothing more. */
 static void a_primary_that_becomes_a_replica(void **state) {
     struct link link;
     struct held held, more;
@@ -141,7 +141,7 @@ static void a_primary_that_becomes_a_replica(void **state) {
     }
 }
 
-/* What the promoted server knows of stays held, is renewed and released, and others see whose it is. */
+/* Locks that the promoted server knows stay held, are renewed and released, and others see their owners. */
 static void known_grants_outlive_a_promotion(void **state) {
     struct link mine, others;
     struct held held, rival;

@@ -1,6 +1,6 @@
-/* What the backend leaves to the program. SIGPIPE: opening a connection does not change its action, and a connection that
- * is gone raises none. And exit(), when OpenSSL must not free what dlock's threads may still use: this program says so if
- * it does. tls_test.sh runs it: process_test PORT [tls]. */
+/* Process-wide state that the backend must not change. SIGPIPE: opening a connection does not change its action, and a
+ * connection that is gone raises none. And exit(), when OpenSSL must not free what dlock's threads may still use: this
+ * program says so if it does. tls_test.sh runs it: process_test PORT [tls]. */
 #include "site.h"
 
 #include <maria.h>

@@ -73,7 +73,7 @@ static int note(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-/* Nor is it for a list of those that are held. */
+/* Nor is it for a list of held names. */
 static void a_list_reads_what_is_held(void **state) {
     static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
                                     "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";

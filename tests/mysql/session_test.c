@@ -20,7 +20,7 @@ static void a_cycle_is_two_requests(void **state) {
     check_cycles("session", "another");
 }
 
-/* What a crash of the server may forget of a sequence, its clock is past. */
+/* The clock is past whatever a crash of the server may lose of a sequence. */
 static void fences_begin_at_the_clock(void **state) {
     struct link link;
     struct held held;

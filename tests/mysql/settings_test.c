@@ -42,7 +42,7 @@ static void all(dlock_batch *operation, struct link *link, struct dlock_claim *c
     for (size_t i = 0; i < n; i++) assert_int_equal(claims[i]->result, 0);
 }
 
-/* What one session is told, the other one sees: batches, and the single grant after them. */
+/* One session sees the other's promises: batches, and the single grant after them. */
 static void check_promises(struct link *mine, struct link *others) {
     struct held a, b, c, rival;
     struct dlock_claim *claims[] = {&a.claim, &b.claim};

@@ -102,7 +102,7 @@ static void a_split_vote_waits_for_no_stopped_member(void **state) {
     dlock_close(client);
 }
 
-/* It hears what it has missed: nothing is left there until its lease ends. */
+/* It gets the releases that it has missed: nothing stays there until its lease ends. */
 static void a_member_that_was_away_gets_its_releases(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
@@ -233,7 +233,8 @@ static void holders_lose_a_lock_without_a_majority(void **state) {
     dlock_close(client);
 }
 
-/* Two that have forgotten it, and whose quarantine is off, say so: the holder hears it long before its lease ends. */
+/* Two that have forgotten it, and whose quarantine is off, say so: the holder learns of it long before its lease
+ * ends. */
 static void a_majority_that_forgot_is_a_loss(void **state) {
     (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=30s");

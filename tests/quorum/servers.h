@@ -9,7 +9,7 @@
 enum { MEMBERS_MAX = 5 };
 extern struct server member[MEMBERS_MAX];
 
-/* Whoever waits for a stopped member's answer waits for this; no test may take half as long. */
+/* A client that waits for a stopped member's answer waits for this; no test may take half as long. */
 #define PATIENT "timeout=120s"
 
 /* This many, each restarted if a test has stopped or killed it. */

@@ -25,7 +25,7 @@ struct toy {
     atomic_int connects, acquires, renews, releases; /* how many have begun */
 } toy[TOYS];
 
-/* What an acquire does with a claim that would be granted. */
+/* A member's reaction to an acquire of a claim that would be granted. */
 typedef int toy_script(int i, struct dlock_claim *claim, int timeout_ms, struct dlock_error *err);
 static toy_script *_Atomic script;
 static atomic_bool floods; /* members send wake-ups without end */
@@ -227,7 +227,7 @@ static void two_threads_may_check_at_a_time(void **state) {
     dlock_close(client);
 }
 
-/* A check that gives up, since another one lasts, leaves the connection that both use to those who acquire. */
+/* A check that gives up, since another one lasts, leaves the connection that both use to acquires. */
 static void a_check_that_gives_up_stops_no_acquire(void **state) {
     pthread_t other;
     void *theirs;

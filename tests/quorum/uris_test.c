@@ -88,7 +88,7 @@ static void uris_are_taken(void **state) {
     }
 }
 
-/* What the core does not let a backend see, and what its members cannot do as one. */
+/* The members' capabilities, less those that the core hides from a backend or that members cannot offer as one. */
 static void it_offers_what_a_majority_can(void **state) {
     (void)state;
     dlock_client *client = api_client("quorum:?of=mem:a&of=mem:b&of=mem:c");

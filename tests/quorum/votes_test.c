@@ -187,7 +187,7 @@ static void *wait_for_it(void *lock) {
     return NULL;
 }
 
-/* What gives up a try may reach a member late: it must not end the grant of the next one. */
+/* The release of a failed try may reach a member late: it must not end the grant of the next one. */
 static void each_try_has_its_own_token(void **state) {
     char first[DLOCK_TOKEN_MAX + 1], later[DLOCK_TOKEN_MAX + 1];
     struct dlock_options options = DLOCK_OPTIONS_INIT;

@@ -1,4 +1,4 @@
-/* Waiters queue at one member, and are told of their turn. */
+/* Waiters queue at one member, and are told when it is their turn. */
 #include "servers.h"
 
 #include "support/clock.h"
@@ -88,7 +88,8 @@ static int count_end(struct monitor *monitors, int *probes) {
     return all;
 }
 
-/* What `waiters` may ask in this time: each looks at all members twice a second, and gives back what it got. */
+/* How many requests `waiters` may send in this time: each looks at all members twice a second, and releases the votes
+ * that it got. */
 static int looks(int waiters, int64_t ms) {
     return waiters * (int)(ms / 450 + 1) * 6;
 }
@@ -219,7 +220,7 @@ static void the_first_keeps_its_vote(void **state) {
     wait_end(&second, 0);
 }
 
-/* Somebody has the gate's vote for long, and no other: the others are a majority. */
+/* Another client has the gate's vote for long, and no other vote: the others are a majority. */
 static void a_gate_alone_keeps_nobody_out(void **state) {
     struct waiter waiter = {0};
     (void)state;

@@ -1,16 +1,16 @@
-/* What the applications of a run do. */
+/* The behaviour of a run's applications. */
 #ifndef DLOCK_TESTS_SIMULATION_ACTORS_H
 #define DLOCK_TESTS_SIMULATION_ACTORS_H
 
 #include "network.h"
 #include "scheduler.h"
 
-/* What a seed draws for a run. */
+/* The values that a seed draws for a run. */
 struct sim_plan {
     const struct sim_kind *kind;
     unsigned hosts, names;
     unsigned busy_ms;     /* faults happen for this time */
-    unsigned handover_ms; /* a hand-over lasts so long at most until it is confirmed */
+    unsigned handover_ms; /* the longest time of a hand-over until it is confirmed */
     unsigned calm_ms;     /* then none for this time; then everything has to come to an end */
     unsigned stops, suspends, kills, restarts, forgets, drift_ppm; /* per mille of the nemesis's turns */
     unsigned allocations, descriptors, slow_callbacks;

@@ -1,5 +1,5 @@
-/* What a thread of an application does with one lock or several. The functions check what the calls of dlock.h answer;
- * actors.c draws which comes when. */
+/* The calls of an application's thread with one lock or several. The functions check the results of the calls of
+ * dlock.h; actors.c draws their order. */
 #ifndef DLOCK_TESTS_SIMULATION_CALLS_H
 #define DLOCK_TESTS_SIMULATION_CALLS_H
 

@@ -22,7 +22,7 @@ enum {
     ENDS_US = 80000,      /* 1 % of the longest lease for each of the clocks, and some more */
     LOOK_US = 5000,       /* between two looks at what the server keeps */
     SETTLED_US = 1300000, /* time after the last fault until every dead connection is known to be dead */
-    HANDED_US = 3200000,  /* a hand-over to a waiter that came late, of which its client may not hear */
+    HANDED_US = 3200000,  /* a hand-over to a waiter that came late, whose client may not learn of it */
     GIVE_BACK_US = 200000,
     UNTOLD = 256,
     LATE_US = 300000 /* a thread of the core that nothing keeps from what is due does it within this time */
@@ -211,7 +211,7 @@ static void check_against(const struct hold *hold, const struct dlock__acquisiti
                  hold->host->name, (long long)(believed_us - kept_us));
 }
 
-/* Checks that on_lost has run before anybody else has the name. */
+/* Checks that on_lost has run before another client has the name. */
 static void check_told(const struct hold *hold) {
     if (!sim_prompt || !hold->used || hold->host->dead || hold->host->stops > 0 || !hold->lock->on_lost) return;
     for (const struct dlock__hold *h = hold->lock->holds; h && !hold->lock->client->closed; h = h->other) {
@@ -386,7 +386,7 @@ static void check_entry(size_t at, const struct server_entry *entry, const dlock
     }
 }
 
-/* Checks what the server keeps, except grants about to end: those end without a message. */
+/* Checks the server's entries, except grants about to end: those end without a message. */
 static void check_kept(void) {
     for (size_t i = 0; server_at(i); i++) {
         const struct server_entry *entry = server_at(i);

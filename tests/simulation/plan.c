@@ -1,4 +1,4 @@
-/* What a seed draws, and how a plan is reduced to what a fault needs: see actors.h. */
+/* The values that a seed draws, and how a plan is reduced to the parts that a fault needs: see actors.h. */
 #include "actors.h"
 
 #include <stdio.h>

@@ -27,7 +27,7 @@ enum { FIBERS = 256, EVENTS = 65536, STACK = 256 * 1024, SWITCH_PER_MILLE = 250,
 
 enum fiber_state { READY, WAITING, ENDED };
 
-/* What each scheduling decision reads; the rest, which is large, is in struct stack. */
+/* The data that each scheduling decision reads; the rest, which is large, is in struct stack. */
 struct fiber {
     enum fiber_state state;
     bool woken;

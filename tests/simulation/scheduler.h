@@ -67,7 +67,7 @@ void sim_print_threads(void);
 
 /* ---- resources that run out ---- */
 
-/* Let one of so many allocations (descriptors) fail; 0: none. */
+/* Let one of this many allocations (descriptors) fail; 0: none. */
 void sim_allocations_fail(unsigned per_million);
 void sim_descriptors_fail(unsigned per_mille);
 bool sim_allocations_may_fail(void);

@@ -109,8 +109,8 @@ static void operate(const struct request *request, struct dlock_claim *claim) {
     claim->token = token;
 }
 
-/* ---- strays: requests that arrive when their clients have given them up long before, such as those that a stopped
- * server finds in its sockets, and become waiters ---- */
+/* ---- strays: requests that arrive long after their clients have given them up, for example from the sockets of a
+ * stopped server, and become waiters ---- */
 
 static char strays[STRAYS][DLOCK_TOKEN_MAX + 1];
 static unsigned n_strays;

@@ -1,4 +1,4 @@
-/* What the two ends of simulated connections share: network.c is the clients' end, server.c the server's. */
+/* Shared by the two ends of simulated connections: network.c is the clients' end, server.c the server's. */
 #ifndef DLOCK_TESTS_SIMULATION_WIRE_H
 #define DLOCK_TESTS_SIMULATION_WIRE_H
 
@@ -58,7 +58,7 @@ bool sim_server_away(void);
 bool sim_server_work(struct request *request);
 /* The n-th entry of the server, with a token if it is a holder. False: there are no more. */
 bool sim_server_holder(size_t n, struct dlock_info *info);
-/* Ends a session: where grants live in connections, they end with those that the client closed. */
+/* Ends a session: where grants live in connections, they end with those closed by the client. */
 void sim_session_end(unsigned generation);
 /* True if grants end as soon as the process has closed its connection, as those of files do. */
 bool sim_sessions_are_local(void);

@@ -46,7 +46,7 @@ static int teardown(void **state) {
     return 0;
 }
 
-/* Told before anybody else has it, once; the handle is of use again when the server is back. */
+/* Told before another client has it, once; the handle works again when the server is back. */
 static void holder_hears_of_expiry_in_time(void **state) {
     (void)state;
     assert_int_equal(dlock_acquire(ours, 5000, NULL), 0);
@@ -185,7 +185,7 @@ static void release_in_an_outage_is_made_up_for(void **state) {
     dlock_close(client);
 }
 
-/* Nobody has noticed that the session is over; the servers are well. */
+/* The end of the session is not noticed yet; the servers are well. */
 static void first_try_after_expiry_is_answered(void **state) {
     dlock_client *client = open_client(proxy_port(proxy), "session=2s&timeout=20s");
     struct dlock_error err = {0};

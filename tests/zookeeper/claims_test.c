@@ -108,7 +108,7 @@ static void kept_from_a_sign_of_life_on(void **state) {
     assert_in_range(held.claim.kept_ms, 1, 10000 - 500);
     sleep_ms(300);
     assert_int_equal(renew(&one, &held), 0);
-    /* The claim is granted, but not for so long as it asked; unless the machine was busy. */
+    /* The claim is granted, but not for as long as it asked; unless the machine was busy. */
     if (now_ms() - asked < 1500) assert_in_range(held.claim.kept_ms, 1, 10000 - 800);
     while (now_ms() <= answered + 1500) sleep_ms(10);
     assert_int_equal(renew(&one, &held), 0);

@@ -197,7 +197,7 @@ static void user_and_password_are_a_digest(void **state) {
     claim_init(&held, name, 'a', 1);
     assert_int_equal(acquire(&mine, &held), 0);
     snprintf(path, sizeof path, BASE "/%s", name);
-    assert_int_equal(plain_count(path), 1); /* anybody may look */
+    assert_int_equal(plain_count(path), 1); /* world-readable */
     struct Stat stat;
     assert_int_equal(zoo_get_acl(plain(), path, &acl, &stat), ZOK);
     assert_int_equal(acl.count, 2);

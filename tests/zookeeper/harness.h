@@ -61,7 +61,7 @@ void proxy_end(struct proxy *proxy);
 int proxy_port(const struct proxy *proxy);
 /* Requests of a type up to now; or of all types (-1) but pings and OP_EXISTS, which dlock sends in place of them. */
 int proxy_seen(struct proxy *proxy, int type);
-/* Waits until so many were seen; false after ten seconds. */
+/* Waits until this many were seen; false after ten seconds. */
 bool proxy_await(struct proxy *proxy, int type, int count);
 /* Answers stay in the proxy. */
 void proxy_hold(struct proxy *proxy, bool on);

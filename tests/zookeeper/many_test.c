@@ -1,4 +1,4 @@
-/* A client with so many locks, or waits, that what is said about all of them at once is longer than a server reads. */
+/* A client with so many locks, or waits, that a message about all of them is longer than a server reads. */
 #include "harness.h"
 
 #include <signal.h>

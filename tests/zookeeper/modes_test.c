@@ -118,7 +118,7 @@ static void lost_answer_to_a_downgrade(void **state) {
     for (int i = 0; i < 3; i++) {
         claim_as(&held, "unheard", 'd', i, DLOCK_EXCLUSIVE, 0);
         assert_int_equal(acquire(&far, &held), 0);
-        sleep_ms(600); /* a write is due, too */
+        sleep_ms(600); /* a write is also due */
         proxy_lose_answer(proxy, OP_MULTI);
         assert_int_equal(downgrade(&far, &held), DLOCK_EUNAVAILABLE);
         if (i == 0)
@@ -207,7 +207,7 @@ static void waiters_for_permits_leave(void **state) {
     assert_int_equal(plain_count(BASE "/leaving/locks"), 0);
 }
 
-/* The process with a permit dies: by its token anybody frees it. */
+/* The process with a permit dies: any client frees it by its token. */
 static void dead_claims_are_freed_by_token(void **state) {
     struct held held[3], again;
     (void)state;

@@ -250,7 +250,8 @@ static void expect_dead(void) {
     assert_in_range(now_ms() - begun, 0, 2000); /* at once */
 }
 
-/* The grant is over, by what we were told, before anybody else has it; and we are told so after the partition. */
+/* The grant is over, by the time that we were told, before another client has it; and we learn of that after the
+ * partition. */
 static void holder_is_partitioned(void **state) {
     struct dlock_error err = {0};
     struct held held, next;

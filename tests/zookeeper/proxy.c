@@ -6,7 +6,7 @@
 
 enum { TYPES = 32, BUFFER = 1 << 20 };
 
-/* What a connection has said, less the whole requests. */
+/* The bytes of a connection, without the whole requests. */
 struct stream {
     bool greeted; /* the connect request has passed */
     size_t used;
@@ -17,7 +17,7 @@ struct proxy {
     struct relay *relay;
     pthread_mutex_t mutex;
     int lose;                  /* request type, 0: none */
-    int hold_type, hold_after; /* so many more of that type, and answers are held; 0: none */
+    int hold_type, hold_after; /* after this many more of that type, answers are held; 0: none */
     int seen[TYPES], all;
     struct stream *streams[RELAY_PAIRS]; /* NULL: not used yet */
 };

@@ -175,7 +175,7 @@ static void downgraded_writer_is_seen(void **state) {
 
 /* ---- requests that will be refused ------------------------------------------------------------------------------- */
 
-/* A node as clients make it that ask for so many permits. */
+/* A node as made by clients that ask for this many permits. */
 static void stranger(const char *dir, uint32_t limit, char *made, int size) {
     char path[128];
     snprintf(path, sizeof path, BASE "/%s/_c_0a1b2c3d-0000-4000-8000-000000000000-of-%u-%s-", dir, limit,

@@ -1,4 +1,4 @@
-/* Modules of all kinds, as an application meets them: made wrong, linked, missing. */
+/* Modules of all kinds, as an application may find them: faulty, linked, missing. */
 #include <dlock/backend.h>
 
 #include <pthread.h>
@@ -41,7 +41,7 @@ static void refuse(const char *uri, int code, const char *word) {
     if (!strstr(err.message, word)) fail_msg("%s: no \"%s\" in: %s", uri, word, err.message);
 }
 
-/* A lock on it can be had and given back. */
+/* A lock on it can be acquired and released. */
 static void use(const char *uri) {
     dlock_client *client = open_uri(uri);
     dlock_lock *lock = NULL;

@@ -1,4 +1,4 @@
-/* What an application and a backend do with the public headers, in C and in C++. It does not link dlock. */
+/* Uses of the public headers by an application and a backend, in C and in C++. It does not link dlock. */
 #include "use.h"
 
 #include <dlock/backend.h>
