@@ -2,8 +2,8 @@
 """circles_test.py BUILD TARGET…: fails when files of a target call each other in a circle, and names them; and when one calls
 upwards in the drawing that the target has of its files: the layers in docs/internals.md, or the list in a backend's header.
 
-A file calls another when its object file needs a function or a datum that the other's defines. Each target is looked at
-by itself: between targets there are only the headers of include/."""
+A file calls another when its object file needs a function or a datum that the other's defines. Each target is checked
+separately: between targets there are only the headers of include/."""
 import collections, pathlib, re, subprocess, sys
 
 tree = pathlib.Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ def calls(files):
 
 
 def circles(graph):
-    """Tarjan's strongly connected components, those of more than one file."""
+    """Tarjan's strongly connected components of more than one file."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):
@@ -75,7 +75,7 @@ def drawing(target):
 
 
 def upward(target, graph):
-    """What is drawn otherwise than it is. A folder's files may call each other; those that no layer has are left out."""
+    """Calls against the drawing. A folder's files may call each other; files without a layer are left out."""
     if not drawing(target): return
     header, rows = drawing(target)
     layered = target == "dlock-core"

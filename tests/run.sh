@@ -61,7 +61,7 @@ else
     backends=$(default_backends)
 fi
 
-# What runs without --full and a selection, and the servers that it takes: a sanitizer looks for faults of memory and of
+# The tests without --full and a selection, and their servers: a sanitizer looks for faults of memory and of
 # threads, which one backend of each kind shows.
 chosen= read_servers=$backends
 if [ -z "$selection${DLOCK_FULL:-}" ]; then
@@ -157,8 +157,8 @@ stop_servers() {
         echo "== unsteady ($unsteady): $(wc -l <"$unsteady"), each with what failed first"
         cat "$unsteady"
     fi
-    # What a test that failed has left.
-    unset DLOCK_TEST_DIR # so that these commands are not among it
+    # The remains of a failed test.
+    unset DLOCK_TEST_DIR # so that these commands are not among them
     grep -lzsF "DLOCK_TEST_DIR=$folder/work" /proc/[0-9]*/environ | sed 's|/proc/||; s|/environ||' | xargs -r kill -KILL 2>/dev/null || true
     rm -rf "$folder"
     if [ -n "${begun:-}" ]; then echo "== $((SECONDS - begun)) s"; fi
@@ -194,9 +194,9 @@ export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_de
 export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
-# Number of tests at the same time. Tests with much work count as several (PROCESSORS), or leave the processors to the
-# others if time does not matter to them (nice). Tests that take longest, or count as several, begin first (COST). Tests
-# that only wait (dlock_waits), and the short cases of the conformance suite, have places of their own from the
+# Number of tests at the same time. Tests with much work take several places (PROCESSORS), or leave the processors to
+# the others if time does not matter to them (nice). Tests that take longest, or several places, begin first (COST).
+# Tests that only wait (dlock_waits), and the short cases of the conformance suite, have their own places from the
 # beginning to the end; the other tests work more, and have the rest. So the processors are as busy at the beginning,
 # when the long tests run, as later.
 at_once=26 waits=11 cases=5

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tests what run.sh makes of tests that fail once, and of those that fail twice, with a project of a few small tests.
+# Tests how run.sh treats tests that fail once or twice, with a project of a few small tests.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mktemp -d "${TMPDIR:-/tmp}/dlock-run.XXXXXX")

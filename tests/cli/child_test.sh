@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a command of `dlock run` is given, and what it is not.
+# The environment that `dlock run` gives to a command, and the parts that it does not.
 . "$(dirname "$0")/lib.sh"
 
 describe "the environment"
@@ -75,7 +75,7 @@ is_held s || fail "the command goes on"
 kill "$pid"
 ended "$pid"
 equal "and its status is its own" "$status" 143
-cp "$(command -v sleep)" "$work/dlock-guardian" # stands for the guardian of another program, which nobody waits for
+cp "$(command -v sleep)" "$work/dlock-guardian" # in place of another program's guardian, which is not waited for
 # shellcheck disable=SC2016
 first "$DLOCK" run s -- sh -c '(setsid "$0" 0.1 &); sleep 0.5; (setsid true &); sleep 0.3; echo >"$1"; exec sleep 1000' \
     "$work/dlock-guardian" "$work/behind" &

@@ -16,7 +16,7 @@ def complain(text):
 
 
 class Terminal:
-    """A shell on a terminal, in which `key` lists what the line could go on with."""
+    """A shell on a terminal, in which `key` lists the line's possible continuations."""
 
     def __init__(self, arguments, setup, key):
         self.key, self.text = key, ""
@@ -84,7 +84,7 @@ for command in commands:
     text = help_of("help", command)
     options = re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", "\n".join(re.findall(r"^ +(-.*?)(?:   *|$)", text, re.M)))
     assert "--help" in options, options
-    # A shell that is asked for "-" shows both kinds; what fish shows for "--" is the long ones.
+    # A shell shows both kinds for "-"; fish shows the long ones for "--".
     lines["dlock %s -" % command] = options
 lost = ["term", "kill", "warn"]
 for word in lost:

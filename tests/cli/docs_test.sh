@@ -1,6 +1,6 @@
 #!/bin/bash
 # The man pages, one for each command, name every option, variable and exit status that the help names, and no command
-# that there is not.
+# that does not exist.
 . "$(dirname "$0")/lib.sh"
 
 man=$(dirname "$0")/../../docs/man

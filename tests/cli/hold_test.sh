@@ -1,5 +1,6 @@
 #!/bin/bash
-# `dlock run --hold`: the lock outlasts a short command. On files and on a Redis of its own; hold_on_test.sh has every server.
+# `dlock run --hold`: the lock outlasts a short command. On files and on a separate Redis; hold_on_test.sh has every
+# server.
 . "$(dirname "$0")/lib.sh"
 
 now() { date +%s%3N; }

@@ -65,8 +65,8 @@ port[etcd]=${DLOCK_TEST_ETCD#*:}
 port[mysql]=${DLOCK_TEST_MYSQL#*:}
 declare -A user=([mysql]=user@ [memcached+sasl]=user:hunter2@) path=([mysql]=/database)
 
-# asks SCHEME WHERE [TIMEOUT]: the status and the message, with AT for the address. Without a guardian, whose start would
-# count, too.
+# asks SCHEME WHERE [TIMEOUT]: the status and the message, with AT for the address. Without a guardian, whose start
+# would also count.
 asks() {
     run "$DLOCK" run -b "$1://${user[$1]:-}127.0.0.1:${port[$2]}${path[$1]:-}?guardian=off&timeout=${3:-1s}" a -- true
     said="$status ${err//"127.0.0.1:${port[$2]}"/AT}"
@@ -111,7 +111,7 @@ asks zookeeper full
 equal "timed out" "$said" "69 dlock: no connection to ZooKeeper at AT: no answer in time"
 asks zookeeper http
 equal "no ZooKeeper" "$said" "69 dlock: AT accepts connections, but begins no session; is this a ZooKeeper server?"
-asks zookeeper lonely 6s # a tenth of that is for the question, on a busy machine, too
+asks zookeeper lonely 6s # a tenth of that is for the request, also on a busy machine
 equal "without the others" "$said" \
     "69 dlock: ZooKeeper at AT serves no clients now: it has no connection to a majority of its ensemble"
 

@@ -1,6 +1,6 @@
 #!/bin/bash
-# `dlock run --on-lost` and `--kill-after`: what becomes of the command when its lock is lost. On files and on a Redis of
-# its own.
+# `dlock run --on-lost` and `--kill-after`: the end of the command when its lock is lost. On files and on a separate
+# Redis.
 . "$(dirname "$0")/lib.sh"
 
 said() { contains "what is said" "$(<"$work/bg.err")" "$1"; }

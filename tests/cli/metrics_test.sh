@@ -1,11 +1,11 @@
 #!/bin/bash
-# metrics, and run --metrics: whole and true, whatever names there are, and never in the way of a command.
+# metrics, and run --metrics: complete and correct, whatever the names, and never an obstacle to a command.
 . "$(dirname "$0")/lib.sh"
 
 reader=$(dirname "$0")/prometheus.py
 read_out() { python3 -B "$reader" "$@" <"$work/out" 2>&1; }  # what `run` got
 read_file() { [ ! -e "$file" ] || python3 -B "$reader" "$@" <"$file" 2>&1; } # what --metrics wrote
-# sound read_out|read_file: also to others; the readings above look at all of it, too
+# sound read_out|read_file: also to others; the readings above check all of it as well
 sound() {
     local words
     words=$("$1") || fail "this is not Prometheus' format" "$words"

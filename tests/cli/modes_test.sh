@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 
 starts=0
-# hold NAME OPTION…: a `dlock run` that goes on until it is killed, and holds; sets $pid
+# hold NAME OPTION…: a `dlock run` that holds until it is killed; sets $pid
 hold() {
     local name=$1 mark
     shift

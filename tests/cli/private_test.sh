@@ -1,5 +1,6 @@
 #!/bin/bash
-# Locks that one process alone sees: the command refuses them, since they would exclude nobody, and says what to do.
+# Locks that only one process sees: the command refuses them, since they would exclude no other process, and says what
+# to do.
 . "$(dirname "$0")/lib.sh"
 export DLOCK_URI=mem:
 

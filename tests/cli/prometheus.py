@@ -1,6 +1,6 @@
 """prometheus.py [SAMPLE]: reads Prometheus' text format from standard input, strictly, and prints its samples, one a
-line, or the value of one. Fails when something is wrong with it. Where all are printed, promtool judges, too, if it is
-installed."""
+line, or the value of one. Fails when something is wrong with it. Where all are printed, promtool checks them as well,
+if it is installed."""
 import re, shutil, subprocess, sys
 
 sys.stdout.reconfigure(encoding="utf-8")

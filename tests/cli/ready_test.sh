@@ -6,7 +6,7 @@
 use_redis
 young="redis://$address?lease=10m"
 why="quarantine after a restart, because it may have lost grants; the URI's quarantine= (default: the lease) sets its length"
-# What was said, with TIME in the place of how long it goes on.
+# The message, with TIME in place of its remaining time.
 said() { sed -E 's/for another ([0-9]+h)?([0-9]+m)?([0-9]+s)?:/for another TIME:/'; }
 not_ready() { printf 'lock "%s": the server grants nothing for another TIME: %s' "$1" "$why"; }
 # How long the quarantine has been going on, and a URI with which the server grants something in about that many seconds.

@@ -1,5 +1,5 @@
 #!/bin/bash
-# `dlock run` on a server: leases, losses, outages. On a Redis of its own, since it is flushed and stopped here.
+# `dlock run` on a server: leases, losses, outages. On a separate Redis, which is flushed and stopped here.
 . "$(dirname "$0")/lib.sh"
 
 use_redis
@@ -141,7 +141,7 @@ within 60 "it gives up" grep -q "until the deadline" "$work/bg.err"
 kill -CONT "$server"
 ended "$pid"
 equal "status" "$status" 1
-kill -TERM "$holder" 2>/dev/null # it may have lost its lock meanwhile
+kill -TERM "$holder" 2>/dev/null # it may have lost its lock by now
 wait "$holder"
 
 describe "a server that is up and grants nothing: the wait says why, and again when the reason changes"

@@ -40,7 +40,7 @@ for arguments in "$uri" "help $uri" "run --bakend=$uri s true" "run --nonblock=$
     lacks "$arguments" "$out$err" "$secret"
 done
 
-# shows EXPECTED OPTION…: what a command finds in DLOCK_URI, be it set or not.
+# shows EXPECTED OPTION…: the DLOCK_URI that a command gets, set or not.
 shows() {
     local expected=$1
     shift

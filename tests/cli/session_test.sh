@@ -1,5 +1,5 @@
 #!/bin/bash
-# The command on PostgreSQL's mode=session: what it lacks, and that nobody can be asked who holds a lock.
+# The command on PostgreSQL's mode=session: missing features, and that the holder of a lock cannot be found out.
 . "$(dirname "$0")/lib.sh"
 export DLOCK_URI=${DLOCK_TEST_URI_postgresql_session:?"no server: run the tests with tests/run.sh"}
 name=session-$$

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What `dlock run` adds to a command, on files. The median of many, since the machine may be busy.
+# The time that `dlock run` adds to a command, on files. The median of many, since the machine may be busy.
 . "$(dirname "$0")/lib.sh"
 
 # median COMMAND…: microseconds

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`dlock run` on a terminal: the foreground, Ctrl-C, Ctrl-Z, fg and bg, pipelines, a shell inside the lock.
 
-Each case talks to an interactive bash on a terminal of its own. DLOCK is the program under test. The locks are
+Each case talks to an interactive bash on its own terminal. DLOCK is the program under test. The locks are
 files, or on the server that DLOCK_TEST_TERMINAL_URI names. Arguments: cases to run; default all.
 """
 import os
@@ -34,7 +34,7 @@ def session_of(pid):
 
 
 class Terminal:
-    """A program on a terminal of its own, whose session leader it is."""
+    """A program on its own terminal, as the session leader."""
 
     def __init__(self, argv, env):
         self.seen = ""
@@ -95,7 +95,7 @@ class Terminal:
             try:
                 if session_of(pid) == self.pid:
                     os.kill(int(pid), signal.SIGKILL)
-            except OSError:  # it has ended by itself
+            except OSError:  # it has ended
                 pass
         try:
             os.waitpid(self.pid, 0)
@@ -190,7 +190,7 @@ def handled_interrupt(case):
 
 
 def shell_inside(case):
-    """An interactive shell inside the lock has job control of its own."""
+    """An interactive shell inside the lock has its own job control."""
     case.shell.line("$D run x -- bash --norc --noprofile -i")
     case.shell.line('echo "in""ner $DLOCK_NAME"')
     case.shell.expect(r"inner x")
@@ -246,7 +246,7 @@ def kill_while_stopped(case):
 
 
 def stop_while_waiting(case):
-    """Ctrl-Z while waiting stops the wait, too: nothing is run behind the user's back."""
+    """Ctrl-Z while waiting also stops the wait: nothing is run unnoticed."""
     case.shell.line("$D run x -- sleep 1000 &")
     case.shell.expect(r"\$> ")
     case.until(lambda: case.is_busy("x"), "not held")
@@ -297,7 +297,7 @@ def background(case):
 
 
 def orphaned_background(case):
-    """Whom nobody can bring to the foreground any more ends, instead of holding the lock for ever."""
+    """A job that cannot be brought to the foreground any more ends, instead of keeping the lock."""
     case.shell.line("""($D run x -- sh -c 'echo "wri""tten"; sleep 0.5; read a </dev/tty; sleep 1000' &)""")
     case.shell.expect("written")
     case.until(lambda: not case.is_busy("x"), "the lock is still held")
@@ -321,7 +321,7 @@ def pipeline(case):
 
 
 def no_shell_above(case):
-    """As a session leader, with nobody to continue it, it ignores Ctrl-Z as every such program does."""
+    """As a session leader, without a shell to continue it, it ignores Ctrl-Z as every such program does."""
     terminal = Terminal([DLOCK, "run", "x", "--", "cat"], case.env)
     try:
         terminal.foreground_is("cat")
@@ -360,7 +360,7 @@ def interrupt_leaves_no_hold(case):
 
 
 def stop_while_held(case):
-    """Ctrl-Z stops the job, not the hold; a short one ends meanwhile."""
+    """Ctrl-Z stops the job, not the hold; a short one ends in that time."""
     case.shell.line("$D run --hold 1h x -- sh -c 'exit 3'")
     case.shell.expect("held for another")
     case.shell.send("\x1a")
@@ -414,7 +414,7 @@ def hangup(case):
 
 
 def nothing_held(case):
-    """Where nobody holds anything, a person is told so; a pipe gets no line."""
+    """Without any holder, a terminal gets a message; a pipe gets no line."""
     case.shell.line("$D list")
     case.shell.expect(r"[\r\n]no lock is held\r\n")
     case.shell.line("$D list x")

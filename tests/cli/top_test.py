@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""`dlock top`, as lines and on a terminal, which it leaves as it was however it ends. On a Redis of its own, since that is
-stopped here. DLOCK is the program under test; DLOCK_TEST_DRAWS is 1 if it was built to draw. Arguments: cases to
-run; default all."""
+"""`dlock top`, as lines and on a terminal, which it restores however it ends. On a separate Redis, which is stopped
+here. DLOCK is the program under test; DLOCK_TEST_DRAWS is 1 if it was built to draw. Arguments: cases to run; default
+all."""
 import fcntl
 import json
 import os
@@ -43,7 +43,7 @@ def top(*arguments, **options):
 
 
 class Held:
-    """Somebody else's lock, for as long as the `with` lasts."""
+    """Another client's lock, for as long as the `with` lasts."""
 
     def __init__(self, *arguments):
         self.arguments = arguments
@@ -68,7 +68,7 @@ class Silent:
 
 
 class Terminal:
-    """A program on a terminal of its own, of 160 columns and 20 lines."""
+    """A program on its own terminal, of 160 columns and 20 lines."""
 
     def __init__(self, *argv, **variables):
         self.seen = b""
@@ -98,7 +98,7 @@ class Terminal:
         return found[0]
 
     def ends(self, status):
-        """Its status, and the terminal as it was: the other screen is left, and lines are read as before."""
+        """Its status, and the terminal as it was: the other screen is left, and lines are read normally."""
         self.expect(rb"\x1b\[\?1049l")
         check("status", self.process.wait(PATIENCE), status)
         check("the terminal's settings", termios.tcgetattr(self.slave), self.before)
@@ -185,7 +185,7 @@ def keys():
         terminal.expect(rb"remaining lease")
         terminal.send("/BET")
         terminal.expect(rb"filter: BET_|T_")
-        terminal.send("\r\x0c")  # and draw all anew
+        terminal.send("\r\x0c")  # and redraw everything
         terminal.expect(rb"dlock top.*NAME.*beta.*/ filter: BET")
         terminal.seen = b""
         terminal.send("\x0c")
@@ -235,7 +235,7 @@ def silence():
     terminal.expect(rb"answered in")
     with Silent():
         terminal.expect(rb"no answer for ")
-        terminal.send("q")  # nobody waits for the answer
+        terminal.send("q")  # the answer is not awaited
         terminal.ends(0)
 
 

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Mistakes in words: what is said, word by word. Nothing here needs a server.
+# Mistakes on the command line: their messages, word by word. Nothing here needs a server.
 . "$(dirname "$0")/lib.sh"
 
 says() { # STATUS MESSAGE ARGUMENT…: its first line

@@ -71,7 +71,7 @@ def read(page):
 
 
 def in_list(lines):
-    """Whether an indented line after these goes on with an item of a list."""
+    """Whether an indented line after these continues an item of a list."""
     for line in reversed(lines):
         if line and not line.startswith(" "):
             return re.match(r"([-*]|\d+\.) ", line) is not None

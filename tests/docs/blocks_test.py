@@ -2,9 +2,9 @@
 """Every block of code in the documents does what it says: blocks_test.py --list | DLOCK LIBRARY CC CXX
 
 Shell blocks run against the suite's servers, in the place that scratch.py makes; C and C++ are compiled and run, Python
-runs page by page, units of systemd are verified and their commands run, and so on. What blocks.py's comments say of a
-block counts. The test fails on a block of which nobody knows how to run it, and lists those that are not run. --list
-shows what is made of each, and runs nothing."""
+runs page by page, units of systemd are verified and their commands run, and so on. blocks.py's comments on a block
+decide. The test fails on a block that it cannot run, and lists those that are not run. --list shows the treatment of
+each, and runs nothing."""
 import collections
 import json
 import os
@@ -40,7 +40,7 @@ def brief(output):
 
 
 def end_session(leader):
-    """Kills all processes of a session: what dlock runs has a process group of its own."""
+    """Kills all processes of a session: commands under dlock have their own process group."""
     for _ in range(1000):
         if subprocess.run(["pkill", "-KILL", "-s", str(leader)], check=False).returncode != 0:
             return
@@ -48,7 +48,7 @@ def end_session(leader):
 
 
 def finish(command, **options):
-    """Its status, and what it printed. Nothing of it goes on to write into the folder if it does not end."""
+    """Its status and its output. No process of it continues to write into the folder if it does not end."""
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **options
     ) as process:
@@ -73,7 +73,7 @@ class Runner:
         self.place = place
         self.library = library
         self.compilers = {"c": [cc, "-std=gnu11"], "c++": [cxx, "-std=c++11"]}
-        self.python = collections.defaultdict(list)  # the blocks of a page so far
+        self.python = collections.defaultdict(list)  # the blocks of a page up to here
         self.number = 0
 
     def folder(self):
@@ -251,7 +251,7 @@ class Runner:
 
 
 def fate(block):
-    """What becomes of a block, as one line; None when nobody knows how to run it."""
+    """The treatment of a block, as one line; None if there is no way to run it."""
     for rule, words in {"not run": "not run", "run by": "run by", "URIs": "URIs", "paths under": "paths"}.items():
         if rule in block.rules:
             return f"{words} {block.rules[rule]}".strip()

@@ -61,7 +61,7 @@ if "$dlock" backends --json | grep -q '"mem", "schemes"'; then
     [ "$("$examples/testing")" = "all passed" ] || fail testing
 fi
 
-# Somebody holds the lock: nothing to do. Nobody does: the job.
+# The lock is held: nothing to do. It is free: the job runs.
 hold "$uri" job
 [ "$("$examples/try" "$uri" job)" = "somebody else does it" ] || fail "try, while the lock is held"
 [ "$("$examples/cxx" "$uri" job)" = "somebody else has it" ] || fail "cxx, while the lock is held"
@@ -128,7 +128,7 @@ fi
 redis=$("$servers/redis.sh" start "$work" | sed -n 's/^DLOCK_TEST_REDIS=//p')
 uri="redis://$redis?lease=5s" # the first acquire waits for the quarantine
 
-# Four requests, of whichever process, take more than a window of 2 s; the bound leaves room for late words.
+# Four requests, from any processes, take more than a window of 2 s; the bound leaves room for late words.
 for i in 1 2; do start "rate$i" "$examples/ratelimit" "$uri" rate 3 2000 4; done
 finish ratelimit
 sed 's/.* //; s/[.]//' "$work"/rate?.out | sort -n >"$work/times"

@@ -18,7 +18,7 @@ pages=$(grep -L '^\.so ' man?/dlock*.? man3/libdlock.3)
 [ "$(wc -w <<<"$pages")" -gt 20 ] || complain "too few pages: $pages"
 for page in $pages; do
     faults=$(mandoc -T lint -W warning "$page") || complain "$faults"
-    # groff 1.23 also tells of each line that one long word fills.
+    # groff 1.23 also warns about each line that one long word fills.
     faults=$(man --warnings -E UTF-8 -l -Tutf8 -Z "$page" 2>&1 >/dev/null | grep -v 'cannot adjust line$') || true
     [ -z "$faults" ] || complain "$page: $faults"
     for other in $(sed -n 's/\\-/-/g; s/^\.\(It \)\?Xr \(.*\)/\2/p' "$page" | grep -oE '[a-z_-]*dlock[a-z_-]* [0-9]' | tr ' ' .); do

@@ -1,5 +1,5 @@
-"""A place where the shell blocks of the documents run: a folder with the programs that they name, and what stands in the
-documents for a reader's own servers, files and users."""
+"""A place where the shell blocks of the documents run: a folder with the programs that they name, and with replacements
+for a reader's own servers, files and users."""
 import os
 import re
 import shlex
@@ -14,7 +14,7 @@ PROGRAMS = [
 ]  # fmt: skip
 SCRIPTS = ["deploy.sh", "first-step.sh", "report", "second-step.sh", "step.sh"]  # in the working folder
 
-# Hosts in URIs, and the backend whose server of the test suite stands in for them.
+# Hosts in URIs, and the backend whose server of the test suite replaces them.
 HOSTS = {
     ("redis", "locks.example"): "redis",
     ("redis", "redis.example"): "redis",
@@ -24,7 +24,7 @@ HOSTS = {
 }
 DATABASES = ["app", "locks"]
 
-# What takes too long for a test, and the shorter form.
+# Commands that take too long for a test, and their shorter form.
 SHORTER = {"--hold 30s": "--hold 1s", "dlock bench ": "dlock bench --time 200ms --rounds 1 -w cycle "}
 
 PASSWORD = "word of the documents"
@@ -54,7 +54,7 @@ class Scratch:
             with open(path, "w") as file:
                 file.write(PASSWORD + "\n")
             os.chmod(path, 0o600)
-        # What a document says in the place of something of the reader's.
+        # The placeholders in documents for the reader's own values.
         self.texts = {
             "/usr/local/bin/": self.bin + "/",
             "/usr/bin/dlock": self.dlock,
@@ -113,8 +113,8 @@ class Scratch:
     # ---- servers
 
     def _prepare_redis(self):
-        """A Redis of its own whose record says that it was started in 1970: so its quarantine is over, however long that is, and
-        blocks run with the default one, which refuses longer leases."""
+        """A separate Redis whose record says that it was started in 1970: so its quarantine is over, however long that
+        is, and blocks run with the default one, which refuses longer leases."""
         if "DLOCK_TEST_REDIS" not in os.environ:
             return
         said = subprocess.run([REDIS, "start", self.folder], check=True, capture_output=True, text=True).stdout

@@ -1,7 +1,8 @@
-"""What docs/servers/ says against what the command and the sources say: servers_test.py DLOCK
+"""docs/servers/, compared with the command and the sources: servers_test.py DLOCK
 
 Each backend is on one page, with all its schemes and exactly its keys; the pages have one form; the tables of README.md
-agree with the pages' tables and with `dlock backends`. Where they do not, what README.md has to say is printed."""
+agree with the pages' tables and with `dlock backends`. Where they do not, the text that README.md should have is
+printed."""
 import glob
 import json
 import os
@@ -11,7 +12,7 @@ import sys
 
 TREE = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 FOLDER = os.path.join(TREE, "docs", "servers")
-PAGE_OF = {"rediss": "redis", "memcached_tls": "memcached", "memcached_sasl": "memcached"}  # others have one of their own
+PAGE_OF = {"rediss": "redis", "memcached_tls": "memcached", "memcached_sasl": "memcached"}  # others have their own
 SECTIONS = ["What it promises", "What breaks it", "Set-up", "Rights"]
 ROWS = [
     "excludes", "order of waiters", "a waiter learns of its turn", "holder dies", "holder stops (SIGSTOP, suspend)", "server restarts",

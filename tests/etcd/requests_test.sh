@@ -1,7 +1,7 @@
 #!/bin/bash
-# How many requests a lock costs, counted by a proxy: one to take it, one to give it back, two for all renewals at a time.
-# And those that the proxy passes on late, with and without the end of their connection, whose answers it loses, and whose
-# second copies it refuses.
+# How many requests a lock costs, counted by a proxy: one to acquire it, one to release it, two for all renewals at a
+# time. And requests that the proxy passes on late, with and without the end of their connection, whose answers it
+# loses, and whose second copies it refuses.
 . "$(dirname "$0")/../cli/lib.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
 PYTHONPATH=$(dirname "$0") python3 -B - "$DLOCK_TEST_ETCD" "$work" >"$work/port" <<'END' &
@@ -87,8 +87,8 @@ proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the r
 if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
 
-# late WORD NAME [drop]: takes and releases the lock while its first request with that word is on the way for longer than
-# anybody waits for it; then it arrives. With `drop` its connection ends at once.
+# late WORD NAME [drop]: acquires and releases the lock while its first request with that word is in flight for longer
+# than any client waits for it; then it arrives. With `drop` its connection ends at once.
 late() {
     local how=${3:-hold}
     echo "$1" >"$work/$how"
@@ -155,7 +155,7 @@ contains "why" "$err" "hung up without an answer"
 if [ -e "$work/drop" ]; then fail "no request was dropped"; fi
 lacks "requests" "$(<"$work/counted")" again
 
-# libcurl connects again by itself, which is refused: the member that is asked next finds nothing to release.
+# libcurl reconnects on its own, which is refused: the next member finds nothing to release.
 describe "a release whose first answer is lost because the member dies"
 echo request_delete_range >"$work/die"
 run "$DLOCK" run -b "${uri/\/dlock/,$DLOCK_TEST_ETCD/dlock}" h -- true

@@ -93,7 +93,7 @@ class Handler(proxy.Handler):
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[1] + ".pem", sys.argv[1] + ".key")
 class Server(proxy.Server):
-    def finish_request(self, request, address): # in a thread of its own
+    def finish_request(self, request, address): # in its own thread
         super().finish_request(context.wrap_socket(request, server_side=True), address)
 proxy.Server = Server
 proxy.serve(Handler)

@@ -37,8 +37,8 @@ ended "$waiter"
 equal "the waiter's turn" "$status" 0
 equal "the waiter's messages" "$(<"$work/waiter.err")" ""
 
-# For the proxy a token is old after 50 transactions. It keeps each request for a token for half a second; the other threads
-# go on meanwhile.
+# For the proxy a token is old after 50 transactions. It keeps each request for a token for half a second; the other
+# threads continue in that time.
 describe "no request goes without a token while another thread asks for a new one"
 PYTHONPATH=$(dirname "$0") python3 -B - "127.0.0.1:$port" "$work/asked" "$work/without" >"$work/port" <<'END' &
 import proxy, sys, time

@@ -49,7 +49,7 @@ class Shard(RedisPair):
         self.members.reverse()
 
     def follow(self):
-        """Waits until the old master, which learns of the promotion by itself, has a full copy of the new master."""
+        """Waits until the old master, which learns of the promotion on its own, has a full copy of the new master."""
         await_true(self.is_settled, CHANGE_S)
 
     def promote(self):
@@ -77,7 +77,7 @@ class RedisCluster(Redis):
         "--repl-diskless-sync-delay 0 --repl-ping-replica-period 1"
 
     def start(self):
-        # Without replicas if answers are lost: the proxies would lose the replication's messages, too.
+        # Without replicas if answers are lost: the proxies would also lose the replication's messages.
         self.members = [self.start_node(number) for number in range(SHARDS if self.loses else 2 * SHARDS)]
         self.port = None
         self.uri = "redis+cluster://%s?" % ",".join("127.0.0.1:%d" % node.port for node in self.members)

@@ -54,7 +54,7 @@ PROMPT_MS = 250  # the time for a guardian's release and the next grant
 # The time after other harm until all its effects are over: dead waiters in queues, quarantines, sessions.
 CALM_NS = 3 * LEASE_NS
 BRIEFLY, WIDTH = 3, 200  # how many lines of each kind are printed at the end of a failure, and how much of each
-# For each process: what it adds to the URI, and whether it is behind the proxy.
+# For each process: its addition to the URI, and whether it is behind the proxy.
 KINDS = [("guardian=on", False), ("linger=20ms", False), ("", True), ("guardian=on&linger=5ms", True)]
 KILLING = [("guardian=on", False)] * 4
 LOSING, LOST = [("connections=1", True)] * 4, "wire: answers lost time and again"
@@ -235,7 +235,7 @@ class Run:
                 faults = self.random.sample(self.faults, len(self.faults))
             try:
                 self.hurt_once(faults.pop())
-            except Exception as error:  # Nobody would see an exception of this thread.
+            except Exception as error:  # An exception of this thread would go unnoticed.
                 self.complain("the nemesis fails: %r" % error)
                 return
             self.rest(self.random.uniform(0.2, 1.5), end)
@@ -474,7 +474,7 @@ def main():
     options = parser.parse_args()
     if options.seconds is None:
         options.seconds = 10 if "DLOCK_FULL" in os.environ else 5
-    # In a mount namespace of its own, mounts end with this process. It needs root, and does not work in a chroot.
+    # In a separate mount namespace, mounts end with this process. It needs root, and does not work in a chroot.
     unshare = ["unshare", "-m"]
     if "DLOCK_FAULTS_MOUNTS" not in os.environ and \
             subprocess.run(unshare + ["true"], stderr=subprocess.DEVNULL).returncode == 0:

@@ -7,7 +7,7 @@ from servers import Disk, Server
 
 
 class Maria:
-    """A connection to MySQL or MariaDB through libmariadb, which the backend uses, too: the packages that the tests
+    """A connection to MySQL or MariaDB through libmariadb, which the backend also uses: the packages that the tests
     need do not include the command-line client."""
     TIMEOUTS_S = {0: 5, 11: 5, 12: 5}  # the options for the connect, read and write timeouts
 

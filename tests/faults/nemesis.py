@@ -1,8 +1,8 @@
-"""The faults of the fault suite: what is done to servers, connections and clocks.
+"""The faults of the fault suite, in servers, connections and clocks.
 
 A fault is a function that gets a run (faults_test.py), does the harm, waits, and repairs it; it returns when clients can be
 expected to be served again. `forgets` marks the faults that grants need not survive according to docs/servers/: after
-such a fault the checker disregards all earlier grants, too.
+such a fault the checker also disregards all earlier grants.
 """
 import contextlib
 import os
@@ -222,7 +222,7 @@ def forgetting(fault):
     return Fault(fault.name, fault.harm, forgets=True)
 
 
-# Where a grant lives in its connection, the reset that ends LOSS ends the grant, too: the server gives the lock to the
+# Where a grant lives in its connection, the reset that ends LOSS also ends the grant: the server gives the lock to the
 # next client at that moment, and the holder learns of it some milliseconds later. No other of these faults ends a
 # connection.
 SESSION_WIRES = [forgetting(fault) if fault is LOSS else fault for fault in WIRES]

@@ -53,8 +53,8 @@ class RedisPair(Redis):
         self.members.reverse()
 
     def promote(self):
-        """Promotes the replica without losing a write: clients' writes are paused meanwhile. The pause would also keep
-        Sentinel from making the old master a replica, so this function does it, and ends the pause."""
+        """Promotes the replica without losing a write: clients' writes are paused in that time. The pause would also
+        keep Sentinel from making the old master a replica, so this function does it, and ends the pause."""
         self.master.tell("CLIENT PAUSE 90000 WRITE")
         await_true(self.has_every_write)
         self.swap()
@@ -117,8 +117,8 @@ class RedisSentinel(RedisPair):
         super().stop()
 
     def announce(self, proxies):
-        """Makes the Sentinels announce the proxy of the master. Since the proxy loses what is sent to Sentinels and
-        replicas, too, the master then has no replica, and there are no failovers."""
+        """Makes the Sentinels announce the proxy of the master. Since the proxy also loses messages to Sentinels and
+        replicas, the master then has no replica, and there are no failovers."""
         self.replica.tell("REPLICAOF NO ONE")
         port = proxies[self.master.port]
         self.tell_sentinels("REMOVE mymaster")
@@ -145,8 +145,9 @@ class RedisSentinel(RedisPair):
         await_true(agree, CHANGE_S)
 
     def stop_sentinels(self, seconds):
-        """A Sentinel that continues looks at its clock before it reads what has arrived meanwhile. So it would take the
-        master for dead, and start a failover, if it was stopped for nearly as long as it waits for an answer."""
+        """A Sentinel that continues looks at its clock before it reads the messages that have arrived. So it would
+        consider the master dead, and start a failover, if it was stopped for nearly as long as it waits for an
+        answer."""
         self.give_time(NEVER_DOWN_MS)
         for sentinel in self.sentinels:
             sentinel.signal(signal.SIGSTOP)

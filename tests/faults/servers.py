@@ -19,7 +19,7 @@ def now_ns():
 
 
 def await_true(what, seconds=30):
-    """Waits until what() returns true. An OSError of it counts as false. Raises TimeoutError."""
+    """Waits until what() returns true. An OSError of it is treated as false. Raises TimeoutError."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ class Clock:
 
 
 class Disk:
-    """A small file system that can be filled. It exists only if faults_test.py has a mount namespace of its own."""
+    """A small file system that can be filled. It exists only if faults_test.py has its own mount namespace."""
 
     def __init__(self, path, kilobytes):
         self.path, self.filler, self.kilobytes = path, os.path.join(path, "filler"), kilobytes
@@ -473,7 +473,7 @@ class PostgresqlSession(Postgresql):
     ends_unheard = True
 
     def held(self, run):
-        """Counts the advisory locks, since session mode cannot list its locks. Waiters have some, too."""
+        """Counts the advisory locks, since session mode cannot list its locks. Waiters also have some."""
         count = self.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
         return [] if count == ["0"] else count or ["no answer"]
 

@@ -31,7 +31,7 @@ class Standstill(threading.Thread):
         return round(self.total(ended) - self.total(begun)) // 1000
 
     def total(self, time_ns):
-        """Returns the kernel's count at this time, interpolated between two samples: this thread may be late, too."""
+        """Returns the kernel's count at this time, interpolated between two samples: this thread may also be late."""
         after = bisect.bisect_left(self.times, time_ns)
         if after == len(self.times) or after == 0:
             return self.totals[after - 1] if after else 0

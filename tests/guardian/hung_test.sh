@@ -6,7 +6,7 @@ backend=$1 server=DLOCK_TEST_URI_$1
 export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
 name=hung-$$
 
-# The library of the build, with a helper of ours in the place of its own.
+# The library of the build, with our helper in place of its own.
 guardian=$(cd "$BUILD" && echo libexec/dlock/*/dlock-guardian)
 mkdir -p "$work/tree/$(dirname "$guardian")"
 cp -r "$BUILD/lib" "$work/tree/lib"

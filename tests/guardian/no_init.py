@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""no_init.py COMMAND…: runs it as a container's first process would that reaps nobody: what the command leaves behind
-comes to us. Prints what is left when it has ended, and exits as it did."""
+"""no_init.py COMMAND…: runs it as a container's first process would that reaps no children: processes that the command
+leaves behind become ours. Prints them when it has ended, and exits as it did."""
 
 import ctypes
 import os

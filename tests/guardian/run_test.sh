@@ -8,10 +8,10 @@ backend=$1 server=DLOCK_TEST_URI_$1
 export DLOCK_URI=${!server:?"no server for $1: run the tests with tests/run.sh"}
 name=guardian-$$ took=0
 lease=4 # seconds; long enough to be renewed in time, whatever the machine does besides
-# A lease and a session that outlast the test: what becomes free by then was released.
+# A lease and a session that outlast the test: a lock that becomes free by then was released.
 long=30 prompt=15000
 
-if ! can inspect; then # nobody can be asked who holds it
+if ! can inspect; then # the holder cannot be found out
     is_held() { ! "$DLOCK" run -n "$1" true 2>/dev/null; }
 fi
 guardian_of() { pgrep -f "^dlock-guardian $1\$"; }
@@ -99,7 +99,7 @@ fi
 if [ "$(id -u)" = 0 ] && { can local || ! can session; }; then # only the dead session could renew
     describe "$backend: a command that cannot be killed keeps the lock"
     chmod a+rwx "$work"
-    # An installation that every user can reach: the build may be in somebody's home, as in /root.
+    # An installation that every user can reach: the build may be in a user's home, as in /root.
     run cmake --install "$BUILD" --prefix "$work/installed"
     equal "installing for every user" "$status" 0
     installed=$(find "$work/installed" -path '*/bin/dlock')

@@ -1,6 +1,6 @@
 #!/bin/bash
-# shell_lock.sh PORT NAME ROUNDS FILE: takes a lock with nothing but the text protocol, as anybody could, and counts up
-# in FILE under it, without a lock of its own.
+# shell_lock.sh PORT NAME ROUNDS FILE: takes a lock with nothing but the text protocol, as any client could, and counts
+# up in FILE under it, without another lock.
 set -eu
 exec 3<>"/dev/tcp/127.0.0.1/$1"
 token=shell.$$

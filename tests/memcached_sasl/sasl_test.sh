@@ -1,10 +1,10 @@
 #!/bin/bash
-# sasl_test.sh: logins over SASL, right and wrong ones; what is said of other servers, and in what time.
+# sasl_test.sh: logins over SASL, right and wrong ones; messages about other servers, and their time.
 . "$(dirname "$0")/../cli/lib.sh"
 . "$servers/common.sh"
 serve=$(dirname "$0")/serve.sh
 
-# What start_on_free_port calls.
+# Called by start_on_free_port.
 folder=$work served=()
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 launch() {
@@ -29,7 +29,7 @@ accepted() { # WHAT URI
     run "$DLOCK" run -w 30s -b "$2" sasl -- echo ran
     equal "$1" "$status $out" "0 ran"
 }
-# Without a guardian, whose start would count, too.
+# Without a guardian, whose start would also count.
 refused() { # WHAT URI STATUS MESSAGE
     run "$DLOCK" run -b "$2&guardian=off" sasl -- echo ran
     equal "$1" "$status $out" "$3 "

@@ -1,6 +1,6 @@
 #!/bin/bash
-# MySQL over TLS, which libmariadb does: whose certificate is accepted, what is said of others, and that every call ends
-# in time.
+# MySQL over TLS, which libmariadb does: which certificates are accepted, the messages about others, and that every call
+# ends in time.
 . "$(dirname "$0")/../cli/lib.sh"
 . "$servers/certificates.sh"
 
@@ -47,7 +47,7 @@ accepted() { # WHAT URI
     run "$DLOCK" run -b "$2" tls -- echo ran
     equal "$1" "$status $out" "0 ran"
 }
-# Without a guardian, whose start would count, too.
+# Without a guardian, whose start would also count.
 refused() { # WHAT URI STATUS MESSAGE
     run "$DLOCK" run -b "$2&guardian=off" tls -- echo ran
     equal "$1" "$status $out" "$3 "

@@ -1,6 +1,6 @@
 #!/bin/sh
-# pooled_test.sh CONFORMANCE: what of the conformance suite has nothing to do with wake-ups, through the pooler of pooler.sh.
-# What a client has asked for before it hung up the pooler may still have done: such a grant ends with its lease.
+# pooled_test.sh CONFORMANCE: the conformance suite's cases without wake-ups, through the pooler of pooler.sh. The
+# pooler may still execute the request of a client that has hung up: such a grant ends with its lease.
 set -eu
 for case in blocking_acquire_is_granted exclusion_among_processes_and_threads exclusion_with_many_names \
     exclusion_when_holders_die renewal_outlives_three_leases renewal_of_many_locks holder_stopped break_is_reported \

@@ -1,7 +1,7 @@
 #!/bin/bash
 # pooler.sh PROGRAM…: runs a program with a private pgbouncer before the server that tests/run.sh has started, as
-# DLOCK_TEST_POOLER=port. It has two databases: "transactions", three server connections for everybody, a transaction at
-# a time; and "sessions".
+# DLOCK_TEST_POOLER=port. It has two databases: "transactions", three server connections for all clients, a transaction
+# at a time; and "sessions".
 set -eu
 . "$(dirname "$0")/../servers/common.sh"
 . "$(dirname "$0")/../support/as_user.sh"

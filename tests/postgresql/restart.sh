@@ -1,7 +1,7 @@
 #!/bin/bash
 # restart.sh PROGRAM…: runs a program with a private PostgreSQL server that it may stop and start: DLOCK_TEST_SERVER is
-# its URI, and `$DLOCK_TEST_CONTROL stop|restart [-m fast|immediate]` does it; restart starts it, too.
-# DLOCK_TEST_POSTGRESQL tells of this server, too.
+# its URI, and `$DLOCK_TEST_CONTROL stop|restart [-m fast|immediate]` does it; restart also starts it.
+# DLOCK_TEST_POSTGRESQL is also this server's.
 set -eu
 servers=$(cd "$(dirname "$0")/../servers" && pwd)
 . "$servers/../support/as_user.sh"

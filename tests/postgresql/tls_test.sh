@@ -34,7 +34,7 @@ server_with() {
     sql "SELECT pg_reload_conf()" >/dev/null
     within 20 "the server has the certificate $1" has "$1"
 }
-# What it shows to whoever connects.
+# The certificate that it shows to clients.
 has() {
     openssl s_client -connect "127.0.0.1:$port" -starttls postgres </dev/null 2>/dev/null |
         cmp -s <(openssl x509 -outform DER 2>/dev/null) <(openssl x509 -in "$certificates/$1.pem" -outform DER)

@@ -1,4 +1,4 @@
-"""abi_test.py HEADER LAYOUT COMPILER: what ctypes was told against the C compiler's view of dlock.h."""
+"""abi_test.py HEADER LAYOUT COMPILER: ctypes' declarations, compared with the C compiler's view of dlock.h."""
 import ctypes
 import re
 import subprocess
@@ -51,7 +51,7 @@ SPELLING = {
     _abi.EachBackend: "dlock_each_backend",
 }
 
-# What callbacks get.
+# The arguments of callbacks.
 POINTED = {
     ctypes.c_void_p: "void *",
     ctypes.POINTER(_abi.ErrorStruct): "const struct dlock_error *",
@@ -62,7 +62,7 @@ POINTED = {
 
 
 def rows(kind):
-    """What the C program printed of one kind."""
+    """The C program's output of one kind."""
     lines = [line.split(" ", 1) for line in printed]
     return [rest for word, rest in lines if word == kind]
 

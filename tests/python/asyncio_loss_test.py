@@ -88,7 +88,7 @@ class OnlyTheGrant(Case):
             await grant.release()
 
     async def test_collected_while_held(self):
-        """The client is collected in the thread that frees the grant; the loop goes on without its descriptor."""
+        """The client is collected in the thread that frees the grant; the loop continues without its descriptor."""
         clients = len(_native._clients)
         for on_lost in (None, print):
             with warnings.catch_warnings():
@@ -96,7 +96,7 @@ class OnlyTheGrant(Case):
                 await self.take(on_lost=on_lost)
                 gc.collect()
                 await self.free()
-                clients += 1  # self.free() has opened one of its own
+                clients += 1  # self.free() has opened another one
                 await self.fewer_clients(clients)
 
     async def test_a_wait_that_is_cancelled(self):

@@ -18,7 +18,7 @@ SERVERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "server
 
 
 def timed(task):
-    """What takes too long fails."""
+    """A test that takes too long fails."""
     return asyncio.wait_for(task, support.LONG)
 
 
@@ -30,7 +30,7 @@ async def turns(count=20):
 
 @contextlib.contextmanager
 def private_redis():
-    """One that may be stopped: its URI, with times that nobody waits for, and its number."""
+    """One that may be stopped: its URI, with times too long to wait for, and its number."""
     script = os.path.join(SERVERS, "redis.sh")
     with tempfile.TemporaryDirectory() as folder:
         words = subprocess.run(["bash", script, "start", folder], check=True, capture_output=True, text=True).stdout
@@ -244,7 +244,7 @@ class Several(Case):
         await self.all_free()
 
     async def test_both_ways_at_once(self):
-        """Nobody waits for ever, and nobody is inside with another."""
+        """No task waits without end, and no two are inside together."""
         inside = 0
 
         async def work(locks):
@@ -350,7 +350,7 @@ class Cancellation(Case):
         await self.free()
 
     async def test_many_of_many(self):
-        """Of tasks that hand the lock on, every other one is cancelled meanwhile."""
+        """Of tasks that hand the lock on, every other one is cancelled while it waits."""
         lock, done = self.client.lock(self.name), []
 
         async def work(number):
@@ -393,7 +393,7 @@ class Cancellation(Case):
             await waiter
 
     async def test_while_the_server_hangs(self):
-        """The task ends although the server has not answered; what that grants later on is given back."""
+        """The task ends although the server has not answered; a later grant is released."""
         if support.backend != "redis":
             self.skipTest("there is no server to stop")
         with private_redis() as (uri, pid):

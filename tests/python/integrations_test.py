@@ -1,4 +1,4 @@
-"""What other packages use of this one: pytest's fixtures and the collector for prometheus_client."""
+"""Integrations with other packages: pytest's fixtures and the collector for prometheus_client."""
 import os
 import subprocess
 import sys

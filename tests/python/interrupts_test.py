@@ -1,9 +1,9 @@
 """An exception of a signal handler, such as KeyboardInterrupt, wherever it can come: interrupts_test.py BACKEND
 
 Python runs signal handlers after a call of C, at the begin of a function and at the end of a loop's turn. These tests
-raise KeyboardInterrupt at each of these places in the package, one after the other. Whoever catches it, and keeps its
-traceback, finds the lock free and can close the client. What no code in Python can mend is left out: the begin of the
-`__exit__` or `release` that the application calls.
+raise KeyboardInterrupt at each of these places in the package in turn. A caller that catches it, and keeps its
+traceback, finds the lock free and can close the client. Places that no code in Python can protect are left out: the
+begin of the `__exit__` or `release` that the application calls.
 """
 import dis
 import inspect
@@ -155,7 +155,7 @@ class Everywhere(support.Case):
         self.interrupted(use, names)
 
     def test_a_wait(self):
-        """For what another client holds until somebody waits."""
+        """For a lock that another client holds until there is a waiter."""
         holder, lock = self.open().lock(self.name), self.client.lock(self.name)
 
         def hold(held, over):
@@ -205,7 +205,7 @@ class Everywhere(support.Case):
         self.open().close()
 
     def end(self, grant):
-        """Releases it; an interrupt before that finds a grant that nobody refers to."""
+        """Releases it; an interrupt before that finds a grant without a reference."""
         grant.release()
 
 

@@ -1,4 +1,4 @@
-"""Finding libdlock: what is said when it is not there, or is another one."""
+"""Finding libdlock: the errors when it is missing, or is another one."""
 import os
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ sources = os.environ["PYTHONPATH"]
 
 
 def imported(**variables):
-    """The status of `import dlock` in a process of its own, and what it says."""
+    """The status of `import dlock` in a separate process, and its output."""
     environment = dict(os.environ, **variables)
     code = "import dlock; print(dlock.library_version())"
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)

@@ -23,8 +23,8 @@ class Loss(support.Case):
         self.told.set()
 
     def lose(self):
-        """Somebody takes the lock away; waits until dlock tells of it."""
-        with contextlib.suppress(dlock.NotOwner):  # lost already, where the machine stands still
+        """Breaks the lock, and waits until dlock reports it."""
+        with contextlib.suppress(dlock.NotOwner):  # lost already, where the machine hangs
             self.open().break_lock(self.name)
         self.assertTrue(self.told.wait(support.LONG))
 
@@ -53,7 +53,7 @@ class Loss(support.Case):
             self.assertIn("lost", caught.exception.__notes__[0])
 
     def test_entered_twice(self):
-        """Both blocks learn of it, and nobody enters a third time."""
+        """Both blocks learn of it, and no thread enters a third time."""
         lock = self.client.lock(self.name, on_lost=self.on_lost)
         caught = []
         with contextlib.suppress(dlock.Lost), lock:
@@ -97,7 +97,7 @@ class Loss(support.Case):
             pass
 
     def test_the_grant_of_a_ticket(self):
-        """Its loss tells the name, too."""
+        """Its loss also tells the name."""
         self.need("export")
         ticket = self.client.lock(self.name).acquire().export()
         with self.assertRaises(dlock.Lost) as caught, self.client.import_grant(ticket, on_lost=self.on_lost):
@@ -115,7 +115,7 @@ class Loss(support.Case):
                 grant.extend()
 
     def test_references(self):
-        """Nothing but the grant is kept by the application: what dlock will call is not collected."""
+        """The application keeps only the grant: the callback is not collected."""
         names = [f"{self.name}-{i}" for i in range(50)]
         losses, all_told = [], threading.Event()
 
@@ -140,7 +140,7 @@ class Loss(support.Case):
                 grant.release()
 
     def test_what_is_let_go_of_is_collected(self):
-        """Neither a lock nor its callback is kept for ever."""
+        """Neither a lock nor its callback is kept for good."""
         gc.collect()
         before = len(_callbacks._handlers)
         for _ in range(20):
@@ -150,7 +150,7 @@ class Loss(support.Case):
         self.assertEqual(len(_callbacks._handlers), before)
 
     def test_an_exception_in_on_lost(self):
-        """It goes where Python tells of exceptions that nobody can catch, and the grant is lost as always."""
+        """It goes where Python reports exceptions that cannot be caught, and the grant is lost as always."""
         seen, told = [], threading.Event()
 
         def hook(row):

@@ -58,7 +58,7 @@ class Ends(support.Case):
             self.assertGreater(grant.fence, fence)
 
     def test_exit_releases(self):
-        """Also what a global variable holds: nobody waits for the end of its lease."""
+        """Also a lock in a global variable: no client has to wait for the end of its lease."""
         self.assertEqual(self.ended(HOLD), (0, ""))
         with self.client.lock(self.name, timeout=0):
             pass
@@ -77,7 +77,7 @@ threading.Thread(target=other.lock(name, on_lost=print).acquire, daemon=True).st
             pass
 
     def test_a_daemon_thread_keeps_its_lock_to_the_end(self):
-        """It goes on working while the interpreter ends: that must not release under its hands."""
+        """It continues to work while the interpreter ends, which must not release its lock."""
         code = """
 import atexit, threading, time
 from dlock import _native
@@ -153,7 +153,7 @@ sys.stdin.readline()
         self.interrupted("dlock.acquire_all(lock, other).__enter__()")
 
     def test_a_handler_that_returns(self):
-        """The wait goes on."""
+        """The wait continues."""
         code = """
 import signal
 signal.signal(signal.SIGUSR1, lambda *_: print("handled"))
@@ -173,7 +173,7 @@ with client.lock(name):
 
 
     def test_a_try_that_an_exception_interrupts(self):
-        """The handler of Ctrl-C runs when the main thread is back from C. Whoever keeps the traceback keeps no lock."""
+        """The handler of Ctrl-C runs when the main thread is back from C. Keeping the traceback keeps no lock."""
         acquire = dlock._abi.lib.dlock_acquire
 
         def interrupted(*arguments):

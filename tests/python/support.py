@@ -42,12 +42,12 @@ def uri(**keys):
 
 
 def new_name():
-    """One that nobody uses."""
+    """An unused one."""
     return f"python-{uuid.uuid4().hex}"
 
 
 class Case(unittest.TestCase):
-    """Tests with a client, `self.client`, and a name of their own."""
+    """Tests with a client, `self.client`, and their own name."""
 
     def setUp(self):
         self.name = new_name()

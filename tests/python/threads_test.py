@@ -247,7 +247,7 @@ class Modes(support.Case):
             other.lock(self.name, shared=True).acquire(5).release()
 
     def test_a_downgrade_without_an_answer(self):
-        """It counts as done: other readers may be there, so its thread does not enter as a writer."""
+        """It is treated as done: other readers may be there, so its thread does not enter as a writer."""
         self.need("shared")
 
         class Silent:  # the answer to a downgrade is lost
@@ -290,7 +290,7 @@ class Modes(support.Case):
 
     def test_a_ticket_has_the_name_without_the_prefix(self):
         self.need("export")
-        name = self.name + "\xe4\udcff"  # a byte that is not UTF-8, too
+        name = self.name + "\xe4\udcff"  # also a byte that is not UTF-8
         ticket = self.open(prefix="python%3A").lock(name).acquire().export()
         taken = self.open(prefix="python%3A").import_grant(ticket)
         self.assertEqual(taken.name, name)

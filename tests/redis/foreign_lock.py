@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """redis-py's Lock, at the command of interop_test: foreign_lock.py PORT NAME, then one command a line on stdin.
 
-try -> held | busy; wait -> held | busy (up to 5 s); turn -> held | busy (up to 30 s, as redis-py polls by itself); extend, release -> done | the exception's name; token TOKEN: pretends
-to be that holder, -> done.
+try -> held | busy; wait -> held | busy (up to 5 s); turn -> held | busy (up to 30 s, at redis-py's own polling
+interval); extend, release -> done | the exception's name; token TOKEN: pretends to be that holder, -> done.
 """
 import sys
 

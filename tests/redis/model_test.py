@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""The scripts against a model of what they promise: model_test.py SCRIPTS [SEED [STEPS]].
+"""The scripts against a model of their promises: model_test.py SCRIPTS [SEED [STEPS]].
 
 Random calls by four clients, in all modes, with readers, writers and permits that end, clients that die and come back,
-other clients' locks, keys deleted and breaks. After each the server's holders and queue are what the model says, and
-nobody was passed over, nobody barged in, fences grew, whoever could be granted something was, and nobody uses the name
-for something else than the others.
+other clients' locks, keys deleted and breaks. After each the server's holders and queue are those of the model, and no
+waiter was passed over, no client barged in, fences grew, every claim that could be granted was, and all use the name
+for the same purpose.
 """
 import random
 import sys
@@ -38,7 +38,7 @@ class Model:
         self.life = LIFE[seed % len(LIFE)]
         self.silent, self.lost = set(), []
         self.fence, self.tokens, self.foreign, self.use = 0, 0, False, USES[0]
-        server.set("{%s}:dlock:turn" % NAME, 2**53)  # nobody leaves the lock free for a moment
+        server.set("{%s}:dlock:turn" % NAME, 2**53)  # no holder leaves the lock free for a moment
         for client in CLIENTS:
             self.listen(client)
 
@@ -49,7 +49,7 @@ class Model:
             args.pop()
         if self.life:
             args += [usual[i] if i < len(usual) else "" for i in range(len(args), 5)] + [self.life]
-        if script in MANY and self.random.random() < 0.5:  # for another lock, too, which is nobody's
+        if script in MANY and self.random.random() < 0.5:  # also for another lock, which is free
             other = ["x" * 24 + ".1@nobody:1"] + args[1:]
             names, both = ([NAME, "other"], args + other) if script != "acquire" else ([NAME], args)
             return self.server.evalsha(self.scripts["many_" + script], len(names), *names, len(args), *both)[0]
@@ -234,7 +234,7 @@ class Model:
         self.holds.clear()
 
     def delete_key(self):
-        """An operator takes it away, and nobody learns of it."""
+        """An operator breaks it, and no client is told."""
         if not self.foreign:
             self.server.delete(NAME)
             self.lose_all()

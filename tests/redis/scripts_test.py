@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Each script by itself: scripts_test.py SOURCES SCRIPTS. The files compile as they are written, and the scripts that
-building makes of them run, alone and for several locks."""
+"""Each script alone: scripts_test.py SOURCES SCRIPTS. The files compile unchanged, and the scripts that are built from
+them run, alone and for several locks."""
 import glob
 import os
 import sys
@@ -10,7 +10,7 @@ from private_server import private_server
 TOKEN = "a" * 24 + ".1@test:1"
 PERMIT = "dlock:permits:2"
 
-# Ends with the microsecond ARGV[1]; or after 20,000 looks, where the time stands still in a script.
+# Ends with the microsecond ARGV[1]; or after 20,000 looks, where the time does not advance in a script.
 SPIN = """for _ = 1, 20000 do
     local time = redis.call('TIME')
     if time[1] * 1000000 + time[2] >= tonumber(ARGV[1]) then break end
@@ -66,8 +66,8 @@ def in_cluster(server, texts):
 
 
 def late_in_quarantine(server, texts):
-    """A former master may have granted to another client what is about to end here: in the quarantine it is prolonged by
-    no renewal, and by no acquire of its holder."""
+    """A former master may have granted to another client a lock that will soon end here: in the quarantine neither a
+    renewal nor an acquire of its holder prolongs it."""
     for left in (20000, 400):
         for script, arguments in (("renew", ("", "0")), ("acquire", ("c", "", "0"))):
             server.flushall()

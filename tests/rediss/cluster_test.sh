@@ -1,6 +1,6 @@
 #!/bin/bash
-# cluster_test.sh: rediss+cluster:// against three masters that speak TLS alone, each with a certificate of its own: by
-# which name each is known, and that what the URI says of TLS holds for all of them, and as long as the connection.
+# cluster_test.sh: rediss+cluster:// against three masters that speak only TLS, each with its own certificate: the name
+# by which each is known, and that the URI's TLS keys apply to all of them, and as long as the connection.
 . "$(dirname "$0")/../cli/lib.sh"
 . "$servers/common.sh"
 . "$servers/certificates.sh"

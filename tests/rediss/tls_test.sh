@@ -1,6 +1,6 @@
 #!/bin/bash
-# tls_test.sh rediss|memcached_tls: against a server with TLS, and against those that are not what they should be: whose
-# certificate is accepted, what is said of others, and that every call ends in time.
+# tls_test.sh rediss|memcached_tls: against a server with TLS, and against faulty ones: which certificates are accepted,
+# the messages about others, and that every call ends in time.
 . "$(dirname "$0")/../cli/lib.sh"
 . "$servers/common.sh"
 . "$servers/certificates.sh"
@@ -38,7 +38,7 @@ memcached_tls)
         as=(-u nobody)
         chmod -R a+rX "$work"
     fi
-    serve() { # the users are read with nobody's rights, to whom a whole path may be closed
+    serve() { # the users are read as `nobody`, who may lack access to a whole path
         cd "$work" || exit
         exec memcached "${as[@]}" -l 127.0.0.1 -p "$1" -U 0 -Z \
             -o "ssl_chain_cert=$certificates/$2.pem,ssl_key=$certificates/$2.key" "${@:3}"
@@ -47,7 +47,7 @@ memcached_tls)
     ;;
 esac
 
-# What start_on_free_port calls.
+# Called by start_on_free_port.
 folder=$work served=() port=0
 answers() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 launch() {
@@ -72,7 +72,7 @@ accepted() { # WHAT URI
     run "$DLOCK" run -b "$2" tls -- echo ran
     equal "$1" "$status $out" "0 ran"
 }
-# Without a guardian, whose start would count, too.
+# Without a guardian, whose start would also count.
 refused() { # WHAT URI STATUS MESSAGE
     run "$DLOCK" run -b "$2&guardian=off" tls -- echo ran
     equal "$1" "$status $out" "$3 "
@@ -177,8 +177,8 @@ describe "a plain server"
 server_with plain
 refused "a plain server" "$(uri '&timeout=700ms' | sed 's/timeout=30s&//')" 69 "ithout TLS it is $plain://"
 
-# What a server that is none says, and when: `silent` says nothing, `closes` closes, `halfway` stops in its first record,
-# `drips` goes on for ever with a byte at a time, `floods` with messages that OpenSSL skips (HelloRequests) as fast as it
+# The behaviour of an impostor: `silent` says nothing, `closes` closes, `halfway` stops in its first record,
+# `drips` sends a byte at a time without end, `floods` with messages that OpenSSL skips (HelloRequests) as fast as it
 # can, `text` answers in plain text.
 cat >"$work/impostor.py" <<'END'
 import socket, ssl, sys, threading, time

@@ -63,8 +63,8 @@ start_on_free_port() {
     does_not_start "$1"
 }
 
-# until_free PORT: waits until nobody listens there. The main thread of a server that was killed can have ended while others,
-# with all descriptors, are still ending.
+# until_free PORT: waits until no process listens there. The main thread of a server that was killed can have ended
+# while others, with all descriptors, are still ending.
 until_free() {
     local tried
     for tried in $(seq 200); do

@@ -1,14 +1,13 @@
 #!/bin/bash
 # memcached.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached on a free loopback port. See
-# tests/run.sh. `again` starts one that was killed, on its port.
-# DLOCK_MEMCACHED_SERVER names another program, for example another version of memcached; tests that start servers of
-# their own use it, too.
+# tests/run.sh. `again` starts one that was killed, on its port. DLOCK_MEMCACHED_SERVER names another program, for
+# example another version of memcached; tests that start their own servers also use it.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}
 
 # memcached refuses to run as root. -M: a full server returns errors instead of evicting locks; the page mover is off,
-# since it could drop locks, too.
+# since it could also drop locks.
 launch() {
     local user=()
     if [ "$(id -u)" = 0 ]; then user=(-u nobody); fi

@@ -1,6 +1,6 @@
 #!/bin/bash
 # memcached_tls.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private memcached that speaks TLS only, on a
-# free loopback port, with a certificate of an authority of its own. See tests/run.sh and memcached.sh.
+# free loopback port, with a certificate of its own authority. See tests/run.sh and memcached.sh.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/certificates.sh"

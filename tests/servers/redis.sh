@@ -1,7 +1,7 @@
 #!/bin/bash
 # redis.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private Redis on a free loopback port, without
 # persistence. See tests/run.sh. `again` starts one that was killed, on its port. DLOCK_REDIS_SERVER names another
-# program, for example another version of Redis or a fork of it; tests that start servers of their own use it, too.
+# program, for example another version of Redis or a fork of it; tests that start their own servers also use it.
 set -eu
 . "$(dirname "$0")/common.sh"
 folder=${2:-}

@@ -1,6 +1,6 @@
 #!/bin/bash
 # rediss.sh packages | start FOLDER | again FOLDER | stop FOLDER: a private Redis that speaks TLS only, on a free
-# loopback port, with a certificate of an authority of its own. See tests/run.sh and redis.sh.
+# loopback port, with a certificate of its own authority. See tests/run.sh and redis.sh.
 set -eu
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/certificates.sh"

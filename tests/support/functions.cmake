@@ -36,7 +36,7 @@ function(dlock_backend_test backend name)
   dlock_quick(${backend} ${backend}/${name})
 endfunction()
 
-# dlock_quick(<backend> <test> …): these tests are of `ctest -L quick`, too, if the backend takes no server.
+# dlock_quick(<backend> <test> …): these tests also run in `ctest -L quick`, if the backend takes no server.
 function(dlock_quick backend)
   if(backend MATCHES "^(file|mem)$")
     set_property(TEST ${ARGN} APPEND PROPERTY LABELS quick)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """dlock, Curator's locks and kazoo's Lock on one path: interop_test.py PEER
 
-Nobody overlaps, the order is first come, first served, and whoever dies is succeeded.
+No two holders overlap, the order is first come, first served, and a dead holder is succeeded.
 """
 import itertools
 import os
@@ -67,7 +67,7 @@ class Peer:
 
 
 def in_line(name):
-    """How many hold it or wait for it. A try of dlock's that is not first is about to leave."""
+    """How many hold it or wait for it. A try of dlock's that is not first leaves at once."""
     try:
         nodes = plain.get_children(f"{BASE}/{name}")
     except NoNodeError:

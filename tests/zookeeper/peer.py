@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """kazoo's Lock at the command of interop_test.py: peer.py HOST:PORT PATH KIND, then one command a line on stdin.
 
-KIND is `lock`: as dlock's documentation advises it, or `curators`: its nodes are given Curator's name, since Curator, too,
-is to wait for them.
+KIND is `lock`: as dlock's documentation advises it, or `curators`: its nodes are given Curator's name, since Curator
+must also wait for them.
 """
 import os
 import sys

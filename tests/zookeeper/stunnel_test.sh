@@ -70,7 +70,7 @@ is_there() { "$DLOCK" inspect -b "zookeeper://$zookeeper/dlock/stunnel" held >/d
 within 20 "held" is_there
 run "$DLOCK" run -n -E 9 -b "zookeeper://$zookeeper/dlock/stunnel" held true
 equal "the lock is the server's" "$status" 9
-serve # anew, as after an update: the session outlives it
+serve # again, as after an update: the session outlives it
 run "$DLOCK" run -n -E 9 -b "$(uri 30s)" held true
 equal "still held" "$status" 9
 kill "$holder"

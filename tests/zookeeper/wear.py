@@ -2,7 +2,7 @@
 """wear.py DATA_FOLDER PATH CVERSION: sets how many children a node has ever had, in the latest snapshot of a ZooKeeper
 that is stopped.
 
-A snapshot is sealed, once or several times, by the Adler-32 of all that stands before: eight bytes, then the string "/".
+A snapshot is sealed, once or several times, by the Adler-32 of everything before it: eight bytes, then the string "/".
 """
 import glob
 import struct

@@ -72,7 +72,7 @@ fine "schema \"other\" is not there yet: it is made at the first use"
 describe "transactions that are left open"
 settings "$uri"
 fine "the longest transaction has been open for 0 s"
-# A clock that is 20 minutes ahead of what transactions begin with, in a database of its own.
+# A clock that is 20 minutes ahead of the transactions' beginning, in a separate database.
 ask "CREATE DATABASE early"
 psql -X -q -v ON_ERROR_STOP=1 -h "$host" -p "$port" -U dlock early >/dev/null 2>&1 <<'SQL'
 SET allow_system_table_mods = on;

@@ -30,7 +30,7 @@ install ./*.deb gcc libc6-dev pkgconf python3 redis-server
 ours=$(dpkg-query -W -f '${source:Package} ${Package}\n' | sed -n 's/^dlock //p')
 equal "packages" "$(wc -w <<<"$ours")" "$(ls ./*.deb | wc -l)"
 
-# What was theirs is gone, or others' too.
+# Their files are gone, or also belong to others.
 # shellcheck disable=SC2086
 dpkg -L $ours | sort -u >/tmp/theirs
 # shellcheck disable=SC2086

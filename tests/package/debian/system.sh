@@ -2,7 +2,7 @@
 # system.sh SCRIPT FILE…: runs SCRIPT as root in a minimal system like this one, made with debootstrap and gone afterwards, with
 # these files, which lie in its /given there. It has this machine's network and nothing else of it.
 set -euo pipefail
-# In a mount namespace of its own: nothing that is mounted here is seen outside, or outlives this script.
+# In a separate mount namespace: mounts made here are not seen outside, and do not outlive this script.
 if [ -z "${DLOCK_SYSTEM:-}" ]; then DLOCK_SYSTEM=1 exec unshare --mount --propagation private "$0" "$@"; fi
 script=$1
 shift

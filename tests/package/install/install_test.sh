@@ -21,12 +21,12 @@ fi
 unset DLOCK_PLUGIN_PATH DLOCK_URI LD_LIBRARY_PATH PKG_CONFIG_PATH CMAKE_PREFIX_PATH
 cc=${CC:-gcc} cxx=${CXX:-g++}
 
-# What was installed where. CMake knows the folders' names from the build.
+# The installed files and their places. CMake knows the folders' names from the build.
 cache() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 lib=$(cache CMAKE_INSTALL_LIBDIR) bin=$(cache CMAKE_INSTALL_BINDIR) include=$(cache CMAKE_INSTALL_INCLUDEDIR)
 static=";$(cache DLOCK_STATIC_BACKENDS);"
 
-# What the package files and the binaries' dynamic sections must not contain.
+# Texts that the package files and the binaries' dynamic sections must not contain.
 check_leaks() { # PREFIX
     local file
     if grep -rn -e "$build" -e "$source" "$1/$lib/cmake" "$1/$lib/pkgconfig"; then fail "build paths in package files"; fi
@@ -46,7 +46,7 @@ check_libraries() { # PREFIX
     done
 }
 
-# What the library exports, each with the version that it came with, is what dlock.h declares.
+# The library exports exactly the functions of dlock.h, each with the version that introduced it.
 check_exports() { # PREFIX
     local declared exported
     declared=$(grep -hoE '^DLOCK_EXPORT .*\bdlock_[a-z_]+\(' "$1/$include/dlock/dlock.h" | grep -oE 'dlock_[a-z_]+\($' | tr -d '(' | sort)
@@ -108,7 +108,7 @@ use() { # PREFIX FOLDER
     fi
 }
 
-# What stays is what somebody else has put there, and folders that are not named after us.
+# Only foreign files stay, and folders that are not named after us.
 check_uninstall() { # PREFIX
     local left
     quietly cmake --install "$build" --prefix "$1"

@@ -19,7 +19,7 @@ for file in bin/dlock lib/libdlock.so lib/dlock/0.1/dlock-file.so; do
 done
 echo "ports: aarch64 builds"
 
-# Debian's musl-gcc does not find the kernel's headers, which Alpine has in a package of their own.
+# Debian's musl-gcc does not find the kernel's headers, which Alpine has in a separate package.
 mkdir "$folder/kernel"
 for headers in linux asm-generic "$(gcc -print-multiarch)/asm"; do ln -s "/usr/include/$headers" "$folder/kernel/"; done
 mkdir "$folder/musl"

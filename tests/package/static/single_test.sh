@@ -18,8 +18,8 @@ settings=$("$source/tests/servers/redis.sh" start "$folder")
 trap '"$source/tests/servers/redis.sh" stop "$folder" >/dev/null || true; rm -rf "$folder"' EXIT
 redis=redis://$(sed -n "s/^DLOCK_TEST_REDIS=//p" <<<"$settings")?quarantine=0
 
-# The root lies in namespaces of its own, with what every container has: /proc, and here a name for the server. Its init
-# outlives the command, which it kills once the file $doom is there.
+# The root is in separate namespaces, with the usual contents of a container: /proc, and here a name for the server. Its
+# init outlives the command, which it kills once the file $doom is there.
 cat >"$folder/init" <<'END'
 set -e
 mount -t tmpfs none /mnt

@@ -33,7 +33,7 @@ quietly g++ -std=c++11 -Wall -Wextra -Werror "$consumer/consumer.cpp" -o "$folde
 for program in "$folder"/cmake/consumer-c "$folder"/cmake/consumer-cxx "$folder"/pkgconfig-c "$folder"/pkgconfig-cxx; do
     "$program" "file:$folder/locks" "$prefix/lib/dlock/" || fail "$program"
     if readelf -d "$program" | grep -F libdlock; then fail "$program needs a shared libdlock"; fi
-    # Far away from the prefix, and with a guardian of its own.
+    # Far away from the prefix, and with its own guardian.
     "$program" "file:$folder/locks?guardian=on" "$prefix/lib/dlock/" || fail "$program with a guardian"
 done
 
