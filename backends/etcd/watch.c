@@ -30,6 +30,7 @@ struct etcd_watch {
     size_t member;                       /* the number of the member that it is on */
     int64_t need;                        /* number of events still awaited */
     int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
+    int64_t counted;                     /* the revision up to which `need` counts events */
     bool over, heard;
     char name[256], token[DLOCK_TOKEN_MAX + 1]; /* of the waiter */
 };
@@ -47,6 +48,7 @@ static void read_message(struct etcd_watch *watch) {
     watch->heard = true;
     if (json_is_true(json_object_get(reply.body, "created"))) watch->from = reply.revision;
     watch->need -= (int64_t)json_array_size(events);
+    watch->counted = reply.revision;
     /* Refused, or the member is stopping: either way the waiter retries. */
     if (watch->need <= 0 || json_is_true(json_object_get(reply.body, "canceled")) ||
         json_object_get(reply.root, "error"))
@@ -247,12 +249,13 @@ static bool add(struct etcd *z, const char *name, const struct etcd_view *view, 
 /* True if the existing stream waits for what the view waits for, or has ended and will therefore wake the waiter. A
  * stream on a member no longer in use does not fit: a member that is stopped or cut off keeps its streams open and
  * reports nothing. */
-static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct etcd_view *view) {
+static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct etcd_view *view, int64_t revision) {
     size_t member;
     if (watch->over) return true;
     etcd_member(z, &member);
     if (watch->member != member) return false;
-    return view->blocker ? strcmp(watch->key, view->blocker) == 0 : !*watch->key && watch->need == view->need;
+    if (view->blocker) return strcmp(watch->key, view->blocker) == 0;
+    return !*watch->key && watch->need == view->need && watch->counted <= revision;
 }
 
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision) {
@@ -261,7 +264,7 @@ bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct et
     pthread_mutex_lock(&z->watch_mutex);
     etcd_signals_off(z, &signals);
     struct etcd_watch **at = find(z, claim->name);
-    bool there = *at && fits(z, *at, view);
+    bool there = *at && fits(z, *at, view, revision);
     if (there && (*at)->seen < revision) (*at)->seen = revision;
     if (*at && !there) drop(z, at);
     if (!there) {

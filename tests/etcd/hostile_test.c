@@ -83,17 +83,34 @@ static size_t whole_request(const char *buffer, size_t size) {
 static const char *const no_greeting[] = {NULL};
 const struct fake_protocol fake_protocol = {.greeting = no_greeting, .request = whole_request};
 
+static bool closes; /* each connection after its answer: the fake serves one at a time */
+static int term = 2;
+static FILE *streams[2]; /* connections with a stream, which outlive their requests */
+static atomic_int n_streams;
+
+/* A stream that begins at revision 5 and reports one release, at revision 8. */
+static bool begin_stream(struct fake *me, int fd) {
+    static const char text[] = "HTTP/1.1 200 OK\r\n\r\n"
+                               "{\"result\":{\"header\":{\"revision\":\"5\"},\"created\":true}}\n"
+                               "{\"result\":{\"header\":{\"revision\":\"8\"},\"events\":[{\"type\":\"DELETE\"}]}}\n";
+    int i = atomic_load(&n_streams);
+    if (i < 2) streams[i] = fdopen(fd, "w");
+    send(fd, text, sizeof text - 1, MSG_NOSIGNAL);
+    me->kept = fd;
+    atomic_fetch_add(&n_streams, 1);
+    return false;
+}
+
 static bool converse(struct fake *me, int fd, int i, const char *request, size_t size) {
     static const char gone[] = "{\"error\":\"etcdserver: requested lease not found\",\"code\":5}";
-    static int term = 2;
     char body[4096], text[8192], lease[128];
     bool status = memmem(request, size, "/v3/maintenance/status", 22);
     const char *at = memmem(request, size, "\r\n\r\n", 4), *says = lease;
-    (void)me;
     (void)i;
     atomic_fetch_add(&asked, 1);
     if (now_ms() > ends_ms) atomic_fetch_add(&beyond, 1);
     snprintf(body, sizeof body, "%.*s", (int)(request + size - at - 4), at + 4);
+    if (memmem(request, size, "/v3/watch", 9)) return begin_stream(me, fd);
     if (memmem(request, size, "/v3/kv/txn", 10)) says = answer(body);
     if (memmem(request, size, "/v3/auth/authenticate", 21))
         says = "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}";
@@ -111,10 +128,10 @@ static bool converse(struct fake *me, int fd, int i, const char *request, size_t
     }
     if (memmem(request, size, "delete", 6)) atomic_fetch_add(&deletes, 1);
     if (memmem(request, size, "delete", 6) && atomic_load(&drops)) return false;
-    snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Length: %zu\r\n\r\n%s", *says ? "200 OK" : "404 Not Found",
-             strlen(*says ? says : gone), *says ? says : gone);
+    snprintf(text, sizeof text, "HTTP/1.1 %s\r\n%sContent-Length: %zu\r\n\r\n%s", *says ? "200 OK" : "404 Not Found",
+             closes ? "Connection: close\r\n" : "", strlen(*says ? says : gone), *says ? says : gone);
     send(fd, text, strlen(text), MSG_NOSIGNAL);
-    return true;
+    return !closes;
 }
 
 static int server_begin(void **state) {
@@ -401,6 +418,51 @@ static void a_list_goes_on_behind_foreign_keys(void **state) {
     assert_int_equal(holders, 0);
 }
 
+/* Revision 5 shows two permits before the claim's place, revision 7 one. */
+static const char *shows_a_queue(const char *body) {
+    static const char value[] = "cGVybWl0IDEg"; /* "permit 1 " */
+    static char shown[2048], own[512];
+    static int looks;
+    char before[512];
+    const char *put = strstr(body, "request_put"), *key = put ? strstr(put, "\"key\":\"") : NULL;
+    if (!strstr(body, "request_range")) return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"4\"}}";
+    if (key) snprintf(own, sizeof own, "%.*s", (int)strcspn(key + 7, "\""), key + 7);
+    if (key) looks = 0;
+    snprintf(before, sizeof before, "{\"key\":\"ZGxvY2svam9iLzQ1\",\"create_revision\":\"2\",\"value\":\"%s\"}%s",
+             value, looks == 0 ? ",{\"key\":\"ZGxvY2svam9iLzQ2\",\"create_revision\":\"3\"}" : "");
+    snprintf(shown, sizeof shown,
+             "{\"header\":{\"raft_term\":\"%d\",\"revision\":\"%d\"},\"succeeded\":%s,\"responses\":[%s"
+             "{\"response_range\":{\"kvs\":[{\"key\":\"%s\",\"create_revision\":\"5\"}]}},"
+             "{\"response_range\":{\"kvs\":[%s]}},{\"response_range\":{\"kvs\":[%s]}}]}",
+             term, looks == 0 ? 5 : 7, key ? "false" : "true", key ? "{\"response_txn\":{}}," : "", own, before,
+             before);
+    looks++;
+    return shown;
+}
+
+/* Otherwise the second release, which that look did not show, would not wake the waiter. */
+static void a_stream_that_is_ahead_of_a_look_is_replaced(void **state) {
+    struct dlock_wake wake;
+    struct held mine;
+    (void)state;
+    answer = shows_a_queue;
+    link_end(&link);
+    closes = true;
+    link_to(&link, fake.port, 'a');
+    link_listen(&link);
+    claim_init(&mine, "job", 'a', 1);
+    mine.claim.mode = DLOCK_PERMIT;
+    mine.claim.limit = 1;
+    assert_int_equal(queue_up(&link, &mine), DLOCK_EBUSY);
+    assert_false(wake_within(&link, &wake, 300)); /* the first of two releases */
+    assert_int_equal(atomic_load(&n_streams), 1);
+    assert_int_equal(queue_up(&link, &mine), DLOCK_EBUSY);
+    wake_within(&link, &wake, 300);
+    assert_int_equal(atomic_load(&n_streams), 2);
+    for (int i = 0; i < 2; i++) fclose(streams[i]);
+    closes = false;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
@@ -417,6 +479,7 @@ int main(void) {
                                         server_end),
         cmocka_unit_test_setup_teardown(a_break_without_an_answer_is_not_sent_again, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_break_that_deletes_nothing_ends_in_time, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(a_stream_that_is_ahead_of_a_look_is_replaced, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_list_goes_on_behind_foreign_keys, server_begin, server_end),
     };
     return cmocka_run_group_tests_name("etcd hostile", tests, backend_load, NULL);

@@ -103,6 +103,7 @@ static void serve(struct fake *fake, int fd) {
         used += (size_t)n;
         more = answer_all(fake, fd, &i, buffer, &used);
     }
+    if (!more && fake->kept == fd) return;
     if (!more) {
         /* A regular end, then a reset: a client that writes after that gets EPIPE. */
         const struct linger reset = {1, 0};

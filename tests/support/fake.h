@@ -36,6 +36,7 @@ struct fake {
     bool drip_greeting;
     /* Answers the i-th request of a connection in place of all of the above. False: end the connection. */
     bool (*converse)(struct fake *fake, int fd, int i, const char *request, size_t size);
+    int kept; /* converse sets it to `fd` and returns false: the connection stays open, and is the test's to close */
 
     int port;
     atomic_bool stop;
