@@ -121,9 +121,8 @@ static int closed(struct memcached *memcached, struct dlock_error *err) {
 
 /* Fails with the reason in errno. */
 static int failed(struct memcached *memcached, struct dlock_error *err) {
-    char reason[128];
     int code;
-    const char *why = stream_why(&memcached->wire.stream, errno, reason, &code);
+    const char *why = stream_why(&memcached->wire.stream, errno, &code);
     no_answer(memcached, why, err);
     if (err) err->code = code;
     return code;

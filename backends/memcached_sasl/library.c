@@ -31,7 +31,6 @@ static int code_of(memcached_return_t rc) {
 /* Fills *failure. `rc` may say only that there were errors; the library keeps the last one. */
 static enum library_result fail(memcached_st *library, memcached_return_t rc, struct library_failure *failure) {
     const memcached_return_t last = memcached_last_error(library);
-    char reason[128];
     if (last != MEMCACHED_SUCCESS) rc = last;
     failure->code = code_of(rc);
     failure->error = memcached_last_error_errno(library);
@@ -41,7 +40,7 @@ static enum library_result fail(memcached_st *library, memcached_return_t rc, st
     else if (rc == MEMCACHED_MEMORY_ALLOCATION_FAILURE) /* from the server, or of the library itself */
         snprintf(failure->why, sizeof failure->why, "no memory for another item");
     else if (failure->error)
-        snprintf(failure->why, sizeof failure->why, "%s", strerror_r(failure->error, reason, sizeof reason));
+        snprintf(failure->why, sizeof failure->why, "%s", strerror(failure->error));
     else if (rc == MEMCACHED_CONNECTION_FAILURE)
         snprintf(failure->why, sizeof failure->why, "the server closed the connection");
     else

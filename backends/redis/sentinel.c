@@ -49,9 +49,8 @@ static void failed(struct redis_sentinels *sentinels, struct redis_sentinel *sen
 
 /* The connection must be open. */
 static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
-    char reason[128];
     int code;
-    const char *why = stream_why(&sentinel->stream, errno, reason, &code);
+    const char *why = stream_why(&sentinel->stream, errno, &code);
     failed(sentinels, sentinel, code, why);
 }
 
@@ -269,13 +268,12 @@ static bool is_known(const struct redis_sentinels *sentinels, const struct redis
 static void dial(struct redis *redis, struct redis_sentinels *sentinels, struct redis_sentinel *sentinel,
                  const struct redis_address *address, const char *name) {
     struct dlock_error err;
-    char reason[128];
     union dlock_socket_address to;
     const socklen_t length = dlock_socket_address(NULL, sentinel->address, sentinel->port, &to);
     const int fd = length ? socket(to.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0) : -1;
     if (fd < 0) {
         const int error = length ? errno : EDESTADDRREQ;
-        failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, strerror_r(error, reason, sizeof reason));
+        failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, strerror(error));
         return;
     }
     if (stream_begin(&sentinel->stream, address->uri, name, fd, &err)) {

@@ -163,9 +163,8 @@ static int dead(struct redis *redis, const char *why, struct dlock_error *err) {
 
 /* Reports a failure of the socket, by errno. */
 static int failed(struct redis *redis, struct dlock_error *err) {
-    char reason[128];
     int code;
-    const char *why = stream_why(&redis->stream, errno, reason, &code);
+    const char *why = stream_why(&redis->stream, errno, &code);
     redis->broken = true;
     return dlock_fail(err, code, "Redis at %s: %s", redis->where, why);
 }

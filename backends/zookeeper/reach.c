@@ -49,7 +49,6 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
     size_t n = uri->n_hosts ? uri->n_hosts : 1;
     enum finding best = NO_CONNECTION;
     int error = ETIMEDOUT;
-    char reason[128];
     for (size_t i = 0; i < n; i++) {
         int64_t now = dlock_now_us(), share_us = (deadline_us - now) / (int64_t)(n - i);
         enum finding found = look_at(&hosts[i], now + share_us, &error);
@@ -74,7 +73,7 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
                           z->where);
     }
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s: %s", z->where,
-                      error == ETIMEDOUT ? "no answer in time" : strerror_r(error, reason, sizeof reason));
+                      error == ETIMEDOUT ? "no answer in time" : strerror(error));
 }
 
 static bool is_connected_to(int fd, const struct sockaddr_storage *server) {

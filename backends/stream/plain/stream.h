@@ -29,13 +29,12 @@ static inline int stream_accepts(const struct dlock_uri *uri, struct dlock_error
 static inline int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path,
                               const struct dlock_host *host, int port, const char *server, int64_t deadline_us,
                               struct dlock_error *err) {
-    char reason[128];
     (void)uri;
     int error = dlock_dial(path, host ? host->address : NULL, port, deadline_us, &stream->dialing, &stream->fd);
     if (error == EDESTADDRREQ) return dlock_fail(err, DLOCK_EINVAL, "%s: not a numeric address", server);
     if (error)
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s%s", server,
-                          strerror_r(error, reason, sizeof reason), dlock_advice(error));
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s%s", server, strerror(error),
+                          dlock_advice(error));
     return 0;
 }
 
@@ -75,10 +74,10 @@ static inline int stream_wait(struct stream *stream, short events, int64_t deadl
 }
 
 /* Returns why stream_send() or stream_recv() has just failed with this errno, and stores the code for that. */
-static inline const char *stream_why(const struct stream *stream, int error, char reason[128], int *code) {
+static inline const char *stream_why(const struct stream *stream, int error, int *code) {
     (void)stream;
     *code = DLOCK_EUNAVAILABLE;
-    return strerror_r(error, reason, 128);
+    return strerror(error);
 }
 
 /* Reports the stream's findings for `check`. */

@@ -133,8 +133,8 @@ static int no_password(char *out, int size, int writing, void *arg) {
     return -1;
 }
 
-static const char *reason_of(unsigned long code, char out[128]) {
-    if (ERR_SYSTEM_ERROR(code)) return strerror_r(ERR_GET_REASON(code), out, 128);
+static const char *reason_of(unsigned long code) {
+    if (ERR_SYSTEM_ERROR(code)) return strerror(ERR_GET_REASON(code));
     const char *reason = ERR_reason_error_string(code);
     return reason ? reason : "it cannot be used";
 }
@@ -153,8 +153,7 @@ static int starved(void) {
 
 /* Fails because of a file, as OpenSSL's queue of errors says: `what`, its path, and `hint` if the file is at fault. */
 static int unusable(const char *what, const char *path, const char *hint, struct dlock_error *err) {
-    char reason[128];
-    const char *why = reason_of(ERR_peek_error(), reason);
+    const char *why = reason_of(ERR_peek_error());
     int error = starved();
     return dlock_fail(err, error ? DLOCK_EUNAVAILABLE : DLOCK_EAUTH, "%s in %.240s: %s%s", what, path, why,
                       error ? dlock_advice(error) : hint);
@@ -226,7 +225,6 @@ static int prepare(struct tls *tls, const struct dlock_uri *uri, const char *nam
 static int failed(struct tls *tls, int error) {
     unsigned long last = ERR_peek_last_error();
     int reason = ERR_GET_REASON(last);
-    char text[128];
     tls->why[0] = '\0';
     if (error == SSL_ERROR_SYSCALL && errno) return errno;
     if (error != SSL_ERROR_SSL) return ECONNRESET;
@@ -235,7 +233,7 @@ static int failed(struct tls *tls, int error) {
         alert && (reason == SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED || reason == SSL_R_TLSV1_ALERT_UNKNOWN_CA ||
                   reason == SSL_R_TLSV1_ALERT_ACCESS_DENIED || reason == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE ||
                   (reason >= SSL_R_SSLV3_ALERT_NO_CERTIFICATE && reason <= SSL_R_SSLV3_ALERT_CERTIFICATE_UNKNOWN));
-    snprintf(tls->why, sizeof tls->why, "%s: %s%s", alert ? "the server ended TLS" : "TLS", reason_of(last, text),
+    snprintf(tls->why, sizeof tls->why, "%s: %s%s", alert ? "the server ended TLS" : "TLS", reason_of(last),
              tls->refused ? " (does it require a client certificate, \"cert\"?)" : "");
     return EPROTO;
 }
@@ -250,12 +248,11 @@ static int without_descriptors(const struct tls *tls) {
 }
 
 static int not_accepted(const struct tls *tls, const char *server, struct dlock_error *err) {
-    char reason[128];
     int error = starved();
     if (!error) error = without_descriptors(tls);
     if (error)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the certificate of %s cannot be checked: %s%s", server,
-                          strerror_r(error, reason, sizeof reason), dlock_advice(error));
+                          strerror(error), dlock_advice(error));
     long verdict = SSL_get_verify_result(tls->ssl);
     bool name = verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH;
     return dlock_fail(err, DLOCK_EAUTH, "the certificate of %s is not accepted: %s%s%.100s%s", server,
@@ -266,7 +263,6 @@ static int not_accepted(const struct tls *tls, const char *server, struct dlock_
 }
 
 static int handshake_failed(struct tls *tls, int error, const char *server, struct dlock_error *err) {
-    char reason[128];
     if (error == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_CERTIFICATE_VERIFY_FAILED)
         return not_accepted(tls, server, err);
     bool plain = error == SSL_ERROR_SSL && (ERR_GET_REASON(ERR_peek_last_error()) == SSL_R_WRONG_VERSION_NUMBER ||
@@ -279,7 +275,7 @@ static int handshake_failed(struct tls *tls, int error, const char *server, stru
                       tls->why[0] ? tls->why
                       : error == SSL_ERROR_ZERO_RETURN || number == ECONNRESET
                           ? "the server closed the connection; does it speak TLS? Without TLS it is " STREAM_PLAIN "://"
-                          : strerror_r(number, reason, sizeof reason));
+                          : strerror(number));
 }
 
 /* Continues the handshake. Returns 0 (it is done), the poll events to wait for, or a code. */
@@ -323,7 +319,6 @@ int stream_step(struct stream *stream, const char *server, struct dlock_error *e
 
 int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *path, const struct dlock_host *host,
                 int port, const char *server, int64_t deadline_us, struct dlock_error *err) {
-    char reason[128];
     struct tls *tls = calloc(1, sizeof *tls);
     if (!tls) return out_of_memory(err);
     int rc = prepare(tls, uri, host ? host->host : "localhost", err), fd = -1;
@@ -332,8 +327,8 @@ int stream_dial(struct stream *stream, const struct dlock_uri *uri, const char *
         if (error == EDESTADDRREQ)
             rc = dlock_fail(err, DLOCK_EINVAL, "%s: not a numeric address", server);
         else if (error)
-            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s%s", server,
-                            strerror_r(error, reason, sizeof reason), dlock_advice(error));
+            rc = dlock_fail(err, DLOCK_EUNAVAILABLE, "cannot connect to %s: %s%s", server, strerror(error),
+                            dlock_advice(error));
     }
     if (rc == 0) {
         stream->dialing = fd + 1;
@@ -391,10 +386,10 @@ int stream_wait(struct stream *stream, short events, int64_t deadline_us) {
     return dlock_wait_fd(stream->fd, events, deadline_us);
 }
 
-const char *stream_why(const struct stream *stream, int error, char reason[128], int *code) {
+const char *stream_why(const struct stream *stream, int error, int *code) {
     *code = stream->tls->refused ? DLOCK_EAUTH : DLOCK_EUNAVAILABLE;
     if (error == EPROTO && stream->tls->why[0]) return stream->tls->why;
-    return strerror_r(error, reason, 128);
+    return strerror(error);
 }
 
 /* ---- check ------------------------------------------------------------------------------------------------------- */

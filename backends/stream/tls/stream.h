@@ -30,7 +30,7 @@ static inline void stream_doubt(struct dlock_error *err, const char *kind, const
 ssize_t stream_send(struct stream *stream, const void *bytes, size_t n);
 ssize_t stream_recv(struct stream *stream, void *bytes, size_t n, int flags);
 int stream_wait(struct stream *stream, short events, int64_t deadline_us);
-const char *stream_why(const struct stream *stream, int error, char reason[128], int *code);
+const char *stream_why(const struct stream *stream, int error, int *code);
 void stream_report(const struct stream *stream, struct dlock_report *report);
 void stream_hang_up(struct stream *stream, bool reset);
 void stream_close(struct stream *stream);
