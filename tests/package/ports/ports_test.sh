@@ -28,6 +28,7 @@ git -C "$source" ls-files -z | tar -c -C "$source" --null -T - | tar -x -C "$fol
 for step in build check package; do
     (
         export CC=musl-gcc CFLAGS="-Werror -idirafter $folder/kernel" pkgdir=$folder/package _backends=memcached
+        export PKG_CONFIG_LIBDIR=$folder/none # the client libraries that are here take glibc
         . "$source/packaging/APKBUILD"
         cd "$folder/musl"
         quietly "$step"
