@@ -72,6 +72,7 @@ int usage_error(const struct command *command, const char *format, ...) {
 
 /* Writes into `guess` a suggestion for the mistyped long option `word`, "" if none of `longs` is near. Returns `guess`. */
 static const char *nearest_option(const struct option *longs, const char *word, char *guess, size_t size) {
+    static const char *const others[] = {"--uri", "--url", "--server", "--host"}; /* of programs for one server */
     char names[48][24];
     const char *words[49];
     size_t n = 0;
@@ -83,6 +84,8 @@ static const char *nearest_option(const struct option *longs, const char *word, 
     char name[DLOCK_GUESS_MAX] = "";
     size_t length = strcspn(word, "=");
     if (length < sizeof name) snprintf(name, sizeof name, "%.*s", (int)length, word);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i]) == 0) snprintf(name, sizeof name, "--backend");
     dlock_guess(guess, size, name, words);
     return guess;
 }
@@ -111,7 +114,7 @@ int option_error(const struct command *command, char **argv, const struct option
                            nearest_option(longs, word, guess, sizeof guess));
     }
     if (has_refused_value(longs, word)) return usage_error(command, "option %.*s takes no value", length, word);
-    return usage_error(command, "unknown option -%c", optopt);
+    return usage_error(command, "unknown option -%c%s", optopt, optopt == 'u' ? "; the server is given with -b" : "");
 }
 
 int error_status(int code) {

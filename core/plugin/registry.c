@@ -179,28 +179,48 @@ static int find_all(struct findings *findings) {
     return rc;
 }
 
-/* Writes a hint with the schemes that could have been meant: the similar one, or all of them. A module's scheme is known
- * by its file alone (find_named). */
-static void name_others(const char *scheme, char *out, size_t size) {
-    const char *names[64];
-    struct findings findings = {0};
-    size_t n = 0;
-    const size_t most = sizeof names / sizeof *names - 1;
-    find_all(&findings);
-    for (const struct entry *entry = NULL; n < most && (entry = next_of(LINKED, entry));)
-        names[n++] = entry->own.ops.schemes[0];
-    for (size_t i = 0; i < findings.n && n < most; i++) {
-        if (findings.list[i].err.code != DLOCK_OK) continue;
-        names[n++] = findings.list[i].file.name;
-        for (char *p = findings.list[i].file.name; *p; p++)
-            if (*p == '_') *p = '+';
+/* Schemes to name in a message. */
+struct schemes {
+    char text[64][DLOCK__WORD_MAX + 1];
+    const char *list[65];
+    size_t n;
+};
+
+static void add_scheme(struct schemes *schemes, const char *scheme, size_t length) {
+    char *text = schemes->text[schemes->n];
+    if (schemes->n == sizeof schemes->text / sizeof *schemes->text || length > DLOCK__WORD_MAX) return;
+    snprintf(text, sizeof *schemes->text, "%.*s", (int)length, scheme);
+    for (char *p = text; *p; p++)
+        if (*p == '_') *p = '+';
+    for (size_t i = 0; i < schemes->n; i++)
+        if (strcmp(schemes->text[i], text) == 0) return;
+    schemes->list[schemes->n++] = text;
+}
+
+/* Adds the scheme after which each module, or link to one, is named: more is not known before it is loaded. */
+static void add_schemes_of(const char *folder, struct schemes *schemes) {
+    struct dirent **names;
+    int n = scandir(folder, &names, is_module, alphasort);
+    if (n < 0) return;
+    for (int i = 0; i < n; i++) {
+        add_scheme(schemes, names[i]->d_name + strlen("dlock-"), strlen(names[i]->d_name) - strlen("dlock-.so"));
+        free(names[i]);
     }
-    names[n] = NULL;
-    if (!dlock_guess(out, size, scheme, names)) {
-        size_t used = (size_t)snprintf(out, size, "; there are: ");
-        dlock__text_join(out + used, size - used, names);
-    }
-    free(findings.list);
+    free(names);
+}
+
+/* Writes a hint with the schemes that could have been meant: the similar one, also to the part before the '+', or all of
+ * them. */
+static void name_others(const char *scheme, char *const *folders, char *out, size_t size) {
+    struct schemes schemes = {.n = 0};
+    char stem[DLOCK__WORD_MAX + 1];
+    for (const struct entry *entry = NULL; (entry = next_of(LINKED, entry));)
+        add_scheme(&schemes, entry->own.ops.schemes[0], strlen(entry->own.ops.schemes[0]));
+    for (; *folders; folders++) add_schemes_of(*folders, &schemes);
+    snprintf(stem, sizeof stem, "%.*s", (int)strcspn(scheme, "+"), scheme);
+    if (dlock_guess(out, size, scheme, schemes.list) || dlock_guess(out, size, stem, schemes.list)) return;
+    size_t used = (size_t)snprintf(out, size, "; there are: ");
+    dlock__text_join(out + used, size - used, schemes.list);
 }
 
 /* ---- finding one ------------------------------------------------------------------------------------------------- */
@@ -238,7 +258,7 @@ static int find_file(const char *scheme, char *const *folders, struct dlock__mod
     int rc = find_named(scheme, strlen(scheme), folders, name, file, err);
     if (rc == DLOCK_ENOBACKEND) rc = find_named(scheme, strcspn(scheme, "+"), folders, name, file, err);
     if (rc != DLOCK_ENOBACKEND) return rc;
-    name_others(scheme, others, sizeof others);
+    name_others(scheme, folders, others, sizeof others);
     if (!*folders)
         return dlock_fail(err, DLOCK_ENOBACKEND,
                           "no backend for the scheme \"%s\"%s (and there is no folder of modules)", scheme, others);
@@ -260,6 +280,14 @@ static int bind_scheme(const char *scheme, const struct dlock__module *module, s
     return DLOCK_OK;
 }
 
+/* Refuses a scheme that leads to a module by its name, but is none of the schemes that the module serves. */
+static int not_served(const char *scheme, const char *const *schemes, struct dlock_error *err) {
+    char guess[80], all[128] = "";
+    if (!dlock_guess(guess, sizeof guess, scheme, schemes)) dlock__text_join(all, sizeof all, schemes);
+    return dlock_fail(err, DLOCK_ENOBACKEND, "no backend for the scheme \"%s\"%s%s", scheme,
+                      *guess ? guess : "; there are: ", all);
+}
+
 static int find_module(const char *scheme, const struct dlock__module **module, struct dlock_error *err) {
     struct dlock__module_file file;
     const struct entry *entry = NULL;
@@ -269,12 +297,7 @@ static int find_module(const char *scheme, const struct dlock__module **module, 
     free(folders);
     if (rc == DLOCK_OK) rc = load(&file, &entry, err);
     if (rc != DLOCK_OK) return rc;
-    if (!dlock__backend_serves(&entry->own.ops, scheme)) {
-        char schemes[128];
-        dlock__text_join(schemes, sizeof schemes, entry->own.ops.schemes);
-        return dlock_fail(err, DLOCK_EINVAL, "%.240s does not serve the scheme \"%s\", only %s", file.path, scheme,
-                          schemes);
-    }
+    if (!dlock__backend_serves(&entry->own.ops, scheme)) return not_served(scheme, entry->own.ops.schemes, err);
     rc = bind_scheme(scheme, entry->module, err);
     if (rc == DLOCK_OK) *module = entry->module;
     return rc;

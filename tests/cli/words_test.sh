@@ -44,13 +44,19 @@ for scheme in redis memcached zookeeper etcd postgresql; do
 done
 
 describe "an unknown scheme"
-known=$(python3 -c 'import json, sys; print(", ".join(b["name"] for b in json.loads(sys.argv[1])["backends"]))' "$backends")
-known_schemes=${known//_/+} # each backend's first
 run "$DLOCK" inspect -b oracle://h a
-equal "the others are listed" "$status ${err%% (*}" "69 dlock: no backend for the scheme \"oracle\"; there are: $known_schemes"
+contains "the others are listed" "$status $err" "69 dlock: no backend for the scheme \"oracle\"; there are: "
 contains "and where it was looked for" "$err" "(dlock-oracle.so is not in "
 run "$DLOCK" inspect -b flie:x a
 equal "the nearest is guessed" "$status ${err%% (*}" '69 dlock: no backend for the scheme "flie"; did you mean "file"?'
+if has redis; then
+    run "$DLOCK" inspect -b valky://h a
+    equal "also among aliases" "$status ${err%% (*}" '69 dlock: no backend for the scheme "valky"; did you mean "valkey"?'
+    run "$DLOCK" inspect -b reids+cluster://h a
+    equal "also before a +" "$status ${err%% (*}" '69 dlock: no backend for the scheme "reids+cluster"; did you mean "redis"?'
+    run "$DLOCK" inspect -b redis+cluser://h a
+    equal "also among those of a module" "$status $err" '69 dlock: no backend for the scheme "redis+cluser"; did you mean "redis+cluster"?'
+fi
 
 describe "unknown keys and values in a URI"
 uri 'file does not know the key "lesae"; did you mean "lease"?' "file:x?lesae=5s"
@@ -128,13 +134,14 @@ says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect
 says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, top, metrics, doctor, break, backends, schema, bench, help" redis://:hunter2@h
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
 says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
+says 64 'unknown or ambiguous option --uri; did you mean "--backend"?' list --uri=redis://:hunter2@h
 says 64 'unknown or ambiguous option --xyz' run --xyz a true
 says 64 'unknown option -q' run --nonblock -qv a true
 says 64 'unknown option -n' inspect --backend=x -nv a
 says 64 'option --nonblock takes no value' run --nonblock=x -nv a true
 says 64 'option --nonbl takes no value' run --nonbl=x -nv a true
 says 64 'option --pass-uri takes no value' run --pass-uri=x -uv a true
-says 64 'unknown option -u' run --pass-uri -uv a true
+says 64 'unknown option -u; the server is given with -b' run --pass-uri -uv a true
 says 64 'unknown option -M' run --metrics=x -Mv a true
 says 64 'option -w needs a value' run -vw
 says 64 'option --wait needs a value' run -v --wait
@@ -148,6 +155,7 @@ all="cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crow
 says 64 "there is no workload of that name; there are: $all" bench -w xyz
 says 64 'there is no workload of that name; did you mean "cycle"?' bench --workload cylce
 says 64 'there is no backend of that name; did you mean "file"?' schema flie
+known=$(python3 -c 'import json, sys; print(", ".join(b["name"] for b in json.loads(sys.argv[1])["backends"]))' "$backends")
 says 64 "there is no backend of that name; there are: $known" schema xyz
 
 describe "tickets"

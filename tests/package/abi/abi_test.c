@@ -88,8 +88,8 @@ static void schemes_become_file_names(void **state) {
     assert_string_equal(info->name, "two_words");
     assert_ptr_equal(backend_of("two.words+tls:"), info);
     assert_string_equal(backend_of("two-words+own:")->name, "two_words_own"); /* a separate module comes first */
-    refuse("two-words+udp:", DLOCK_EINVAL,
-           "does not serve the scheme \"two-words+udp\", only two-words, two.words+tls");
+    refuse("two-words+udp:", DLOCK_ENOBACKEND,
+           "no backend for the scheme \"two-words+udp\"; there are: two-words, two.words+tls");
 }
 
 static void a_versioned_file_may_stand_behind_the_link(void **state) {
@@ -118,7 +118,7 @@ static void what_does_not_fit_is_named(void **state) {
     refuse("norenew:", DLOCK_EINVAL, BUILT "norenew.so: the mandatory operation renew is missing");
     refuse("misnamed:", DLOCK_EABI, BUILT "misnamed.so: it has no symbol dlock_backend_misnamed");
     refuse("liar:", DLOCK_EABI, "name is \"honest\", but file and symbol say \"liar\"");
-    refuse("notserved:", DLOCK_EINVAL, "toy.so does not serve the scheme \"notserved\", only toy");
+    refuse("notserved:", DLOCK_ENOBACKEND, "no backend for the scheme \"notserved\"; there are: toy");
     refuse("notelf:", DLOCK_EABI, BUILT "notelf.so");
     refuse("dangling:", DLOCK_EABI, BUILT "dangling.so: the file cannot be reached");
     refuse("renamed:", DLOCK_EABI, "/plugin.so: a module's file must be called dlock-<name>.so");
