@@ -145,6 +145,8 @@ int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, cons
         dlock_fail(err, DLOCK_EPROTO, "etcd at %s: %.200s", at, why);
         dlock_doubt(err, "etcd");
         return DLOCK_EPROTO;
-    default: return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to etcd at %s: %.200s", at, why);
+    default:
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to etcd at %s: %.200s%s", at, why,
+                          dlock_advice(code == CURLE_COULDNT_CONNECT ? ECONNREFUSED : 0));
     }
 }

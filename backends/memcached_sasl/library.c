@@ -40,7 +40,7 @@ static enum library_result fail(memcached_st *library, memcached_return_t rc, st
     else if (rc == MEMCACHED_MEMORY_ALLOCATION_FAILURE) /* from the server, or of the library itself */
         snprintf(failure->why, sizeof failure->why, "no memory for another item");
     else if (failure->error)
-        snprintf(failure->why, sizeof failure->why, "%s", strerror(failure->error));
+        snprintf(failure->why, sizeof failure->why, "%s%s", strerror(failure->error), dlock_advice(failure->error));
     else if (rc == MEMCACHED_CONNECTION_FAILURE)
         snprintf(failure->why, sizeof failure->why, "the server closed the connection");
     else

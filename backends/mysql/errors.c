@@ -120,6 +120,7 @@ int maria_rejected(struct maria *maria, struct dlock_error *err) {
     if (error == WRONG_LOGIN) advice = what_may_be_required(maria);
     int lack = is_own(error) ? dlock_used_up(mysql_error(maria->link)) : 0;
     if (lack) code = DLOCK_EUNAVAILABLE, advice = dlock_advice(lack);
+    if (!lack && (error == CR_CONNECTION_ERROR || error == CR_CONN_HOST_ERROR)) advice = dlock_advice(ECONNREFUSED);
     dlock_fail(err, code, "cannot connect to MySQL at %s: %.300s%s", maria->where, mysql_error(maria->link), advice);
     if (lack) return code;
     if (code == DLOCK_EPROTO || error == CR_SERVER_LOST || error == CR_SERVER_HANDSHAKE_ERR) dlock_doubt(err, "MySQL");

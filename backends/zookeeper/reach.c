@@ -72,8 +72,8 @@ int zookeeper_explain(const struct zookeeper *z, const struct dlock_uri *uri, bo
                           "ZooKeeper at %s serves no clients now: it has no connection to a majority of its ensemble",
                           z->where);
     }
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s: %s", z->where,
-                      error == ETIMEDOUT ? "no answer in time" : strerror(error));
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to ZooKeeper at %s: %s%s", z->where,
+                      error == ETIMEDOUT ? "no answer in time" : strerror(error), dlock_advice(error));
 }
 
 static bool is_connected_to(int fd, const struct sockaddr_storage *server) {

@@ -78,6 +78,7 @@ static inline int dlock_used_up(const char *message) {
 
 /* What to do about this errno, to be appended to a message; "" if dlock has no advice. */
 static inline const char *dlock_advice(int error) {
+    if (error == ECONNREFUSED) return "; is it running there?";
     return error == EMFILE ? "; raise the limit (ulimit -n)" : "";
 }
 

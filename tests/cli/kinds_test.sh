@@ -106,7 +106,7 @@ lacks "keeps the password" "$err" hunter2
 
 describe "ZooKeeper: what is wrong"
 asks zookeeper refused
-equal "refused" "$said" "69 dlock: no connection to ZooKeeper at AT: Connection refused"
+equal "refused" "$said" "69 dlock: no connection to ZooKeeper at AT: Connection refused; is it running there?"
 asks zookeeper full
 equal "timed out" "$said" "69 dlock: no connection to ZooKeeper at AT: no answer in time"
 asks zookeeper http
