@@ -44,7 +44,7 @@ while [ $# -gt 0 ]; do
     -h | --help) usage 0 ;;
     -*) usage 64 >&2 ;;
     coverage) preset=coverage ;;
-    mutations) exec python3 -B tests/simulation/mutations.py ;;
+    mutations) exec python3 -B tests/systems/simulation/mutations.py ;;
     *)
         if [ -n "$selection" ]; then usage 64 >&2; fi
         selection=$1
@@ -149,8 +149,8 @@ stop_servers() {
         echo "== FAILED" # last and briefly, since often only the end of a log is kept
         if [ -n "${log:-}" ]; then
             echo "all that the tests printed: $log"
-            if [ -s "$folder/again.log" ]; then tests/failed.sh output "$folder/again.log" 40 || true; fi
-            tests/failed.sh names "$log" || true
+            if [ -s "$folder/again.log" ]; then tests/support/failed.sh output "$folder/again.log" 40 || true; fi
+            tests/support/failed.sh names "$log" || true
         fi
     fi
     if [ -n "${unsteady:-}" ] && [ -s "$unsteady" ]; then
@@ -190,8 +190,8 @@ done
 for pid in "${starting[@]}"; do wait "$pid" || exit; done
 while IFS= read -r setting; do export "${setting?}"; done < <(cat "$folder"/*.settings)
 # atexit_sleep_ms=0: other processes wait for a process's end, as `dlock run` does for its guardian.
-export TSAN_OPTIONS="suppressions=$PWD/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
-export LSAN_OPTIONS="suppressions=$PWD/tests/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
+export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
+export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 
 # Number of tests at the same time. Tests with much work take several places (PROCESSORS), or leave the processors to
@@ -243,7 +243,7 @@ if [ "$preset" = coverage ]; then
     exit
 fi
 print_faults() {
-    if [ "$selection" = faults ]; then python3 -B tests/faults/table.py --matrix "$build/faults.tsv" "$DLOCK_TEST_DIR/faults"; fi
+    if [ "$selection" = faults ]; then python3 -B tests/systems/faults/table.py --matrix "$build/faults.tsv" "$DLOCK_TEST_DIR/faults"; fi
 }
 terminal=
 if [ -t 1 ]; then terminal=1; fi
@@ -251,10 +251,10 @@ if [ -t 1 ]; then terminal=1; fi
 run_tests() {
     local log=$1
     shift
-    ctest "$@" 2>&1 | tee "$log" | awk -v terminal="$terminal" -f tests/progress.awk
+    ctest "$@" 2>&1 | tee "$log" | awk -v terminal="$terminal" -f tests/support/progress.awk
 }
 # The names of the tests that failed, by the log of CTest.
-failed() { tests/failed.sh names "$1" 2>/dev/null | sed 's/ ([^()]*)$//'; }
+failed() { tests/support/failed.sh names "$1" 2>/dev/null | sed 's/ ([^()]*)$//'; }
 
 most_unsteady=3 most_again=10
 unsteady=$build/unsteady.txt
@@ -274,7 +274,7 @@ if [ -n "${red:-}" ]; then
     else
         failed "$folder/again.log" >"$folder/twice"
     fi
-    tests/failed.sh first "$log" | head -n $most_again | awk -v twice="$folder/twice" '
+    tests/support/failed.sh first "$log" | head -n $most_again | awk -v twice="$folder/twice" '
         BEGIN { while ((getline name <twice) > 0) red[name] }
         { test = $0; sub(/: .*/, "", test) }
         !(test in red)' >"$unsteady"
@@ -285,6 +285,6 @@ else
 fi
 if [ "$selection" = bench ]; then
     echo "== compare"
-    tests/bench/compare.sh "$build"
+    tests/programs/bench/compare.sh "$build"
 fi
 echo "== all passed"

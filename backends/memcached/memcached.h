@@ -1,7 +1,7 @@
 /* Declarations for all files of the memcached backend.
  *
  * It speaks the text protocol on its own socket, for what libmemcached 1.1.4 (Debian 12 and 13) does where a lock depends
- * on it. tests/memcached/libmemcached_test.c shows the first three, and fails when the library has changed:
+ * on it. tests/backends/memcached/libmemcached_test.c shows the first three, and fails when the library has changed:
  *   - An unexpected answer ends the program, by an assertion or a segmentation fault: 10 of the 12 that the test gives.
  *   - Its timeout restarts with every byte, so a server that sends slowly delays a renewal without limit.
  *   - It reconnects silently. A restarted server's cas ids start again, so a repeated `cas` may fit the id of another

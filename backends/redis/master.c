@@ -22,7 +22,7 @@
  *   does not hold (an answer was lost): in its quarantine the new master does not renew a grant shortly before its end
  *   (library.lua, late()).
  *
- * Hence SURE has to be the same for all clients. tests/models/master.pml is this argument as a model. */
+ * Hence SURE has to be the same for all clients. tests/systems/models/master.pml is this argument as a model. */
 #include "sentinel.h"
 
 #include <stdlib.h>

@@ -7,7 +7,7 @@ folder=${2:-}
 
 launch() {
     # shellcheck disable=SC2086
-    sh "$(dirname "$0")/../memcached_sasl/serve.sh" "$folder/memcached_sasl" "$1" -M -o no_slab_reassign -v \
+    sh "$(dirname "$0")/../backends/memcached_sasl/serve.sh" "$folder/memcached_sasl" "$1" -M -o no_slab_reassign -v \
         ${DLOCK_SERVER_OPTIONS:-} >"$folder/memcached_sasl.log" 2>&1 </dev/null &
 }
 

@@ -1,0 +1,207 @@
+#!/bin/bash
+# `dlock run` on a server: leases, losses, outages. On a separate Redis, which is flushed and stopped here.
+. "$(dirname "$0")/../../support/cli.sh"
+
+use_redis
+ask() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@"; }
+
+describe "the key is ours while the command runs, and gone afterwards"
+run "$DLOCK" run plain -- sh -c 'echo "$DLOCK_TOKEN"; redis-cli -h "$0" -p "$1" get plain; exit 3' "${address%:*}" "${address#*:}"
+equal "status" "$status" 3
+equal "the value is the token" "$(sed -n 1p <<<"$out")" "$(sed -n 2p <<<"$out")"
+equal "gone" "$(ask exists plain)" 0
+
+describe "the lease is renewed while the command runs, and ends with a killed dlock"
+begin "$DLOCK" run -l 6 renewed -- sh -c 'until [ -e "$0" ]; do sleep 0.1; done' "$work/end"
+within 10 "held" is_held renewed
+sleep 7
+run "$DLOCK" run -n renewed true
+equal "held beyond its lease" "$status" 1
+run "$DLOCK" inspect --json renewed
+contains "remaining time is a number" "$out" '"until_released": false'
+touch "$work/end"
+ended "$pid"
+equal "status" "$status" 0
+begin "$DLOCK" run -l 1 renewed -- sleep 1000
+within 10 "held" is_held renewed
+kill -KILL "$pid"
+run "$DLOCK" run -w 20 renewed true
+equal "free after the lease" "$status" 0
+
+describe "a signal while waiting leaves the queue"
+begin "$DLOCK" run queue -- sleep 1000
+holder=$pid
+within 10 "held" is_held queue
+begin "$DLOCK" run queue -- touch "$work/never"
+first=$pid
+within 10 "one waits" has_waiters queue 1
+begin "$DLOCK" run queue -- touch "$work/second"
+second=$pid
+within 10 "two wait" has_waiters queue 2
+kill -TERM "$first"
+ended "$first"
+equal "status" "$status" 143
+within 10 "one is left" has_waiters queue 1
+kill -TERM "$holder"
+ended "$second"
+equal "the next waiter is served" "$status" 0
+if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
+
+describe "the key is deleted: the command is told to end"
+begin "$DLOCK" run -l 3 deleted -- bash -c 'trap "echo told; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
+within 10 "the command runs" written "$work/bg.out"
+ask del deleted >/dev/null
+before=$(now)
+ended "$pid"
+equal "status" "$status" 75
+contains "SIGTERM came first" "$(<"$work/bg.out")" told
+contains "it is said" "$(<"$work/bg.err")" 'lost the lock "deleted"'
+if [ $(($(now) - before)) -gt 8000 ]; then fail "it took $(($(now) - before)) ms"; fi
+
+describe "the server forgets everything: a command that does not listen is killed, with all of its process group"
+begin "$DLOCK" run -l 6 flushed -- bash -c "sleep 1000 & echo \$!; $heart" "$work/beats"
+within 10 "the command runs" written "$work/beats"
+ask flushall >/dev/null
+flushed_at=$(now)
+ended "$pid"
+equal "status" "$status" 75
+if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
+if [ $(($(last_beat) - flushed_at)) -gt 6000 ]; then fail "it lived on for $(($(last_beat) - flushed_at)) ms"; fi
+within 10 "what it had started is gone" gone "$(<"$work/bg.out")"
+
+describe "the lock is broken"
+begin "$DLOCK" run -l 2 broken -- bash -c '(trap "" TERM; echo $BASHPID; exec sleep 1000) & wait'
+within 10 "the command runs" written "$work/bg.out"
+run "$DLOCK" break broken
+equal "break" "$status $out" "0 broken  broken"
+ended "$pid"
+equal "status" "$status" 75
+within 10 "what it left behind is gone" gone "$(<"$work/bg.out")"
+run "$DLOCK" break broken
+equal "break again" "$status" 1
+
+describe "the server does not answer: the command is dead before the lease ends"
+forget
+begin "$DLOCK" run -l 6 outage -- bash -c "$heart" "$work/beats"
+within 10 "the command runs" written "$work/beats"
+kill -STOP "$server"
+stopped_at=$(now)
+ended "$pid"
+equal "status" "$status" 75
+lived=$(($(last_beat) - stopped_at))
+echo "   it lived for $lived ms of a lease of 6000 ms"
+if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
+if [ "$lived" -lt 2500 ]; then fail "it was ended early: $lived ms"; fi
+if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
+contains "it is said" "$(<"$work/bg.err")" 'lost the lock "outage"'
+kill -CONT "$server"
+
+describe "a stopped command dies as well"
+begin "$DLOCK" run -l 3 frozen -- sh -c 'kill -STOP $$'
+within 10 "held" is_held frozen
+sleep 4
+run "$DLOCK" run -n frozen true
+equal "held beyond its lease while it is stopped" "$status" 1
+ask del frozen >/dev/null
+ended "$pid"
+equal "status" "$status" 75
+
+describe "the loss shows only at the release"
+run "$DLOCK" run late -- sh -c 'redis-cli -h "$0" -p "$1" del late >/dev/null' "${address%:*}" "${address#*:}"
+equal "status" "$status" 75
+contains "it is said" "$err" late
+
+describe "the server does not answer the release: the command's status counts"
+run "$DLOCK" run -b "redis://$address?quarantine=0&timeout=1&guardian=off" unreleased -- sh -c "kill -STOP $server; exit 5"
+equal "status" "$status" 5
+contains "it is said" "$err" "not released properly"
+
+describe "no server, or one that does not answer"
+before=$(now)
+run "$DLOCK" run -w 1 s true
+equal "stopped server" "$status" 69
+if [ $(($(now) - before)) -gt 10000 ]; then fail "it took $(($(now) - before)) ms"; fi
+kill -CONT "$server"
+run "$DLOCK" run -b redis://127.0.0.1:1 s true
+equal "nobody listens" "$status" 69
+for command in "inspect s" list "break s"; do
+    # shellcheck disable=SC2086
+    run "$DLOCK" $command -b redis://127.0.0.1:1
+    equal "$command" "$status $out" "69 "
+done
+
+describe "the server does not answer who the holder is: the wait ends in time all the same"
+begin "$DLOCK" run silent -- sleep 1000
+holder=$pid
+within 10 "held" is_held silent
+begin "$DLOCK" run -b "$DLOCK_URI&timeout=300s" -v -w 8 silent true
+within 10 "waits" grep -q waiting "$work/bg.err"
+kill -STOP "$server"
+within 60 "it gives up" grep -q "until the deadline" "$work/bg.err"
+kill -CONT "$server"
+ended "$pid"
+equal "status" "$status" 1
+kill -TERM "$holder" 2>/dev/null # it may have lost its lock by now
+wait "$holder"
+
+describe "a server that is up and grants nothing: the wait says why, and again when the reason changes"
+redis_says() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@" >/dev/null; }
+begin "$DLOCK" run why -- sleep 1000
+holder=$pid
+within 10 "held" is_held why
+begin "$DLOCK" run why -- echo done
+redis_says config set min-replicas-to-write 3
+kill -TERM "$holder"
+wait "$holder"
+within 10 "the first reason" grep -q "^dlock: waiting for \"why\": .*NOREPLICAS" "$work/bg.err"
+redis_says config set maxmemory 1
+redis_says config set min-replicas-to-write 0
+within 10 "the next reason" grep -q "^dlock: waiting for \"why\": .*OOM" "$work/bg.err"
+redis_says config set maxmemory 0
+ended "$pid"
+equal "then it is granted" "$status $(<"$work/bg.out")" "0 done"
+equal "two lines" "$(wc -l <"$work/bg.err")" 2
+
+describe "a user is deleted during a wait, and made again: the wait says why, and continues"
+make_user() { redis_says acl setuser me on '>hunter2' '~*' '&*' +@all; }
+make_user
+begin "$DLOCK" run why -- sleep 1000
+holder=$pid
+within 10 "held" is_held why
+begin "$DLOCK" run -w 60 -b "redis://me:hunter2@$address?quarantine=0" why -- echo done
+within 10 "it waits" has_waiters why 1
+redis_says acl deluser me
+within 10 "the reason" grep -q "^dlock: waiting for \"why\": .*WRONGPASS" "$work/bg.err"
+make_user
+kill -TERM "$holder"
+wait "$holder"
+ended "$pid"
+equal "then it is granted" "$status $(<"$work/bg.out")" "0 done"
+redis_says acl deluser me
+
+describe "doctor finds out that no lock is granted"
+run "$DLOCK" doctor
+contains "fine" "$out" 'fine  granted and released the lock "dlock:doctor:'
+redis_says config set min-replicas-to-write 3
+run "$DLOCK" doctor
+equal "weak" "$status" 1
+contains "why" "$out" "NOREPLICAS"
+run "$DLOCK" doctor --no-try
+lacks "not tried" "$out" NOREPLICAS
+redis_says config set min-replicas-to-write 0
+
+describe "a refused password is not repeated"
+for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s"; do
+    for uri in "redis://:hunter2@$address" "redis://somebody:hunter2@$address"; do
+        # shellcheck disable=SC2086
+        run env DLOCK_URI="$uri" "$DLOCK" $arguments
+        equal "$arguments" "$status" 69
+        lacks "$arguments" "$out$err" hunter2
+    done
+done
+
+describe "Ctrl-Z stops the command, not the renewals"
+DLOCK_TEST_TERMINAL_URI=$DLOCK_URI python3 "$(dirname "$0")/terminal_test.py" stop_and_continue kill_while_stopped \
+    stop_while_waiting || fail "on a terminal"
+
+finish

@@ -1,0 +1,210 @@
+#!/bin/bash
+# acquire, renew and release: on a Redis, and on files, which have no tickets.
+. "$(dirname "$0")/../../support/cli.sh"
+
+value() { python3 -c 'import json, sys; d = json.loads(sys.argv[2]); print(eval(sys.argv[1]))' "$1" "${2:-$out}"; }
+remaining() { value 'd["holders"][0]["remaining_ms"]' "$("$DLOCK" inspect --json "$1")"; }
+
+describe "where a lock ends with its process there are none"
+run "$DLOCK" acquire s
+equal "status" "$status $out" "69 "
+contains "it says what to use" "$err" "dlock run"
+begin "$DLOCK" run s -- sleep 1000
+within 10 "held" is_held s
+run "$DLOCK" acquire s
+equal "and it does not wait to say so" "$status $out" "69 "
+
+describe "wrong usage"
+wrong() { # ARGUMENTS…
+    run "$DLOCK" "$@"
+    equal "$*" "$status $out" "64 "
+}
+wrong acquire
+wrong acquire a b
+wrong acquire a -- true
+wrong acquire --nosuch a
+for bad in "" 0 -1 x 3x 99999999999999999999; do wrong acquire -p "$bad" a; done
+wrong acquire -l 0 a
+wrong acquire -w x a
+wrong acquire -E 256 a
+for command in renew release; do
+    wrong "$command"
+    wrong "$command" a b
+    wrong "$command" nonsense
+    wrong "$command" ""
+    for input in "" nonsense "$(printf '%09999d' 0)"; do
+        run "$DLOCK" "$command" - <<<"$input"
+        equal "$command - with ${input:0:9}" "$status $out" "64 "
+    done
+    "$DLOCK" "$command" - <&- 2>/dev/null
+    equal "$command - without an input" "$?" 64
+done
+
+use_redis
+
+describe "a ticket holds the lock until it is released"
+run "$DLOCK" acquire -l 8 job
+equal "status" "$status $err" "0 "
+ticket=$out
+equal "one line, without spaces" "$(wc -lw <<<"$ticket" | xargs)" "1 1"
+is_held job || fail "not held"
+run "$DLOCK" run -n job true
+equal "nobody else gets it" "$status" 1
+run "$DLOCK" acquire -n job
+equal "no second ticket" "$status $out$err" "1 "
+run "$DLOCK" release "$ticket"
+equal "release" "$status $out$err" "0 "
+is_free job || fail "not free"
+for command in release renew; do
+    run "$DLOCK" "$command" "$ticket"
+    equal "$command, once it has ended" "$status $out" "75 "
+    contains "$command names the lock" "$err" '"job"'
+    lacks "$command keeps the ticket to itself" "$err" "$ticket"
+done
+
+describe "the lease is fixed, and renewed by the ticket alone"
+run "$DLOCK" acquire -l 12 lease
+ticket=$out
+sleep 3
+before=$(remaining lease)
+if [ "$before" -gt 9000 ]; then fail "somebody renews it: $before ms"; fi
+run "$DLOCK" renew "$ticket"
+equal "renew" "$status $out$err" "0 "
+left=$(remaining lease)
+if [ "$left" -le "$before" ] || [ "$left" -gt 12000 ]; then fail "renew sets the whole lease anew, not $left ms"; fi
+run "$DLOCK" renew - <<<"$ticket"
+equal "renew, from standard input" "$status $out$err" "0 "
+within 30 "it ends with its lease" is_free lease
+run "$DLOCK" renew "$ticket"
+equal "then it is lost" "$status" 75
+run "$DLOCK" acquire other
+printf %s "$out" | "$DLOCK" release -
+equal "release, from standard input, without a newline" "$?" 0
+is_free other || fail "not free"
+
+describe "a lock of somebody else is left alone"
+run "$DLOCK" acquire -l 200ms again
+old=$out
+within 10 "it ends" is_free again
+run "$DLOCK" acquire again
+run "$DLOCK" release "$old"
+equal "an old ticket" "$status" 75
+is_held again || fail "it released the new holder's"
+
+describe "JSON"
+run "$DLOCK" acquire --json -l 10 'a "name"'
+equal "status" "$status" 0
+equal "members" "$(value 'sorted(d)')" "['fence', 'name', 'remaining_ms', 'ticket', 'token']"
+equal "values" "$(value '(d["name"], d["fence"].isdigit(), 8000 < d["remaining_ms"] <= 10000)')" "('a \"name\"', True, True)"
+shown=$("$DLOCK" inspect --json 'a "name"')
+equal "fence and token are the server's" "$(value '(d["fence"], d["token"])')" \
+    "$(value '(d["holders"][0]["fence"], d["holders"][0]["token"])' "$shown")"
+run "$DLOCK" release "$(value 'd["ticket"]')"
+equal "release" "$status" 0
+
+describe "waiting"
+begin "$DLOCK" run queue -- sleep 1000
+holder=$pid
+within 10 "held" is_held queue
+run "$DLOCK" acquire -w 0.2 -E 9 -v queue
+equal "it gives up" "$status $out" "9 "
+contains "-v says so" "$err" '"queue"'
+run "$DLOCK" acquire -n -E 0 queue
+equal "-E 0 is no ticket" "$status $out" "0 "
+begin "$DLOCK" acquire -l 20 queue
+first=$pid
+within 10 "one waits" has_waiters queue 1
+kill -TERM "$first"
+ended "$first"
+equal "a signal ends the wait" "$status $(<"$work/bg.out")" "143 "
+within 10 "and leaves the queue" has_waiters queue 0
+begin "$DLOCK" acquire -l 20 queue
+within 10 "one waits" has_waiters queue 1
+kill -TERM "$holder"
+ended "$pid"
+equal "then it is served" "$status" 0
+if [ "$(remaining queue)" -lt 10000 ]; then fail "with less than its lease: $(remaining queue) ms"; fi
+run "$DLOCK" release "$(<"$work/bg.out")"
+equal "release" "$status" 0
+
+describe "readers and permits"
+run "$DLOCK" acquire -s page
+reader=$out
+run "$DLOCK" acquire -n --shared page
+equal "a second reader" "$status" 0
+second=$out
+run "$DLOCK" acquire -n page
+equal "no writer" "$status" 1
+equal "two release" "$("$DLOCK" release "$reader" && "$DLOCK" release "$second" && "$DLOCK" inspect page)" "page  free"
+for i in 1 2; do run "$DLOCK" acquire -n -p 2 pool; equal "permit $i" "$status" 0; done
+ticket=$out
+run "$DLOCK" acquire -n -p 2 pool
+equal "no third" "$status" 1
+run "$DLOCK" acquire -n --permits=3 pool
+equal "no other limit" "$status" 64
+contains "it says so" "$err" "2 permits"
+run "$DLOCK" renew "$ticket"
+equal "renew" "$status" 0
+run "$DLOCK" release "$ticket"
+equal "release" "$status" 0
+run "$DLOCK" acquire -n -p 2 pool
+equal "then one is free" "$status" 0
+
+describe "a ticket that nobody can read gives the lock back"
+"$DLOCK" acquire full >/dev/full 2>"$work/err"
+equal "a full disk" "$?" 74
+is_free full || fail "still held"
+"$DLOCK" acquire closed 2>"$work/err" >&-
+equal "a closed standard output" "$?" 74
+is_free closed || fail "still held"
+{
+    sleep 0.5
+    "$DLOCK" acquire pipe 2>"$work/err"
+} | true
+equal "a reader that is gone" "${PIPESTATUS[0]}" 74
+is_free pipe || fail "still held"
+python3 -c 'import os, subprocess, sys
+master, terminal = os.openpty()
+os.close(master)
+sys.exit(subprocess.run(sys.argv[1:], stdout=terminal).returncode)' "$DLOCK" acquire terminal 2>"$work/err"
+equal "a terminal that is gone" "$?" 74
+is_free terminal || fail "still held"
+
+if [ -n "${DLOCK_LIBRARY:-}" ]; then # not under sanitizers, which Python cannot load
+    describe "a ticket of a program, whose lease was not fixed, is renewed by one request, too"
+    requests() { # of a renewal of this ticket
+        redis-cli -h "${address%:*}" -p "${address#*:}" config resetstat >/dev/null
+        run "$DLOCK" renew "$1"
+        equal "renew" "$status $err" "0 "
+        redis-cli -h "${address%:*}" -p "${address#*:}" info commandstats |
+            grep -oE '^cmdstat_(evalsha|eval|set|get):calls=[0-9]+' | sort
+    }
+    run "$DLOCK" acquire -l 60 fixed
+    expected=$(requests "$out")
+    ticket=$(python3 -W ignore -c 'import dlock, sys; print(dlock.Client(sys.argv[1]).lock("exported").acquire().export())' "$DLOCK_URI")
+    equal "requests" "$(requests "$ticket")" "$expected"
+    is_held exported || fail "not held any more"
+    run "$DLOCK" release "$ticket"
+    equal "release" "$status" 0
+fi
+
+describe "the wrong server"
+run "$DLOCK" acquire -l 60 here
+ticket=$out
+run "$DLOCK" release -b "file:$work/locks" "$ticket"
+equal "another kind" "$status" 64
+run "$DLOCK" release -b "$DLOCK_URI&prefix=other:" "$ticket"
+equal "another prefix" "$status" 64
+run "$DLOCK" release -b redis://127.0.0.1:1 "$ticket"
+equal "none" "$status" 69
+is_held here || fail "not held any more"
+
+describe "a guardian in the URI does not take a ticket for a dead process's lock"
+run "$DLOCK" acquire -b "$DLOCK_URI&guardian=on" -l 20 guarded
+equal "acquire" "$status" 0
+run "$DLOCK" renew -b "$DLOCK_URI&guardian=on" "$out"
+equal "renew" "$status" 0
+sleep 1
+is_held guarded || fail "it is gone"
+
+finish
