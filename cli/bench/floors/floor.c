@@ -1,3 +1,4 @@
+/* The command line of every floor program, and the operations of one client. */
 #include "floor.h"
 
 #include "bench/histogram.h"
@@ -9,24 +10,6 @@
 #include <unistd.h>
 
 enum { CONNECTIONS = 4 };
-
-void floor_check(bool ok, const char *what) {
-    if (ok) return;
-    fprintf(stderr, "floor: %s failed\n", what);
-    exit(FLOOR_FAILED);
-}
-
-void floor_need(bool plain) {
-    if (!plain) exit(FLOOR_SKIPPED);
-}
-
-void *floor_connect(const struct floor *floor) {
-    static void *connections[FLOOR_WORKERS]; /* kept until the end, so that leak checkers see them as in use */
-    static int n;
-    floor_check(n < FLOOR_WORKERS, "so many connections");
-    if (floor->connect) connections[n] = floor->connect();
-    return connections[n++];
-}
 
 static void cycles(const struct floor *floor, int64_t ms, struct histogram *histogram) {
     void *server = floor_connect(floor);

@@ -56,7 +56,7 @@ struct floor {
 };
 extern struct floor floor_program;
 
-/* End the program: floor_check() with FLOOR_FAILED and a message unless `ok`; floor_need() with FLOOR_SKIPPED unless
+/* floor_begin.c. End the program: floor_check() with FLOOR_FAILED and a message unless `ok`; floor_need() with FLOOR_SKIPPED unless
  * `plain`. */
 void floor_check(bool ok, const char *what);
 void floor_need(bool plain);
