@@ -136,6 +136,7 @@ stop_servers() {
     local status=$? server
     trap - EXIT
     trap '' INT TERM HUP
+    if [ -n "${suite:-}" ]; then kill "$suite" || true; fi
     wait # for servers that are still starting
     for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
     wait
@@ -247,11 +248,19 @@ print_faults() {
 }
 terminal=
 if [ -t 1 ]; then terminal=1; fi
-# run_tests LOG ARGUMENT…: runs CTest.
+mkfifo "$folder/output"
+# run_tests LOG ARGUMENT…: runs CTest, in the background, since a signal is handled at once only during `wait`.
 run_tests() {
-    local log=$1
+    local log=$1 shown status=0
     shift
-    ctest "$@" 2>&1 | tee "$log" | awk -v terminal="$terminal" -f tests/support/progress.awk
+    tee "$log" <"$folder/output" | awk -v terminal="$terminal" -f tests/support/progress.awk &
+    shown=$!
+    ctest "$@" >"$folder/output" 2>&1 &
+    suite=$!
+    wait "$suite" || status=$?
+    suite=
+    wait "$shown"
+    return "$status"
 }
 # The names of the tests that failed, by the log of CTest.
 failed() { tests/support/failed.sh names "$1" 2>/dev/null | sed 's/ ([^()]*)$//'; }
