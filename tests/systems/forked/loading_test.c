@@ -43,7 +43,10 @@ static int fork_amid(uint32_t flags, long us) {
     pthread_t thread;
     int status = -1;
     sem_init(&begun, 0, 0);
-    if (pthread_create(&thread, NULL, open_clients, &flags) != 0) return -1;
+    if (pthread_create(&thread, NULL, open_clients, &flags) != 0) {
+        perror("pthread_create");
+        return -1;
+    }
     sem_wait(&begun);
     nanosleep(&pause, NULL);
     pid_t child = fork();
@@ -51,7 +54,9 @@ static int fork_amid(uint32_t flags, long us) {
         alarm(60);
         _exit(open_client(flags));
     }
-    return waitpid(child, &status, 0) == child ? status : -1;
+    if (child < 0 || waitpid(child, &status, 0) != child) perror("fork");
+    if (status) fprintf(stderr, "the child that was forked after %ld us: status %#x\n", us, (unsigned)status);
+    return status;
 }
 
 static void forks(uint32_t flags) {
