@@ -396,7 +396,8 @@ int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err)
     int rc = dlock_wait_fd(PQsocket(pg->link), POLLIN, 0) ? read_wait(pg, &fence, &server_us, err) : 0;
     if (rc == 1)
         *out = (struct dlock_wake){DLOCK_WAKE_GRANTED, NULL, NULL, (uint64_t)fence, server_us, pg->session.kept_ms};
-    return rc < 0 ? DLOCK_EUNAVAILABLE : rc; /* the waiter retries, and its acquire returns a final error */
+    if (rc < 0 && err) err->code = DLOCK_EUNAVAILABLE; /* the waiter retries, and its acquire returns a final error */
+    return rc < 0 ? DLOCK_EUNAVAILABLE : rc;
 }
 
 int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
