@@ -71,7 +71,7 @@ if [ -z "$selection${DLOCK_FULL:-}" ]; then
         read_servers='mem file redis postgresql etcd zookeeper'
         ;;
     tsan)
-        chosen='^(unit|conformance\.(mem|redis|postgresql-session))/'
+        chosen='^(unit|simulation|conformance\.(mem|redis|postgresql-session))/'
         read_servers='mem redis postgresql'
         ;;
     esac

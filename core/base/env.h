@@ -72,6 +72,13 @@ void dlock__mutex_init(pthread_mutex_t *mutex);
 /* The calling thread's number, which is never given to another thread. */
 uint64_t dlock__thread_id(void);
 
+/* What base/forking.c knows about the calling thread: zeroed at its begin. */
+struct dlock__forking {
+    unsigned calls; /* of foreign code in progress; it may fork within them, in a callback */
+    bool loads;     /* a module; what that does then may fork as well */
+};
+struct dlock__forking *dlock__forking(void);
+
 /* Starts a thread with every signal blocked, so that the application's handlers never run on it, and with ordinary
  * scheduling, whatever the calling thread has. Returns 0 or DLOCK_ENOMEM. */
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg);

@@ -1,5 +1,7 @@
 #include "base/forking.h"
 
+#include "base/env.h"
+
 #include <pthread.h>
 #include <time.h>
 
@@ -12,15 +14,12 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  /* guards `inside` */
 static unsigned inside;                                    /* calls of foreign code in progress */
 static bool amid;                                          /* set before this process had a second thread */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-/* Those of this thread, which may fork within them: in a callback, or in what a module does when it is loaded. */
-static _Thread_local unsigned own;
-static _Thread_local bool loads;
 
 static void before(void) {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    if (!loads) pthread_mutex_lock(&loader);
+    if (!dlock__forking()->loads) pthread_mutex_lock(&loader);
     pthread_mutex_lock(&mutex);
-    for (int i = 0; inside > own && i < LOOKS; i++) {
+    for (int i = 0; inside > dlock__forking()->calls && i < LOOKS; i++) {
         pthread_mutex_unlock(&mutex);
         nanosleep(&pause, NULL);
         pthread_mutex_lock(&mutex);
@@ -29,12 +28,12 @@ static void before(void) {
 
 static void in_parent(void) {
     pthread_mutex_unlock(&mutex);
-    if (!loads) pthread_mutex_unlock(&loader);
+    if (!dlock__forking()->loads) pthread_mutex_unlock(&loader);
 }
 
 static void in_child(void) {
-    amid = amid || inside > own;
-    inside = own;
+    amid = amid || inside > dlock__forking()->calls;
+    inside = dlock__forking()->calls;
     in_parent();
 }
 
@@ -45,11 +44,11 @@ static void install(void) {
 void dlock__loading_begin(void) {
     pthread_once(&once, install);
     pthread_mutex_lock(&loader);
-    loads = true;
+    dlock__forking()->loads = true;
 }
 
 void dlock__loading_end(void) {
-    loads = false;
+    dlock__forking()->loads = false;
     pthread_mutex_unlock(&loader);
 }
 
@@ -58,14 +57,14 @@ void dlock__foreign_begin(void) {
     pthread_mutex_lock(&mutex);
     inside++;
     pthread_mutex_unlock(&mutex);
-    own++;
+    dlock__forking()->calls++;
 }
 
 void dlock__foreign_end(void) {
     pthread_mutex_lock(&mutex);
     inside--;
     pthread_mutex_unlock(&mutex);
-    own--;
+    dlock__forking()->calls--;
 }
 
 bool dlock__forked_amid(void) {

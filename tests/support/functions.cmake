@@ -1,3 +1,11 @@
+# dlock_unseen(<target>): the thread sanitizer does not see what the target's code does to its memory (tsan.h).
+function(dlock_unseen target)
+  if(DLOCK_SANITIZE MATCHES thread)
+    target_compile_options(${target} PRIVATE -fno-sanitize=thread)
+    target_compile_definitions(${target} PRIVATE DLOCK_TEST_TSAN)
+  endif()
+endfunction()
+
 # dlock_test_harness(<backend> [OBJECTS] [SOURCES …] [LIBRARIES …]): makes the library that the tests of one backend
 # share, beside tests/support. With OBJECTS the tests see the backend's internal functions, else only its table of
 # operations.

@@ -301,6 +301,11 @@ uint64_t dlock__thread_id(void) {
     return id;
 }
 
+struct dlock__forking *dlock__forking(void) {
+    static _Thread_local struct dlock__forking own;
+    return &own;
+}
+
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
     pthread_mutex_lock(&guard);
     bool refused = threads_refused > 0;

@@ -4,6 +4,7 @@
 
 #include "calls.h"
 #include "checker.h"
+#include "memory.h"
 
 #include "state/name.h"
 
@@ -165,6 +166,7 @@ static void calm(void) {
 
 void sim_run(const struct sim_plan *drawn) {
     sim_plan = drawn;
+    sim_on_step = sim_note_losses;
     sim_faults = sim_plan->faults;
     sim_prompt = !sim_plan->slow_callbacks && !sim_plan->allocations && !sim_plan->descriptors && !sim_plan->restarts;
     sim_network_start(sim_plan->kind, sim_plan->handover_ms);

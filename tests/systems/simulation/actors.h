@@ -3,7 +3,7 @@
 #define DLOCK_TESTS_SIMULATION_ACTORS_H
 
 #include "network.h"
-#include "scheduler.h"
+#include "support/scheduler.h"
 
 /* The values that a seed draws for a run. */
 struct sim_plan {

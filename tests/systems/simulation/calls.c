@@ -2,6 +2,7 @@
 #include "calls.h"
 
 #include "checker.h"
+#include "memory.h"
 
 #include "state/name.h"
 
@@ -103,6 +104,12 @@ static void downgrade(struct sim_app *app, dlock_lock *lock, unsigned hold) {
     expect_held("dlock_downgrade", lock, rc);
 }
 
+/* Copies a ticket to the board, or from it, which is not the core's work. */
+static void copy(char *to, const char *from) {
+    SIM_UNSEEN;
+    memcpy(to, from, sizeof *board);
+}
+
 static void export(struct sim_app *app, dlock_lock *lock, unsigned name, unsigned hold) {
     size_t at = sim_random() % BOARD;
     char ticket[DLOCK_TICKET_MAX + 1];
@@ -113,7 +120,7 @@ static void export(struct sim_app *app, dlock_lock *lock, unsigned name, unsigne
     sim_held_end(hold);
     sim_exported(ticket);
     sim_say("%s exports n%u", app->name, name);
-    snprintf(board[at], sizeof board[at], "%s", ticket);
+    copy(board[at], ticket);
     board_name[at] = name;
 }
 
@@ -288,7 +295,7 @@ void sim_take_ticket(struct sim_app *app) {
     if (!*board[at]) return;
     char ticket[sizeof board[0]];
     unsigned name = board_name[at];
-    memcpy(ticket, board[at], sizeof ticket);
+    copy(ticket, board[at]);
     *board[at] = '\0';
     dlock_lock *lock = NULL;
     struct dlock_error err;

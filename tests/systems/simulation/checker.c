@@ -3,6 +3,7 @@
 #include "checker.h"
 
 #include "fake_server.h"
+#include "memory.h"
 #include "state/client.h"
 #include "state/name.h"
 #include "support/history.h"
@@ -129,6 +130,7 @@ static void record_go_on(struct hold *hold, const struct dlock__acquisition *acq
 }
 
 unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us) {
+    SIM_UNSEEN;
     unsigned at = 0;
     while (at < holds_end && holds[at].used) at++;
     if (at == HOLDS) sim_fail("too many holds");
@@ -143,6 +145,7 @@ unsigned sim_held_begin(dlock_lock *lock, unsigned name, int64_t asked_us) {
 }
 
 void sim_held_downgraded(unsigned number, int64_t asked_us) {
+    SIM_UNSEEN;
     struct hold *hold = &holds[number];
     const struct dlock__acquisition *acq = believed(hold);
     record_go_on(hold, acq); /* ends the record, unless the fence could not grow any more */
@@ -157,20 +160,24 @@ static void hold_end(struct hold *hold) {
 }
 
 void sim_held_end(unsigned hold) {
+    SIM_UNSEEN;
     hold_end(&holds[hold]);
 }
 
 int64_t sim_held_until(unsigned hold) {
+    SIM_UNSEEN;
     const struct dlock__acquisition *acq = believed(&holds[hold]);
     return acq ? sim_global_us(holds[hold].host, acq->valid_until_us) : 0;
 }
 
 int64_t sim_held_since(unsigned hold) {
+    SIM_UNSEEN;
     const struct dlock__acquisition *acq = believed(&holds[hold]);
     return acq && acq->ordinal == 0 ? sim_global_us(holds[hold].host, acq->granted_us) : 0;
 }
 
 void sim_held_gone(const struct sim_host *host) {
+    SIM_UNSEEN;
     for (size_t i = 0; i < holds_end; i++)
         if (holds[i].host == host) hold_end(&holds[i]);
 }
@@ -314,6 +321,7 @@ static const struct dlock__acquisition *known(const dlock_client *client, const 
 }
 
 void sim_exported(const char *ticket) {
+    SIM_UNSEEN;
     const char *end = ticket + strlen(ticket); /* …+token+name+check */
     for (int i = 0; i < 2; i++) end = memrchr(ticket, '+', (size_t)(end - ticket));
     const char *token = (const char *)memrchr(ticket, '+', (size_t)(end - ticket)) + 1;
@@ -421,6 +429,7 @@ void sim_note_losses(void) {
 
 /* A lost grant is released when its owner was told, or a lease after the loss. Clocks differ by up to 1 %. */
 void sim_check_release(const char *token) {
+    SIM_UNSEEN;
     for (size_t i = 0; i < CLIENTS; i++)
         for (const struct dlock__acquisition *acq = clients[i].client ? clients[i].client->acquisitions : NULL; acq;
              acq = acq->all_next)

@@ -3,7 +3,7 @@
 #ifndef DLOCK_TESTS_SIMULATION_CHECKER_H
 #define DLOCK_TESTS_SIMULATION_CHECKER_H
 
-#include "scheduler.h"
+#include "support/scheduler.h"
 
 #include <dlock/backend.h>
 

@@ -210,6 +210,7 @@ static int exchange(struct conn *conn, struct request *request, int timeout_ms, 
 
 static int batch(void *at, enum operation operation, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                  struct dlock_error *err) {
+    SIM_UNSEEN;
     struct request *request = request_new(operation, n);
     for (size_t i = 0; i < n; i++) {
         struct item *item = &request->items[i];
@@ -257,6 +258,7 @@ static int ping(struct conn *conn, int timeout_ms, struct dlock_error *err) {
 
 static int connect(void *at, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                    struct dlock_error *err) {
+    SIM_UNSEEN;
     struct conn *conn = at;
     (void)uri;
     if (sim_chance(sim_faults.refuse)) return dlock_fail(err, DLOCK_EUNAVAILABLE, "refused");
@@ -298,6 +300,7 @@ static void forget_wakes(struct link *link) {
 }
 
 static void disconnect(void *at) {
+    SIM_UNSEEN;
     struct conn *conn = at;
     if (!conn->connected) return;
     conn->connected = false;
@@ -315,6 +318,7 @@ static void disconnect(void *at) {
 }
 
 static int listen(void *at, int *fd, int timeout_ms, struct dlock_error *err) {
+    SIM_UNSEEN;
     struct conn *conn = at;
     struct link *link = &sim_links[conn->link];
     if (link->generation == conn->generation && link->fd >= 0) { /* PENDING: before a disconnect */
@@ -330,6 +334,7 @@ static int listen(void *at, int *fd, int timeout_ms, struct dlock_error *err) {
 }
 
 static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
+    SIM_UNSEEN;
     struct conn *conn = at;
     struct link *link = &sim_links[conn->link];
     sim_free(conn->last);
@@ -352,6 +357,7 @@ static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
 /* Shows what the server has when its answer arrives. */
 static int look(struct conn *conn, const char *name, size_t length, dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err) {
+    SIM_UNSEEN;
     int rc = ping(conn, timeout_ms, err);
     struct dlock_info info;
     for (size_t i = 0; rc == 0 && sim_server_holder(i, &info); i++)
@@ -370,6 +376,7 @@ static int list(void *at, const char *prefix, char cursor[256], dlock_each each,
 }
 
 static int break_lock(void *at, const char *name, int timeout_ms, struct dlock_error *err) {
+    SIM_UNSEEN;
     int rc = ping(at, timeout_ms, err);
     if (rc != 0 || sim_server_break(name)) return rc;
     return dlock_fail(err, DLOCK_ELOST, "nobody holds it");
@@ -384,6 +391,7 @@ static void probed(void *arg) {
 }
 
 static int probe(void *at, struct dlock_error *err) {
+    SIM_UNSEEN;
     struct conn *conn = at;
     struct link *link = &sim_links[conn->link];
     if (!sim_link_is_open(conn->link, conn->generation)) return failed(err, "the connection is broken");

@@ -2,7 +2,7 @@
 #ifndef DLOCK_TESTS_SIMULATION_NETWORK_H
 #define DLOCK_TESTS_SIMULATION_NETWORK_H
 
-#include "scheduler.h"
+#include "support/scheduler.h"
 
 #include <dlock/backend.h>
 

@@ -3,6 +3,7 @@
 #define DLOCK_TESTS_SIMULATION_WIRE_H
 
 #include "fake_server.h"
+#include "memory.h"
 #include "network.h"
 
 enum { SIM_LINKS = 512, WAKES = 256, GENERATIONS = 1 << 20 };

@@ -1,8 +1,8 @@
 /* Simulated time, machines and threads. All threads of a run are fibers of one real thread. They switch only where the
  * program calls into the threads library, the clock or the network; which one continues there, and when, is drawn from
  * the seed. So a seed repeats its run exactly. */
-#ifndef DLOCK_TESTS_SIMULATION_SCHEDULER_H
-#define DLOCK_TESTS_SIMULATION_SCHEDULER_H
+#ifndef DLOCK_TESTS_SUPPORT_SCHEDULER_H
+#define DLOCK_TESTS_SUPPORT_SCHEDULER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -62,23 +62,20 @@ void sim_wake(const void *on, uint32_t bits, unsigned most);
 bool sim_ended(unsigned thread);
 /* Waits for the end of the thread. False: the time came first. */
 bool sim_join(unsigned thread, int64_t until_us);
+/* The running thread's data of base/forking.c. */
+struct dlock__forking *sim_forking(void);
+/* The rest of a function is the simulation's: the thread sanitizer, which sees the C library's functions that it calls,
+ * ignores what they read and write. */
+#define SIM_UNSEEN __attribute__((cleanup(sim_seen), unused)) char unseen = sim_unseen()
+char sim_unseen(void);
+void sim_seen(char *unseen);
 /* Prints the state of each thread. */
 void sim_print_threads(void);
 
-/* ---- resources that run out ---- */
-
-/* Let one of this many allocations (descriptors) fail; 0: none. */
-void sim_allocations_fail(unsigned per_million);
-void sim_descriptors_fail(unsigned per_mille);
-bool sim_allocations_may_fail(void);
-/* Memory for the simulation itself, which is zeroed and never runs out. */
-void *sim_new(size_t size);
-void sim_free(void *memory);
-/* Bytes that this host has allocated and not freed, and in how many pieces. */
-size_t sim_allocated(const struct sim_host *host, unsigned *pieces);
-
 /* ---- descriptors ---- */
 
+/* Lets so many of 1,000 descriptors be refused; 0: none. */
+void sim_descriptors_fail(unsigned per_mille);
 int sim_descriptor(void); /* as eventfd(); -1: used up */
 void sim_signal(int fd);
 void sim_drain(int fd);
@@ -86,6 +83,7 @@ void sim_close(int fd);
 
 /* ---- the story ---- */
 
+extern void (*sim_on_step)(void); /* called before each change to another thread */
 extern bool sim_verbose;
 extern uint64_t sim_seed_now;
 __attribute__((format(printf, 1, 2))) void sim_say(const char *format, ...);

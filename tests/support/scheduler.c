@@ -1,7 +1,9 @@
 /* Fibers, clocks and random numbers: see scheduler.h. */
 #include "scheduler.h"
 
-#include "checker.h"
+#include "tsan.h"
+
+#include "base/env.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,8 +48,10 @@ struct stack {
     void *fake_stack;   /* the address sanitizer's */
     const void *bottom; /* the real one, for the address sanitizer */
     size_t size;
+    void *thread; /* what the thread sanitizer takes the fiber for */
     void *(*run)(void *);
     void *arg;
+    struct dlock__forking forking;
 };
 
 struct event {
@@ -69,6 +73,7 @@ static size_t events_n;
 static uint64_t events_order, chance, steps;
 static int64_t now_us = SIM_BEGIN_US;
 static struct sim_host outside = {.name = "-"};
+void (*sim_on_step)(void);
 bool sim_verbose;
 uint64_t sim_seed_now;
 
@@ -153,6 +158,20 @@ unsigned sim_self(void) {
     return (unsigned)(running - fibers);
 }
 
+char sim_unseen(void) {
+    __tsan_ignore_thread_begin();
+    return 0;
+}
+
+void sim_seen(char *unseen) {
+    (void)unseen;
+    __tsan_ignore_thread_end();
+}
+
+struct dlock__forking *sim_forking(void) {
+    return &stacks[sim_self()].forking;
+}
+
 static bool runs(const struct fiber *fiber) {
     return !fiber->host->dead && !fiber->host->stopped_us;
 }
@@ -163,6 +182,7 @@ static void wake(struct fiber *fiber, bool woken) {
 }
 
 static void run_events(void) {
+    SIM_UNSEEN;
     struct sim_host *host = running->host;
     running->host = &outside;
     while (events_n > 0 && events[1].at_us <= now_us) {
@@ -215,12 +235,15 @@ static void change(struct stack *from, struct stack *to) {
 #endif
 
 static void go_on(void) {
-    sim_note_losses();
+    SIM_UNSEEN;
+    if (sim_on_step) sim_on_step();
     if (++steps > STEPS_MAX) sim_fail("the run does not come to an end");
     struct fiber *from = running, *to = choose();
     if (to == from) return;
     running = to;
     left = &stacks[from - fibers];
+    if (!left->thread) left->thread = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(stacks[to - fibers].thread, __tsan_switch_to_fiber_no_sync);
     change(left, &stacks[to - fibers]);
 }
 
@@ -269,6 +292,8 @@ static void begin(void) {
     __sanitizer_finish_switch_fiber(NULL, &left->bottom, &left->size);
     const struct stack *self = &stacks[running - fibers];
     self->run(self->arg);
+    SIM_UNSEEN;
+    __tsan_release(running);
     running->state = ENDED;
     size_t at = 0;
     while (live[at] != running) at++;
@@ -291,6 +316,7 @@ unsigned sim_start(struct sim_host *host, void *(*run)(void *), void *arg) {
     struct stack *stack = &stacks[at];
     stack->memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack->memory == MAP_FAILED) sim_fail("no memory for a stack");
+    stack->thread = __tsan_create_fiber(0);
     stack->run = run;
     stack->arg = arg;
     stack->bottom = stack->memory;
@@ -308,6 +334,7 @@ bool sim_ended(unsigned thread) {
 
 bool sim_join(unsigned thread, int64_t until_us) {
     while (!sim_ended(thread) && now_us < until_us) sim_wait(&fibers[thread], 1, until_us);
+    if (sim_ended(thread)) __tsan_acquire(&fibers[thread]);
     return sim_ended(thread);
 }
 
@@ -364,6 +391,14 @@ void sim_print_threads(void) {
         printf(" (on %p)%s\n", fiber->on, fiber->host->stopped_us ? ", stopped" : "");
     }
 }
+
+#ifdef DLOCK_TEST_TSAN
+void __tsan_on_report(void *report);
+__attribute__((visibility("default"))) void __tsan_on_report(void *report) {
+    (void)report;
+    sim_fail("a race, described above");
+}
+#endif
 
 void sim_fail(const char *format, ...) {
     va_list args;
