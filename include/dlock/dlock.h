@@ -1,4 +1,4 @@
-/* dlock: one lock API for any coordination server.
+/* dlock: one lock API for many coordination servers.
  *
  * SPDX-License-Identifier: MIT
  *

@@ -1,4 +1,4 @@
-"""dlock: one lock API, any coordination server.
+"""dlock: one lock API, many coordination servers.
 
     import dlock
 
