@@ -15,8 +15,8 @@
 # A test that fails is run again when the others are done, alone. If it passes then, it is unsteady: it is named at the end
 # and in FOLDER/unsteady.txt, and the run is green. A test that fails twice is red, and so are more than three unsteady ones.
 #
-#     tests/run.sh mutations   breaks the core in about 40 ways, and fails unless the simulation notices each
-#     tests/run.sh coverage    runs all tests in a build with counters, and prints the lines of core/ that no test runs
+#     tests/run.sh mutations [WORD…]   breaks a copy of everything, one line at a time, and fails unless a test notices each
+#     tests/run.sh coverage            runs all tests in a build with counters, and prints the lines of core/ that no test runs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/packages.sh
@@ -44,7 +44,12 @@ while [ $# -gt 0 ]; do
     -h | --help) usage 0 ;;
     -*) usage 64 >&2 ;;
     coverage) preset=coverage ;;
-    mutations) exec python3 -B tests/systems/simulation/mutations.py ;;
+    mutations)
+        selection=mutations
+        shift
+        mutations=("$@")
+        break
+        ;;
     *)
         if [ -n "$selection" ]; then usage 64 >&2; fi
         selection=$1
@@ -83,6 +88,11 @@ if [ "$selection" = quick ]; then
 else
     need_test_packages $backends
 fi
+mutate() { python3 -B tests/systems/mutations/mutations.py "$@"; }
+if [ "$selection" = mutations ]; then
+    build=none # they have their own
+    read_servers=$(mutate --servers "${mutations[@]}")
+fi
 
 if [ -z "$build" ]; then
     case "$preset" in
@@ -117,10 +127,12 @@ targets() {
             grep -oE "$PWD/$build/bin/[^ \"]+" | sort -u | sed 's|.*/bin/|bin/|'
     fi
 }
-echo "== build ($build)"
-# shellcheck disable=SC2046
-cmake --build "$build" --target $(targets) -- --quiet
-if [ -n "$only_build" ]; then exit; fi
+if [ "$selection" != mutations ]; then
+    echo "== build ($build)"
+    # shellcheck disable=SC2046
+    cmake --build "$build" --target $(targets) -- --quiet
+    if [ -n "$only_build" ]; then exit; fi
+fi
 
 # The servers' data are in memory, if there is enough and programs may be executed there. The servers flush to the disk,
 # and on a disk that compilers write to a flush sometimes takes half a second, by which locks with short leases are
@@ -194,6 +206,14 @@ while IFS= read -r setting; do export "${setting?}"; done < <(cat "$folder"/*.se
 export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
+if [ "$selection" = mutations ]; then
+    begun=$SECONDS
+    mutate "${mutations[@]}" &
+    suite=$!
+    wait "$suite"
+    suite=
+    exit
+fi
 
 # Number of tests at the same time. Tests with much work take several places (PROCESSORS), or leave the processors to
 # the others if time does not matter to them (nice). Tests that take longest, or several places, begin first (COST).
