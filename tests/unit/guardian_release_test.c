@@ -27,7 +27,7 @@ static struct server {
     size_t at_most;     /* claims that it answers in one request */
     const char *broken; /* a request about this name is never answered */
     int connects;
-    int released[LOCKS];
+    int released[LOCKS], renewed[LOCKS];
     int64_t last_us[LOCKS];
 } server;
 
@@ -47,6 +47,16 @@ static void slow_disconnect(void *conn) {
 static int no_batch(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     (void)conn, (void)claims, (void)n, (void)timeout_ms;
     return dlock_fail(err, DLOCK_EPROTO, "nobody asks for this");
+}
+
+static int count_renewals(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                          struct dlock_error *err) {
+    (void)conn, (void)timeout_ms, (void)err;
+    for (size_t i = 0; i < n; i++) {
+        claims[i]->result = 0;
+        server.renewed[atoi(claims[i]->name)]++;
+    }
+    return 0;
 }
 
 static int slow_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
@@ -77,7 +87,7 @@ static const struct dlock_backend slow = {.abi = DLOCK_ABI,
                                           .connect = slow_connect,
                                           .disconnect = slow_disconnect,
                                           .acquire = no_batch,
-                                          .renew = no_batch,
+                                          .renew = count_renewals,
                                           .release = slow_release};
 
 /* ---- the estate -------------------------------------------------------------------------------------------------- */
@@ -196,6 +206,19 @@ static void renewals_follow_the_shortest_lease(void **state) {
     dlock__estate_free(estate);
 }
 
+/* It ends when it would have ended with its holder alive. */
+static void a_fixed_lease_is_not_renewed(void **state) {
+    (void)state;
+    dlock__guard_entry(table, 7)->fixed = 1;
+    struct dlock__estate *estate = dlock__estate_open(table);
+    assert_non_null(estate);
+    for (int pass = 1; pass <= 3; pass++) {
+        dlock__estate_renew(estate);
+        for (int i = 0; i < LOCKS; i++) assert_int_equal(server.renewed[i], i == 6 ? 0 : pass);
+    }
+    dlock__estate_free(estate);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_slow_server_is_asked_for_all, setup, teardown),
@@ -203,6 +226,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_broken_name_is_in_nobodys_way, setup, teardown),
         cmocka_unit_test_setup_teardown(an_absent_server_is_tried_until_all_leases_are_over, setup, teardown),
         cmocka_unit_test_setup_teardown(renewals_follow_the_shortest_lease, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fixed_lease_is_not_renewed, setup, teardown),
     };
     return cmocka_run_group_tests_name("guardian release", tests, register_slow, NULL);
 }
