@@ -269,15 +269,26 @@ static const char *takes_few_operations(const char *body) {
     return "{\"error\":\"etcdserver: too many operations in txn request\",\"code\":3}";
 }
 
-static void a_limit_on_operations_is_told(void **state) {
+static const char *denies(const char *body) {
+    (void)body;
+    return "{\"error\":\"etcdserver: permission denied\",\"code\":7}";
+}
+
+static void try_and_hear(int code, const char *words) {
     struct dlock_error err = {0};
     struct held mine;
+    claim_init(&mine, "refused", 'a', 1);
+    held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err);
+    assert_int_equal(mine.claim.result, code);
+    assert_non_null(strstr(err.message, words));
+}
+
+static void refusals_say_what_to_do(void **state) {
     (void)state;
     answer = takes_few_operations;
-    claim_init(&mine, "limit", 'a', 1);
-    held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err);
-    assert_int_equal(mine.claim.result, DLOCK_EPROTO);
-    assert_non_null(strstr(err.message, "--max-txn-ops at 128"));
+    try_and_hear(DLOCK_EPROTO, "--max-txn-ops at 128");
+    answer = denies;
+    try_and_hear(DLOCK_EAUTH, "grant-permission");
 }
 
 static void a_wrong_password_is_told(void **state) {
@@ -467,7 +478,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_member_of_another_cluster_grants_nothing, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_limit_on_operations_is_told, server_begin, server_end),
+        cmocka_unit_test_setup_teardown(refusals_say_what_to_do, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_wrong_password_is_told, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_release_deletes_only_the_key_that_was_granted, server_begin, server_end),
         cmocka_unit_test_setup_teardown(a_refused_acquire_needs_no_release, without_space_begin, server_end),

@@ -21,14 +21,18 @@ const struct server_program server_program = {words, false, answers, NULL, NULL}
 /* So much time that an operation without its own timeout would not end before its test does. */
 enum { PATIENCE_MS = 600000 };
 
-void log_in(struct link *link, int port, char letter) {
-    struct dlock_error err = {0};
+int try_log_in(struct link *link, int port, char letter, const char *password, struct dlock_error *err) {
     struct uri uri;
     uri_init(&uri, port);
     uri.parts.scheme = "memcached+sasl";
     uri.parts.user = "user";
-    uri.parts.password = "hunter2";
-    if (link_try(link, &uri.parts, letter, 0, PATIENCE_MS, &err) != 0) fail_msg("%s", err.message);
+    uri.parts.password = (char *)password;
+    return link_try(link, &uri.parts, letter, 0, PATIENCE_MS, err);
+}
+
+void log_in(struct link *link, int port, char letter) {
+    struct dlock_error err = {0};
+    if (try_log_in(link, port, letter, "hunter2", &err) != 0) fail_msg("%s", err.message);
 }
 
 /* A connection's idea of the server's age dates from when it was made. */

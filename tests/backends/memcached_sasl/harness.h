@@ -11,8 +11,9 @@
 #include "support/server.h"
 #include "support/test.h"
 
-/* A connection of the client `letter`, logged in. */
+/* A connection of the client `letter`, logged in; with this password: returns what connect() returns. */
 void log_in(struct link *link, int port, char letter);
+int try_log_in(struct link *link, int port, char letter, const char *password, struct dlock_error *err);
 
 /* A server in its first second grants nothing. */
 void await_grants(int port);

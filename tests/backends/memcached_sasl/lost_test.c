@@ -7,6 +7,17 @@
 
 static struct server server;
 
+/* ---- the login --------------------------------------------------------------------------------------------------- */
+
+/* Not an answer that is lost: trying again would not help. */
+static void a_wrong_password_is_told(void **state) {
+    struct dlock_error err = {0};
+    struct link link;
+    (void)state;
+    assert_int_equal(try_log_in(&link, server.port, 'a', "hunter22", &err), DLOCK_EAUTH);
+    assert_null(strstr(err.message, "hunter22"));
+}
+
 /* ---- answers that are lost --------------------------------------------------------------------------------------- */
 
 /* Cuts the connection in the place of the answer to one request. */
@@ -219,7 +230,7 @@ int main(void) {
         cmocka_unit_test(answers_to_acquires_are_lost), cmocka_unit_test(answers_to_renewals_are_lost),
         cmocka_unit_test(answers_to_releases_are_lost), cmocka_unit_test(answers_to_downgrades_are_lost),
         cmocka_unit_test(a_restart_is_no_renewal),      cmocka_unit_test(half_an_item_is_not_none),
-        cmocka_unit_test(silence_is_no_answer),
+        cmocka_unit_test(silence_is_no_answer),         cmocka_unit_test(a_wrong_password_is_told),
     };
     return cmocka_run_group_tests_name("memcached over SASL, lost answers", tests, start, stop);
 }
