@@ -88,10 +88,10 @@ if [ "$selection" = quick ]; then
 else
     need_test_packages $backends
 fi
-mutate() { python3 -B tests/systems/mutations/mutations.py "$@"; }
+mutate=(python3 -B tests/systems/mutations/mutations.py)
 if [ "$selection" = mutations ]; then
     build=none # they have their own
-    read_servers=$(mutate --servers "${mutations[@]}")
+    read_servers=$("${mutate[@]}" --servers "${mutations[@]}")
 fi
 
 if [ -z "$build" ]; then
@@ -208,7 +208,7 @@ export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp print_suppression
 export UBSAN_OPTIONS="print_stacktrace=1 ${UBSAN_OPTIONS:-}"
 if [ "$selection" = mutations ]; then
     begun=$SECONDS
-    mutate "${mutations[@]}" &
+    "${mutate[@]}" "${mutations[@]}" &
     suite=$!
     wait "$suite"
     suite=

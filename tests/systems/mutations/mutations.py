@@ -184,10 +184,10 @@ class Copy:
         else:
             test = ["ctest", "--test-dir", self.build, "-R", pattern, "--no-tests=error", "--timeout", "100"]
             done = run([*test, "--stop-on-failure", "--output-on-failure", "-j", "4"])
-            seen = re.search(r"Test +#\d+: (\S+) .*\*\*\*.*?(?=  )", done.stdout)
+            seen = re.search(r"(?<=: )\S+ \.*\*\*\*\w+", done.stdout)
         if done.returncode == 0:
             return None
-        return re.sub(r"^Test +#\d+: | \.+", "", seen.group()) if seen else done.stdout[-500:]
+        return re.sub(r" \.*\*\*\*", " ", seen.group()) if seen else done.stdout[-500:]
 
 
 def sound(copy, mutations):
