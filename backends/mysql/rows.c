@@ -168,7 +168,8 @@ static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
 }
 
 static void say_release(struct maria *maria, const struct dlock_claim *claim) {
-    maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US " WHERE name = ");
+    maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US " WHERE until_us > " MARIA_NOW_US
+                     " AND name = ");
     say_name_and_token(maria, claim, " AND token = ");
 }
 

@@ -1,11 +1,13 @@
 /* dlock-conformance: runs the suite against any backend.
  *
  *     dlock-conformance [-j JOBS] URI [PATTERN]
+ *     dlock-conformance --contract URI [PATTERN]
  *     dlock-conformance --list
  *
  * PATTERN is a case's name, with * and ? as in the shell. JOBS is how many cases run at a time (default 1): most of
  * them wait most of the time. Each case runs in its own process group with a time limit, so that a crash or hang is one
- * failure. */
+ * failure. With --contract the suite over the backend's table of operations runs instead, and PATTERN names its files. */
+#include "contract/run.h"
 #include "suite.h"
 
 #include <errno.h>
@@ -187,15 +189,18 @@ static int run_suite(const char *pattern) {
 }
 
 static int usage(const char *program) {
-    fprintf(stderr, "usage: %s [-j JOBS] URI [PATTERN]\n       %s --list\n", program, program);
+    fprintf(stderr, "usage: %s [-j JOBS] URI [PATTERN]\n       %s --contract URI [PATTERN]\n       %s --list\n",
+            program, program, program);
     return 2;
 }
 
 int main(int argc, char **argv) {
     if (argc == 2 && strcmp(argv[1], "--list") == 0) {
         for (size_t i = 0; i < N_CASES; i++) puts(cases[i].name);
+        contract_list();
         return 0;
     }
+    if (argc >= 3 && argc <= 4 && strcmp(argv[1], "--contract") == 0) return contract_run(argv[2], argv[3]);
     for (int option; (option = getopt(argc, argv, "+j:")) != -1;) {
         if (option != 'j') return usage(argv[0]);
         n_jobs = atoi(optarg);

@@ -1,0 +1,169 @@
+/* The contract suite: what include/dlock/backend.h promises of every backend's table of operations, which the core
+ * relies on. Its capabilities decide which cases apply. The cases of a file run in one process, one after the other,
+ * with the same clients; a case returns if it passes and otherwise calls fail_at (by EXPECT…). */
+#ifndef DLOCK_TESTS_CONTRACT_H
+#define DLOCK_TESTS_CONTRACT_H
+
+#include "conformance/suite.h"
+
+#include <dlock/backend.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the backend under test -------------------------------------------------------------------------------------- */
+
+extern const struct dlock_backend *backend;
+
+static inline bool can(uint32_t caps) {
+    return (backend->caps & caps) == caps;
+}
+
+/* A connection carries one claim from acquire to release. */
+static inline bool one_claim_each(void) {
+    return can(DLOCK_CAP_SESSION) && !can(DLOCK_CAP_THREADSAFE);
+}
+
+/* A request is carried out, and its answer is lost with the connection: the claim is as it was before. */
+static inline bool answers_can_be_lost(void) {
+    return !can(DLOCK_CAP_SESSION);
+}
+
+/* A backend that consists of others takes each acquire as a new try, with a new fence, and leaves it to its members, and
+ * to the core, to refuse a mode. */
+static inline bool consists_of_others(void) {
+    return can(DLOCK_CAP_THREADSAFE) && !can(DLOCK_CAP_SESSION);
+}
+
+static inline bool same_fence(uint64_t fence, uint64_t before) {
+    return fence == before || (consists_of_others() && fence > before);
+}
+
+/* ---- clients (client.c) ------------------------------------------------------------------------------------------ */
+
+enum {
+    CLIENTS = 5,        /* a, b, c, d, and one that has a quarantine of QUARANTINE_MS */
+    CAREFUL = 4,        /* the number of that one */
+    HELD_MS = 30000,    /* the usual lease, here: its end is never waited for */
+    REQUEST_MS = 10000, /* for one operation */
+    QUARANTINE_MS = 1800000
+};
+
+struct client;
+
+/* One connection of a client. */
+struct line {
+    struct client *client;
+    void *conn;
+    int fd; /* that it polls with; -1: it does not listen */
+    bool busy;
+    struct line *next;
+};
+
+/* Opens the URI's backend without a connection. Returns the code of opening it. */
+int contract_open(const char *uri, struct dlock_error *err);
+
+/* The line that a client's requests are sent on, or, where a connection carries one claim, one that carries none; and a
+ * second one. */
+struct line *line_of(int client);
+struct line *second_line_of(int client);
+
+/* What the client's tokens begin with. */
+const char *client_id(int client);
+
+/* Makes the client's wake-ups come, if the backend has any. */
+void listens(int client);
+
+/* Closes all connections of a client, as its death would. It may be used again. */
+void client_dies(int client);
+void line_ends(struct line *line);
+void all_clients_end(void);
+
+/* The next wake-up of the client within `ms`, on its listener. */
+bool wake_of(int client, struct dlock_wake *wake, int ms);
+
+bool readable(int fd, int ms); /* whether the descriptor is, within `ms` */
+
+/* The same of one line. */
+bool wake_on(struct line *line, struct dlock_wake *wake, int ms);
+
+/* ---- claims (grant.c) -------------------------------------------------------------------------------------------- */
+
+/* A claim of a client. */
+struct grant {
+    struct dlock_claim claim;
+    char token[DLOCK_TOKEN_MAX + 1];
+    int client;
+    struct line *line; /* where a connection carries one claim: its own, from acquire to release */
+};
+
+/* Prepares a claim of the client for the name, with the client's next token. */
+void grant_new(struct grant *grant, int client, const char *name);
+void grant_as(struct grant *grant, int client, const char *name, enum dlock_mode mode, uint32_t limit);
+
+/* A copy, such as that of a request that was delayed; `forget`: without what the backend has stored in it. */
+void grant_copy(struct grant *copy, const struct grant *grant, bool forget);
+
+/* One operation on one claim; the connection has to survive it. Return the claim's result, and check what the backend
+ * has filled in. */
+int acquire(struct grant *grant);
+int queue_up(struct grant *grant); /* with QUEUE, where that may be sent; its client listens then */
+int renew(struct grant *grant);
+int release(struct grant *grant);
+
+/* Acquires, as one that polls and leaves nothing at the server but marks that soon expire: those of others may keep it
+ * out for a moment. */
+int await_free(struct grant *grant);
+
+/* One operation, DLOCK_ACQUIRE and so on, on this line, with these flags. */
+int request_on(struct line *line, enum dlock_operation operation, struct grant *grant, uint32_t flags);
+
+/* Fails unless it has lost its grant by a break, which may have ended its connection. */
+void expect_broken(struct grant *grant);
+
+/* Waits as the core does, after queue_up() or acquire() was EBUSY, until it is granted: 0, or EBUSY if it is not within
+ * `ms`. Where the server hands over, the grant is also confirmed. */
+int await(struct grant *grant, int ms);
+
+/* The same where wake-ups come: fails unless one does, and it leads to the grant. */
+void expect_woken(struct grant *grant);
+
+/* Fails if a wake-up comes that says this claim is granted, or that leads to a grant. */
+void expect_not_granted(struct grant *grant);
+
+#define GRANTED(call) EXPECT_CODE(0, call)
+#define BUSY(call) EXPECT_CODE(DLOCK_EBUSY, call)
+#define LOST(call) EXPECT_CODE(DLOCK_ELOST, call)
+
+/* One operation on several claims of a client, of DLOCK_ACQUIRE and so on, sorted by name; each has its result. */
+void batch(int client, enum dlock_operation operation, struct grant *const *grants, size_t n, struct dlock_error *err);
+
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
+
+/* Beside DLOCK_CAP_… among the needs: a connection serves many claims; the end of a connection frees nothing. */
+#define NEEDS_MANY (UINT32_C(1) << 29)
+#define NEEDS_LEASES (UINT32_C(1) << 28)
+
+struct contract_case {
+    const char *name;
+    void (*run)(void);
+    uint32_t needs; /* capabilities, and the above */
+};
+
+#define PROMISE(name, needs) \
+    { #name, name, needs }
+
+struct contract_file {
+    const char *name;
+    const struct contract_case *cases; /* ends with one without a name */
+};
+
+/* Every file of cases. */
+#define CONTRACT_FILES(X) \
+    X(tokens)             \
+    X(fences) X(lease) X(shared) X(downgrade) X(permits) X(batch) X(inspect) X(wake) X(queue) X(session) X(ready)
+#define DLOCK_X(name) extern const struct contract_case contract_##name[];
+CONTRACT_FILES(DLOCK_X)
+#undef DLOCK_X
+
+#endif

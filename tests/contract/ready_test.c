@@ -1,0 +1,77 @@
+/* The quarantine: a client that has one longer than the server has been up gets nothing new. Grants of clients without
+ * one go on. */
+#include "contract/contract.h"
+
+static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED, DLOCK_PERMIT};
+static const uint32_t needs[] = {0, DLOCK_CAP_SHARED, DLOCK_CAP_PERMIT};
+
+/* Claims in one of the modes, for its own name. */
+static void claim_in(struct grant *grant, int client, int mode) {
+    static char names[3][DLOCK_NAME_MAX + 1];
+    tagged_name(names[mode], (const char[]){(char)('0' + mode), 0});
+    grant_as(grant, client, names[mode], modes[mode], mode == 2 ? 3 : 0);
+}
+
+/* A server that can tell that it has forgotten nothing need not wait. */
+static bool knows_all(void) {
+    struct grant probe;
+    grant_new(&probe, CAREFUL, suite.name);
+    if (acquire(&probe) != 0) return false;
+    GRANTED(release(&probe));
+    return true;
+}
+
+static void nothing_is_granted(void) {
+    struct grant mine;
+    for (int i = 0; i < 3; i++) {
+        if (!can(needs[i])) continue;
+        claim_in(&mine, CAREFUL, i);
+        if (knows_all()) return;
+        EXPECT_CODE(DLOCK_ENOTREADY, acquire(&mine));
+        if (mine.claim.ready_ms != -1) EXPECT_BETWEEN(1, QUARANTINE_MS, mine.claim.ready_ms);
+        LOST(renew(&mine));
+        LOST(release(&mine));
+    }
+}
+
+/* Not to readers and permits either, beside those that were granted before. */
+static void nothing_is_granted_beside_others(void) {
+    struct grant known, mine;
+    for (int i = 0; i < 3; i++) {
+        if (!can(needs[i])) continue;
+        if (knows_all()) return;
+        claim_in(&known, 0, i);
+        claim_in(&mine, CAREFUL, i);
+        GRANTED(acquire(&known));
+        int rc = acquire(&mine);
+        EXPECT(rc == DLOCK_ENOTREADY || rc == DLOCK_EBUSY);
+        LOST(release(&mine));
+        GRANTED(release(&known));
+        EXPECT_CODE(DLOCK_ENOTREADY, acquire(&mine));
+    }
+}
+
+/* What a client has, as the server knows, it may renew and release. */
+static void what_was_granted_goes_on(void) {
+    struct grant known;
+    if (one_claim_each()) return; /* its connection is that of its client */
+    for (int i = 0; i < 3; i++) {
+        if (!can(needs[i])) continue;
+        claim_in(&known, 0, i);
+        GRANTED(acquire(&known));
+        uint64_t fence = known.claim.fence;
+        GRANTED(request_on(line_of(CAREFUL), DLOCK_RENEW, &known, 0));
+        /* Which is not a renewal; and a new try of a quorum gives back what the one before it had. */
+        int rc = consists_of_others() ? DLOCK_EBUSY : request_on(line_of(CAREFUL), DLOCK_ACQUIRE, &known, 0);
+        EXPECT(rc == DLOCK_ENOTREADY || rc == DLOCK_EBUSY || (rc == 0 && same_fence(known.claim.fence, fence)));
+        GRANTED(request_on(line_of(CAREFUL), DLOCK_RELEASE, &known, 0));
+        LOST(renew(&known));
+    }
+}
+
+const struct contract_case contract_ready[] = {
+    PROMISE(nothing_is_granted, DLOCK_CAP_VOLATILE),
+    PROMISE(nothing_is_granted_beside_others, DLOCK_CAP_VOLATILE),
+    PROMISE(what_was_granted_goes_on, DLOCK_CAP_VOLATILE),
+    {0},
+};
