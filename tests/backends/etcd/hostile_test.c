@@ -377,11 +377,12 @@ static void a_break_without_an_answer_is_not_sent_again(void **state) {
     range_ms = 0;
     atomic_store(&deletes, 0);
     atomic_store(&drops, true);
+    int failed_before = atomic_load(&n_failed);
     assert_int_equal(backend->break_lock(link.conn, "job", TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_int_equal(atomic_load(&deletes), 1);
     atomic_store(&drops, false);
     /* libcurl 8 crashes when it uses a handle again on which such a request has failed */
-    assert_int_equal(atomic_load(&n_failed), 1);
+    assert_int_equal(atomic_load(&n_failed), failed_before + 1);
     assert_int_equal(backend->break_lock(link.conn, "job", 100, &err), DLOCK_EUNAVAILABLE);
     assert_int_equal(atomic_load(&used_again), 0);
 }
