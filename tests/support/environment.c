@@ -24,10 +24,6 @@ static int64_t global(int64_t until_us) {
     return sim_global_us(sim_host(), until_us);
 }
 
-void dlock__sleep_us(int64_t us) {
-    sim_sleep_us(us);
-}
-
 int dlock__random(void *buf, size_t size) {
     unsigned char *bytes = buf;
     for (size_t i = 0; i < size; i++) bytes[i] = (unsigned char)sim_random();
@@ -74,8 +70,19 @@ void dlock__mutex_init(pthread_mutex_t *mutex) {
     __tsan_mutex_create(mutex, __tsan_mutex_not_static);
 }
 
+static unsigned long calls[sizeof held / sizeof *held]; /* by threads */
+
+unsigned long sim_calls(void) {
+    return calls[sim_self()];
+}
+
+/* Where a real thread would call the kernel. */
+static void note_calls(unsigned n) {
+    calls[sim_self()] += n;
+}
+
 static void lock(pthread_mutex_t *mutex) {
-    while (*owner(mutex)) sim_wait(mutex, 1, SIM_NEVER);
+    for (; *owner(mutex); note_calls(1)) sim_wait(mutex, 1, SIM_NEVER);
     *owner(mutex) = sim_self() + 1;
     __tsan_mutex_pre_lock(mutex, 0);
     __tsan_mutex_post_lock(mutex, 0, 0);
@@ -88,7 +95,7 @@ static void unlock(pthread_mutex_t *mutex) {
     __tsan_mutex_pre_unlock(mutex, 0);
     __tsan_mutex_post_unlock(mutex, 0);
     note(mutex, NULL);
-    sim_wake(mutex, 1, 1);
+    note_calls(sim_wake(mutex, 1, 1));
 }
 
 int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes);
@@ -132,8 +139,15 @@ void dlock__cond_init(pthread_cond_t *cond) {
 
 void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us) {
     unlock(mutex);
+    note_calls(1);
     if (global(until_us) > sim_now_us()) sim_wait(cond, 1, global(until_us));
     lock(mutex);
+}
+
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
+int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
+    dlock__cond_wait(cond, mutex, SIM_NEVER);
+    return 0;
 }
 
 int __wrap_pthread_cond_destroy(pthread_cond_t *cond);
@@ -144,23 +158,25 @@ int __wrap_pthread_cond_destroy(pthread_cond_t *cond) {
 
 int __wrap_pthread_cond_signal(pthread_cond_t *cond);
 int __wrap_pthread_cond_signal(pthread_cond_t *cond) {
-    sim_wake(cond, 1, sim_chance(20) ? 2 : 1); /* POSIX: at least one */
+    note_calls(sim_wake(cond, 1, sim_chance(20) ? 2 : 1) > 0); /* POSIX: at least one */
     return 0;
 }
 
 int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *cond) {
-    sim_wake(cond, 1, UINT32_MAX);
+    note_calls(sim_wake(cond, 1, UINT32_MAX) > 0);
     return 0;
 }
 
 void dlock__futex_wait(const atomic_uint *word, unsigned seen, uint32_t bits, int64_t until_us) {
     sim_pause();
+    note_calls(1);
     if (atomic_load(word) == seen && global(until_us) > sim_now_us()) sim_wait(word, bits, global(until_us));
 }
 
 void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
     sim_pause();
+    note_calls(1);
     sim_wake(word, bits, UINT32_MAX);
 }
 
@@ -174,7 +190,12 @@ int __wrap_pthread_join(pthread_t thread, void **result) {
 int __wrap_pthread_tryjoin_np(pthread_t thread, void **result);
 int __wrap_pthread_tryjoin_np(pthread_t thread, void **result) {
     if (result) *result = NULL;
-    return sim_ended((unsigned)thread) ? 0 : EBUSY;
+    return sim_join((unsigned)thread, 0) ? 0 : EBUSY;
+}
+
+pthread_t __wrap_pthread_self(void);
+pthread_t __wrap_pthread_self(void) {
+    return sim_self();
 }
 
 int __wrap_pthread_detach(pthread_t thread);
@@ -199,6 +220,7 @@ static int changed;         /* threads in poll() wait on its address */
 static unsigned descriptors_refused;
 
 static struct descriptor *of(int fd) {
+    note_calls(1);
     if (fd < FIRST_FD || fd >= FIRST_FD + DESCRIPTORS || !descriptors[fd - FIRST_FD].used)
         sim_fail("a descriptor is used that is not open: %d", fd);
     return &descriptors[fd - FIRST_FD];
@@ -280,6 +302,31 @@ int __wrap_close(int fd) {
     if (fd < FIRST_FD) return __real_close(fd);
     sim_close(fd);
     return 0;
+}
+
+int __wrap_eventfd_read(int fd, uint64_t *count);
+int __wrap_eventfd_read(int fd, uint64_t *count) {
+    return __wrap_read(fd, count, sizeof *count) < 0 ? -1 : 0;
+}
+
+int __wrap_eventfd_write(int fd, uint64_t count);
+int __wrap_eventfd_write(int fd, uint64_t count) {
+    return __wrap_write(fd, &count, sizeof count) < 0 ? -1 : 0;
+}
+
+int64_t sim_next_timer_us(void) {
+    int64_t next_us = SIM_NEVER;
+    for (int i = 0; i < descriptors_end; i++) {
+        const struct descriptor *d = &descriptors[i];
+        if (d->used && d->at_us > sim_now_us() && d->at_us < next_us) next_us = d->at_us;
+    }
+    return next_us;
+}
+
+unsigned sim_descriptors(void) {
+    unsigned n = 0;
+    for (int i = 0; i < descriptors_end; i++) n += descriptors[i].used;
+    return n;
 }
 
 int __wrap_epoll_create1(int flags);

@@ -17,17 +17,25 @@
 #ifndef __has_feature
 #define __has_feature(x) 0
 #endif
+#if defined(__has_include) && __has_include(<valgrind/valgrind.h>)
+#include <valgrind/valgrind.h>
+#else
+#define VALGRIND_STACK_REGISTER(from, to) 0
+#define VALGRIND_STACK_DEREGISTER(number) ((void)0)
+#endif
 #if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #define FIBERS_ARE_CONTEXTS /* that sanitizer takes every longjmp() for the end of all calls */
 #else
+#define __asan_unpoison_memory_region(memory, size) ((void)0)
 #define __sanitizer_start_switch_fiber(save, bottom, size)
 #define __sanitizer_finish_switch_fiber(saved, bottom, size)
 #endif
 
 enum { FIBERS = 256, EVENTS = 65536, STACK = 256 * 1024, SWITCH_PER_MILLE = 250, STEPS_MAX = 30000000 };
 
-enum fiber_state { READY, WAITING, ENDED };
+enum fiber_state { READY, WAITING, SETTLING, ENDED };
 
 /* The data that each scheduling decision reads; the rest, which is large, is in struct stack. */
 struct fiber {
@@ -45,8 +53,9 @@ struct stack {
     bool begun; /* continues at `place`, since a change of contexts would cost a system call */
     jmp_buf place;
     void *memory;
-    void *fake_stack;   /* the address sanitizer's */
-    const void *bottom; /* the real one, for the address sanitizer */
+    unsigned registered; /* as valgrind's number of this stack */
+    void *fake_stack;    /* the address sanitizer's */
+    const void *bottom;  /* the real one, for the address sanitizer */
     size_t size;
     void *thread; /* what the thread sanitizer takes the fiber for */
     void *(*run)(void *);
@@ -61,9 +70,10 @@ struct event {
     void *arg;
 };
 
-static struct fiber fibers[FIBERS];               /* [0] is main */
-static struct stack stacks[FIBERS];               /* of the fibers, by index */
-static struct fiber *live[FIBERS] = {&fibers[0]}; /* those that have not ended, in the order of their begin */
+static struct sim_host outside = {.name = "-"};
+static struct fiber fibers[FIBERS] = {{.host = &outside}}; /* [0] is main */
+static struct stack stacks[FIBERS];                        /* of the fibers, by index */
+static struct fiber *live[FIBERS] = {&fibers[0]};          /* those that have not ended, in the order of their begin */
 static size_t live_n = 1;
 static size_t fibers_end = 1;
 static struct fiber *running = &fibers[0];
@@ -72,7 +82,7 @@ static struct event events[EVENTS]; /* a binary heap; index 0 is not used */
 static size_t events_n;
 static uint64_t events_order, chance, steps;
 static int64_t now_us = SIM_BEGIN_US;
-static struct sim_host outside = {.name = "-"};
+static bool by_hand; /* sim_move_us() moves the time, and nothing else */
 void (*sim_on_step)(void);
 bool sim_verbose;
 uint64_t sim_seed_now;
@@ -192,15 +202,15 @@ static void run_events(void) {
     running->host = host;
 }
 
-/* Collects the fibers that can run now, after ending the waits whose time is over; *next_us is the time of the next
- * event. */
-static size_t find_ready(struct fiber *ready[FIBERS], int64_t *next_us) {
+/* Collects the fibers that can run now, after ending the waits whose time is over, if it is to; *next_us is the time of
+ * the next event. */
+static size_t find_ready(struct fiber *ready[FIBERS], bool ends_waits, int64_t *next_us) {
     size_t n = 0;
     *next_us = events_n > 0 ? events[1].at_us : SIM_NEVER;
     for (size_t i = 0; i < live_n; i++) {
         struct fiber *fiber = live[i];
         if (!runs(fiber)) continue;
-        if (fiber->state == WAITING && fiber->until_us <= now_us) wake(fiber, false);
+        if (ends_waits && fiber->state == WAITING && fiber->until_us <= now_us) wake(fiber, false);
         if (fiber->state == READY)
             ready[n++] = fiber;
         else if (fiber->until_us < *next_us)
@@ -213,8 +223,11 @@ static struct fiber *choose(void) {
     struct fiber *ready[FIBERS];
     for (int64_t next_us;; now_us = next_us) {
         run_events();
-        size_t n = find_ready(ready, &next_us);
+        size_t n = find_ready(ready, !by_hand, &next_us);
+        if (n == 0 && by_hand) n = find_ready(ready, true, &next_us);
         if (n > 0) return ready[n == 1 ? 0 : sim_random() % n];
+        if (by_hand && fibers[0].state == SETTLING) return &fibers[0];
+        if (by_hand) sim_fail("nothing happens before the time moves, and who moves it waits");
         if (next_us == SIM_NEVER) sim_fail("nothing will ever happen any more");
     }
 }
@@ -249,7 +262,11 @@ static void go_on(void) {
 
 void sim_pause(void) {
     if (!sim_chance(SWITCH_PER_MILLE)) return;
-    now_us += (int64_t)(sim_random() % 8);
+    if (!by_hand) now_us += (int64_t)(sim_random() % 8);
+    go_on();
+}
+
+void sim_yield(void) {
     go_on();
 }
 
@@ -259,6 +276,7 @@ static bool wait_on(const void *on, uint32_t bits, int64_t until_us, bool by_tim
     running->on = on;
     running->bits = bits;
     running->until_us = until_us;
+    if (by_hand) __tsan_release(&by_hand);
     go_on();
     return running->woken;
 }
@@ -271,17 +289,19 @@ bool sim_wait_for_timer(const void *on, uint32_t bits, int64_t until_us) {
     return wait_on(on, bits, until_us, true);
 }
 
-void sim_wake(const void *on, uint32_t bits, unsigned most) {
+unsigned sim_wake(const void *on, uint32_t bits, unsigned most) {
     struct fiber *found[FIBERS];
     size_t n = 0;
+    unsigned woken = 0;
     for (size_t i = 0; i < live_n; i++)
         if (live[i]->state == WAITING && live[i]->on == on && live[i]->bits & bits && !live[i]->host->dead)
             found[n++] = live[i];
-    for (; n > 0 && most > 0; most--) {
+    for (; n > 0 && woken < most; woken++) {
         size_t at = n == 1 ? 0 : sim_random() % n;
         wake(found[at], true);
         found[at] = found[--n];
     }
+    return woken;
 }
 
 void sim_sleep_us(int64_t us) {
@@ -294,6 +314,7 @@ static void begin(void) {
     self->run(self->arg);
     SIM_UNSEEN;
     __tsan_release(running);
+    if (by_hand) __tsan_release(&by_hand);
     running->state = ENDED;
     size_t at = 0;
     while (live[at] != running) at++;
@@ -310,20 +331,31 @@ static void prepare(struct stack *stack) {
     makecontext(&stack->context, begin, 0);
 }
 
+static void begin_stack(struct stack *stack) {
+    void *memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) sim_fail("no memory for a stack");
+    *stack = (struct stack){.memory = memory, .registered = VALGRIND_STACK_REGISTER(memory, (char *)memory + STACK)};
+    stack->thread = __tsan_create_fiber(0);
+}
+
+static void end_stack(struct stack *stack) {
+    __tsan_destroy_fiber(stack->thread);
+    VALGRIND_STACK_DEREGISTER(stack->registered);
+    __asan_unpoison_memory_region(stack->memory, STACK); /* whoever is given it next knows nothing of our calls */
+    munmap(stack->memory, STACK);
+}
+
 unsigned sim_start(struct sim_host *host, void *(*run)(void *), void *arg) {
     if (fibers_end == FIBERS) return 0;
     size_t at = fibers_end++;
     struct stack *stack = &stacks[at];
-    stack->memory = mmap(NULL, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (stack->memory == MAP_FAILED) sim_fail("no memory for a stack");
-    stack->thread = __tsan_create_fiber(0);
+    begin_stack(stack);
     stack->run = run;
     stack->arg = arg;
     stack->bottom = stack->memory;
     stack->size = STACK;
     prepare(stack);
-    fibers[at].host = host;
-    fibers[at].state = READY;
+    fibers[at] = (struct fiber){.state = READY, .host = host};
     live[live_n++] = &fibers[at];
     return (unsigned)at;
 }
@@ -336,6 +368,50 @@ bool sim_join(unsigned thread, int64_t until_us) {
     while (!sim_ended(thread) && now_us < until_us) sim_wait(&fibers[thread], 1, until_us);
     if (sim_ended(thread)) __tsan_acquire(&fibers[thread]);
     return sim_ended(thread);
+}
+
+/* ---- time that is moved by hand ---- */
+
+void sim_settle(void) {
+    if (running != &fibers[0]) sim_fail("only main moves the time");
+    by_hand = true;
+    running->state = SETTLING;
+    running->until_us = SIM_NEVER;
+    go_on();
+    running->state = READY;
+    __tsan_acquire(&by_hand);
+}
+
+void sim_move_us(int64_t us) {
+    by_hand = true;
+    now_us += us;
+}
+
+int64_t sim_next_us(void) {
+    struct fiber *ready[FIBERS];
+    int64_t next_us;
+    find_ready(ready, false, &next_us);
+    return next_us;
+}
+
+void sim_begin_anew(uint64_t seed) {
+    if (live_n > 1) sim_fail("%zu threads of a former run are there", live_n - 1);
+    while (fibers_end > 1) end_stack(&stacks[--fibers_end]);
+    steps = 0;
+    now_us = SIM_BEGIN_US;
+    by_hand = true;
+    sim_seed(seed);
+}
+
+void sim_forked(void) {
+    for (size_t i = 0; i < live_n; i++)
+        if (live[i] != running) live[i]->state = ENDED;
+    live[0] = running;
+    live_n = 1;
+}
+
+void sim_place(unsigned thread, struct sim_host *host) {
+    fibers[thread].host = host;
 }
 
 /* ---- hosts ---- */

@@ -39,6 +39,13 @@ int64_t sim_global_us(const struct sim_host *host, int64_t local_us);
 /* Calls `act` at that time, on no host. */
 void sim_at(int64_t us, void (*act)(void *arg), void *arg);
 
+/* Or main moves the time, from the first of these calls on. Waits whose time is over then end when no thread can run
+ * otherwise. It is a fault if main itself waits for what only time would bring. */
+void sim_begin_anew(uint64_t seed); /* at SIM_BEGIN_US, without any thread but main */
+void sim_settle(void);              /* lets the others run until each of them waits for something later */
+void sim_move_us(int64_t us);       /* and lets nobody run */
+int64_t sim_next_us(void);          /* when the next wait ends, or SIM_NEVER */
+
 /* ---- hosts and their threads ---- */
 
 struct sim_host *sim_host(void);       /* of the running fiber */
@@ -54,11 +61,15 @@ unsigned sim_self(void);
 void sim_sleep_us(int64_t us);
 /* Lets another thread run in place of the caller, at random. */
 void sim_pause(void);
+void sim_yield(void);                                   /* the same, and always one that is drawn, perhaps the caller */
+void sim_place(unsigned thread, struct sim_host *host); /* moves it there */
+void sim_forked(void);                                  /* in a child: it has no thread but the running one */
 /* Waits for sim_wake(on, …) with one of these bits, or for the time. True: it was woken. */
 bool sim_wait(const void *on, uint32_t bits, int64_t until_us);
 /* The same; the time is a timer's (CLOCK_BOOTTIME), which runs on while the host is suspended. */
 bool sim_wait_for_timer(const void *on, uint32_t bits, int64_t until_us);
-void sim_wake(const void *on, uint32_t bits, unsigned most);
+/* Returns how many it has woken. */
+unsigned sim_wake(const void *on, uint32_t bits, unsigned most);
 bool sim_ended(unsigned thread);
 /* Waits for the end of the thread. False: the time came first. */
 bool sim_join(unsigned thread, int64_t until_us);
@@ -76,10 +87,15 @@ void sim_print_threads(void);
 
 /* Lets so many of 1,000 descriptors be refused; 0: none. */
 void sim_descriptors_fail(unsigned per_mille);
-int sim_descriptor(void); /* as eventfd(); -1: used up */
+int sim_descriptor(void);        /* as eventfd(); -1: used up */
+unsigned sim_descriptors(void);  /* how many are open */
+int64_t sim_next_timer_us(void); /* whether or not anybody waits for it */
 void sim_signal(int fd);
 void sim_drain(int fd);
 void sim_close(int fd);
+
+/* How often the running thread would have called the kernel: to wait, to wake one that waits, or with a descriptor. */
+unsigned long sim_calls(void);
 
 /* ---- the story ---- */
 

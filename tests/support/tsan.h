@@ -11,6 +11,7 @@ void __tsan_ignore_thread_end(void);
 #else
 #define __tsan_get_current_fiber() NULL
 #define __tsan_create_fiber(flags) NULL
+#define __tsan_destroy_fiber(fiber) ((void)0)
 #define __tsan_switch_to_fiber(fiber, flags) ((void)0)
 #define __tsan_mutex_create(mutex, flags) ((void)0)
 #define __tsan_mutex_destroy(mutex, flags) ((void)0)

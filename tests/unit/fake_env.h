@@ -1,8 +1,10 @@
-/* core/base/env.h on a clock that only the test moves. Threads are real; the test waits until they have nothing left to
- * do.
+/* core/base/env.h on a clock that only the test moves. Threads are fibers (tests/support/scheduler.h): one runs at a
+ * time, and which one goes on is drawn from a seed, so that each run of a test is the same. With another number in
+ * DLOCK_TEST_SEED it is another one.
  *
- * One thread, the test's own, calls the functions below. Every other thread is started with dlock__thread_start() (the
- * core's) or fake_thread_start() (the test's), so that fake_settle() knows of it.
+ * One thread, the test's own, calls the functions below; the program ends with a message where that waits for what only
+ * the clock would bring. Every other thread is started with dlock__thread_start() (the core's) or fake_thread_start()
+ * (the test's). What blocks in the kernel, as a read of a pipe, blocks all of them.
  */
 #ifndef DLOCK_TESTS_FAKE_ENV_H
 #define DLOCK_TESTS_FAKE_ENV_H
@@ -12,11 +14,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Begins a test: the clock stands at a fixed time and random numbers follow from `seed`. Only while no thread waits. */
+/* Begins a test: the clock stands at a fixed time and random numbers follow from `seed`. The former test must have left
+ * neither threads nor descriptors. */
 void fake_env_reset(uint64_t seed);
 
-/* Waits (really) until every thread is blocked and no deadline at or before the fake clock's time is unserved. Aborts
- * with a list of the threads when that does not come about: a thread is busy, or sets deadlines in the past. */
+/* Lets all threads run until every one waits and no deadline at or before the fake clock's time is unserved. */
 void fake_settle(void);
 
 /* Moves the clock by `ms`, stopping and settling at every deadline on the way. */
@@ -45,7 +47,7 @@ void fake_thread_join(pthread_t thread);
 void fake_thread_stop(pthread_t thread);
 void fake_thread_continue(void);
 
-/* How long a thread spins before it sleeps, in real time: 0, as after a reset, not at all. And how many spin now. */
+/* How long a thread spins before it sleeps: 0, as after a reset, not at all. And how many spin now. */
 void fake_spin_us(int64_t us);
 unsigned fake_spinning(void);
 

@@ -1,6 +1,8 @@
 /* Tests of the fakes that the lock tests rely on. */
 #include "fixture.h"
 
+#include "support/scheduler.h"
+
 #include <poll.h>
 #include <stdatomic.h>
 #include <unistd.h>
@@ -70,7 +72,7 @@ static void a_jump_wakes_nobody_until_settled(void **state) {
     sleeper_start(&sleeper, dlock__now_us() + 5000, &thread);
     fake_settle();
     fake_jump_ms(60000);
-    usleep(20000);
+    for (int i = 0; i < 100; i++) sim_yield();
     assert_int_equal(sleeper.woke_us, 0);
     fake_settle();
     assert_int_equal(sleeper.woke_us, sleeper.until_us + 59995000);

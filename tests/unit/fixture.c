@@ -323,6 +323,20 @@ int release_all(void *arg) {
     return dlock_release_all(all->locks, all->n, &all->err);
 }
 
+void barrier_wait(struct barrier *barrier) {
+    pthread_mutex_lock(&barrier->mutex);
+    while (!barrier->lifted) pthread_cond_wait(&barrier->cond, &barrier->mutex);
+    pthread_mutex_unlock(&barrier->mutex);
+}
+
+void barrier_lift(struct barrier *barrier) {
+    pthread_mutex_lock(&barrier->mutex);
+    barrier->lifted = true;
+    pthread_cond_broadcast(&barrier->cond);
+    pthread_mutex_unlock(&barrier->mutex);
+    fake_settle();
+}
+
 void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     struct lost_count *count = arg;
     atomic_store(&count->code, err ? err->code : 0);

@@ -107,6 +107,17 @@ int export_by(struct actor *actor, struct export *export);
  * that passed, in microseconds. */
 int64_t wait_for(struct actor *actor, int64_t limit_ms);
 
+/* Where a callback stays until the test lifts it. */
+struct barrier {
+    pthread_mutex_t mutex;
+    pthread_cond_t cond;
+    bool lifted;
+};
+#define BARRIER \
+    { PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false }
+void barrier_wait(struct barrier *barrier);
+void barrier_lift(struct barrier *barrier); /* and settles */
+
 /* Counts calls of an on_lost. */
 struct lost_count {
     _Atomic int calls;

@@ -1,8 +1,6 @@
 /* dlock_client_dispatch: callbacks of a MANUAL client. */
 #include "fixture.h"
 
-#include <semaphore.h>
-
 static dlock_client *manual_client_of(const char *uri) {
     dlock_client *client;
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
@@ -91,26 +89,25 @@ static void a_dispatch_ends_though_its_callbacks_begin_new_calls(void **state) {
 
 static void stay(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock, (void)err;
-    sem_wait(arg);
+    barrier_wait(arg);
 }
 
 /* Closes the client while a callback stays for longer than `timeout`, and then lets it leave. The callback's time does
  * not count: the close still has its `timeout` to release the lock `held`. */
-static void close_during_a_long_callback(dlock_client *client, const char *held, sem_t *leave) {
+static void close_during_a_long_callback(dlock_client *client, const char *held, struct barrier *leave) {
     struct actor *closer = actor_new();
     begin_close(closer, client);
     fake_advance_ms(2500);
     assert_false(over(closer));
     assert_string_not_equal(fake_holder(held).token, "");
-    sem_post(leave);
+    barrier_lift(leave);
     wait_for(closer, 100);
     assert_string_equal(fake_holder(held).token, "");
 }
 
 static void closing_releases_after_a_long_dispatch(void **state) {
     (void)state;
-    sem_t leave;
-    sem_init(&leave, 0, 0);
+    struct barrier leave = BARRIER;
     dlock_client *client = manual_client_of("fake:?timeout=2s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
     struct actor *dispatcher = actor_new();
@@ -119,14 +116,12 @@ static void closing_releases_after_a_long_dispatch(void **state) {
     begin_call(dispatcher, dispatch, client);
     close_during_a_long_callback(client, "n", &leave);
     assert_int_equal(result(dispatcher), 1);
-    sem_destroy(&leave);
 }
 
 /* The same of a callback that dlock_free makes: here no other thread does. */
 static void closing_releases_after_a_long_callback_of_a_free(void **state) {
     (void)state;
-    sem_t leave;
-    sem_init(&leave, 0, 0);
+    struct barrier leave = BARRIER;
     dlock_client *client = manual_client_of("fake:?timeout=2s");
     dlock_lock *held = lock_new(client, "held"), *lock = lock_new_with(client, "n", &by_handle);
     struct actor *freer = actor_new();
@@ -138,7 +133,6 @@ static void closing_releases_after_a_long_callback_of_a_free(void **state) {
     assert_false(over(freer));
     close_during_a_long_callback(client, "held", &leave);
     assert_true(over(freer));
-    sem_destroy(&leave);
 }
 
 int main(int argc, char **argv) {

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-enum { PERMITS = ALL_MOST, CROWD = 1500, BATCH = 256 };
+enum { PERMITS = ALL_MOST, CROWD = 1500, BATCH = 256, SPIN_US = 100 };
 
 static const struct dlock_options permits = {.size = sizeof permits, .mode = DLOCK_PERMIT, .limit = CROWD};
 
@@ -159,6 +159,15 @@ static pthread_t begin_thread(struct call *call) {
     return thread;
 }
 
+/* Of a release: it waits a moment for who would take the lock. */
+static pthread_t begin_spinning(struct call *call) {
+    fake_spin_us(SPIN_US);
+    pthread_t thread = begin_thread(call);
+    fake_settle();
+    assert_int_equal(fake_spinning(), 1);
+    return thread;
+}
+
 /* Two handles of one name; the second has the lock from the first. */
 static dlock_lock *handed_over(dlock_client *client) {
     dlock_lock *first = lock_new_with(client, "n", &by_handle), *second = lock_new_with(client, "n", &by_handle);
@@ -185,13 +194,12 @@ static void a_release_is_over_at_the_server_when_it_returns(void **state) {
     dlock_lock *unlike = lock_new_with(client, "n", &other);
     struct call release = {.lock = handed_over(client)};
     struct call acquire = {.lock = unlike, .timeout_ms = 1000, .acquires = true};
-    fake_spin_us(500000);
-    pthread_t releaser = begin_thread(&release);
-    while (fake_spinning() == 0) sched_yield();
+    pthread_t releaser = begin_spinning(&release);
     fake_fault(FAKE_RELEASE, FAKE_SLOW, 1);
     pthread_t acquirer = begin_thread(&acquire); /* sends the release in the other's place */
-    while (fake_slow_waiting() == 0) sched_yield();
-    fake_settle();
+    fake_advance_us(SPIN_US);
+    assert_int_equal(fake_spinning(), 0);
+    assert_int_equal(fake_slow_waiting(), 1);
     assert_string_not_equal(fake_holder("n").token, "");
     assert_false(release.over);
     fake_slow_go();
@@ -209,10 +217,9 @@ static void an_asynchronous_wait_of_other_terms_ends_that_moment(void **state) {
     dlock_lock *unlike = lock_new_with(client, "n", &other);
     struct call release = {.lock = handed_over(client)};
     struct done done = {0};
-    fake_spin_us(500000);
-    pthread_t releaser = begin_thread(&release);
-    while (fake_spinning() == 0) sched_yield();
+    pthread_t releaser = begin_spinning(&release);
     assert_int_equal(dlock_acquire_async(unlike, 1000, note_done, &done), 0);
+    fake_advance_us(SPIN_US);
     fake_thread_join(releaser); /* hangs if the engine kept the mutex */
     fake_settle();
     assert_int_equal(release.rc, 0);
@@ -229,9 +236,7 @@ static void what_was_taken_in_that_moment_can_be_exported_and_imported(void **st
     dlock_lock *taker = lock_new_with(client, "n", &by_handle), *imported;
     struct call release = {.lock = handed_over(client)};
     char ticket[DLOCK_TICKET_MAX + 1];
-    fake_spin_us(10000000);
-    pthread_t releaser = begin_thread(&release);
-    while (fake_spinning() == 0) sched_yield();
+    pthread_t releaser = begin_spinning(&release);
     fake_thread_stop(releaser);
     assert_int_equal(dlock_acquire(taker, 0, NULL), 0);
     uint64_t fence = dlock_fence(taker);

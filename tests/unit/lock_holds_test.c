@@ -216,33 +216,24 @@ static void without_memory_for_a_grant_by_wake_it_is_given_back(void **state) {
 
 /* ---- a loss while the client is closing -------------------------------------------------------------------------- */
 
-struct gate {
-    pthread_mutex_t mutex;
-    pthread_cond_t cond;
-    bool open;
-};
-
-static void pass_gate(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct gate *gate = arg;
+static void stay(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     (void)lock;
     (void)err;
-    pthread_mutex_lock(&gate->mutex);
-    while (!gate->open) pthread_cond_wait(&gate->cond, &gate->mutex);
-    pthread_mutex_unlock(&gate->mutex);
+    barrier_wait(arg);
 }
 
 /* One lock is lost and its callback runs; the client closes; another lock is found lost then, if `late`. Returns how
  * many allocations of the client are still there afterwards. */
 static int left_after_a_close(bool late) {
-    struct gate gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+    struct barrier barrier = BARRIER;
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     int before = in_use;
     struct actor *closer = actor_new();
     dlock_client *client = client_new("fake:");
     dlock_lock *second = watched_lock(client, "n", &lost);
-    options.on_lost = pass_gate;
-    options.on_lost_arg = &gate;
+    options.on_lost = stay;
+    options.on_lost_arg = &barrier;
     dlock_lock *first = lock_new_with(client, "first", &options);
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
     fake_advance_ms(LEASE_MS / 5); /* not in one batch with the other one */
@@ -260,11 +251,7 @@ static int left_after_a_close(bool late) {
     dlock__enter(client); /* a thread that removes it from the callbacks' queue is leaving */
     bool queued = client->callback.first != NULL;
     dlock__leave(client);
-    pthread_mutex_lock(&gate.mutex);
-    gate.open = true;
-    pthread_cond_signal(&gate.cond);
-    pthread_mutex_unlock(&gate.mutex);
-    fake_settle();
+    barrier_lift(&barrier);
     wait_for(closer, 100);
     assert_false(queued);
     assert_int_equal(lost.calls, 0);

@@ -3,8 +3,6 @@
 #include "fixture.h"
 
 #include <limits.h>
-#include <sched.h>
-#include <time.h>
 
 /* Two threads that take turns: whenever one has the lock, the other waits for it. */
 struct turns {
@@ -410,16 +408,22 @@ static void a_release_waits_a_moment_for_who_takes_turns(void **state) {
     struct call call = {release, locks[1], -1};
     uint64_t fence = dlock_fence(locks[1]);
     pthread_t thread;
-    fake_spin_us(10000000);
+    fake_spin_us(100);
     assert_int_equal(fake_thread_start(&thread, do_call, &call), 0);
-    while (fake_spinning() == 0) sched_yield();
+    fake_settle();
+    assert_int_equal(fake_spinning(), 1);
     assert_int_equal(dlock_acquire(locks[0], 0, NULL), 0);
     fake_thread_join(thread);
     assert_int_equal(call.rc, 0);
     assert_true(dlock_fence(locks[0]) > fence);
     assert_int_equal(fake_log_size(), 0);
-    fake_spin_us(1); /* without success */
-    assert_int_equal(dlock_release(locks[0], NULL), 0);
+    struct actor *actor = actor_new(); /* waits without success */
+    begin_release(actor, locks[0]);
+    fake_advance_us(99);
+    assert_int_equal(fake_spinning(), 1);
+    assert_int_equal(fake_log_size(), 0);
+    fake_advance_us(1);
+    assert_int_equal(result(actor), 0);
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
     assert_string_equal(fake_holder("n").token, "");
 }
@@ -433,12 +437,13 @@ static void a_release_that_waits_gives_way_to_another_wish(void **state) {
     const struct dlock_options other = {.size = sizeof other, .lease_ms = LEASE_MS / 2};
     struct call call = {release, locks[1], -1};
     pthread_t thread;
-    fake_spin_us(1000000);
+    fake_spin_us(100);
     assert_int_equal(fake_thread_start(&thread, do_call, &call), 0);
-    while (fake_spinning() == 0) sched_yield();
+    fake_settle();
     dlock_lock *unlike = lock_new_with(client, "n", &other);
     assert_int_equal(dlock_acquire(unlike, 0, NULL), 0);
     assert_int_equal(fake_spinning(), 1);
+    fake_advance_us(100);
     fake_thread_join(thread);
     assert_int_equal(call.rc, 0);
     assert_true(dlock_held(unlike));
@@ -448,13 +453,10 @@ static void a_release_that_waits_gives_way_to_another_wish(void **state) {
 
 static void a_release_goes_out_at_once(enum server server) {
     dlock_lock *locks[2];
-    struct timespec began, ended;
+    struct actor *actor = actor_new();
     hand_over(client_new("fake:"), locks, server);
-    fake_spin_us(4000000);
-    clock_gettime(CLOCK_MONOTONIC, &began);
-    assert_int_equal(dlock_release(locks[1], NULL), 0);
-    clock_gettime(CLOCK_MONOTONIC, &ended);
-    assert_true(ended.tv_sec - began.tv_sec < 3);
+    fake_spin_us(100);
+    assert_int_equal(release_by(actor, locks[1]), 0); /* the clock stands */
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 

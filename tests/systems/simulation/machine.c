@@ -17,6 +17,10 @@ pid_t __wrap_getpid(void) {
     return 1; /* appears in tokens */
 }
 
+void dlock__sleep_us(int64_t us) {
+    sim_sleep_us(us);
+}
+
 int dlock__cpu(void) {
     return (int)(sim_random() % 2);
 }
