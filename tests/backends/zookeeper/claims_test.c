@@ -215,7 +215,7 @@ static void changed_node_is_still_ours(void **state) {
     assert_int_equal(renew(&one, &held), 0);
     plain_only(BASE "/changed", path, sizeof path);
     assert_int_equal(zoo_set(plain(), path, "x", 1, -1), ZOK);
-    assert_false(wake_within(&one, &wake, 200));
+    assert_false(told_within(&one, &wake, 200));
     assert_int_equal(renew(&one, &held), 0);
     assert_int_equal(release(&one, &held), 0);
 }
@@ -228,7 +228,7 @@ static void own_release_wakes_nobody(void **state) {
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(renew(&one, &held), 0);
     assert_int_equal(release(&one, &held), 0);
-    assert_false(wake_within(&one, &wake, 200));
+    assert_false(told_within(&one, &wake, 200));
 }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */

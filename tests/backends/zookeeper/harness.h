@@ -103,6 +103,10 @@ struct task {
 void task_begin(struct task *task, dlock_batch *batch, struct link *link, struct held *held, uint32_t flags);
 int task_end(struct task *task); /* the operation's return value */
 
+/* Waits for a wake-up as wake_within does, but passes over what a new connection says: to look at every name. On a busy machine
+ * there is one at any time, since the backend leaves a server that is silent for a moment. */
+bool told_within(struct link *link, struct dlock_wake *wake, int ms);
+
 /* Waits for a wake-up of this kind and skips others; false when none comes within ms. */
 bool wake_kind_within(struct link *link, struct dlock_wake *wake, enum dlock_wake_kind kind, int ms);
 

@@ -48,6 +48,14 @@ int task_end(struct task *task) {
     return task->rc;
 }
 
+bool told_within(struct link *link, struct dlock_wake *wake, int ms) {
+    int64_t until = now_ms() + ms;
+    bool told;
+    do told = wake_within(link, wake, (int)(until - now_ms()));
+    while (told && wake->kind == DLOCK_WAKE_LOOK && !wake->name);
+    return told;
+}
+
 bool wake_kind_within(struct link *link, struct dlock_wake *wake, enum dlock_wake_kind kind, int ms) {
     for (int64_t until = now_ms() + ms, left = ms; left >= 0; left = until - now_ms())
         if (wake_within(link, wake, (int)left) && wake->kind == kind) return true;

@@ -5,7 +5,7 @@
 
 static void expect_quiet(struct link *link) {
     struct dlock_wake wake;
-    assert_false(wake_within(link, &wake, 200));
+    assert_false(told_within(link, &wake, 200));
 }
 
 /* ---- readers and writers ----------------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ static void downgrade_keeps_the_place(void **state) {
     assert_int_equal(queue_up(&two, &reader), 0);
     assert_int_equal(queue_up(&three, &writer), DLOCK_EBUSY);
     for (int i = 0; i < 2; i++) assert_int_equal(renew(&one, &holder), 0);
-    assert_false(wake_within(&one, &wake, 200)); /* it has lost nothing */
+    assert_false(told_within(&one, &wake, 200)); /* it has lost nothing */
     assert_int_equal(release(&two, &reader), 0);
     assert_int_equal(queue_up(&three, &writer), DLOCK_EBUSY);
     assert_int_equal(release(&one, &holder), 0);
@@ -167,7 +167,7 @@ static void permits_are_taken_in_turn(void **state) {
     assert_int_equal(plain_count(BASE "/permits/locks"), 2);
     assert_int_equal(release(&two, &b), 0);
     expect_look(&three, "permits");
-    assert_false(wake_within(&one, &wake, 200));      /* only the first is woken */
+    assert_false(told_within(&one, &wake, 200));      /* only the first is woken */
     assert_int_equal(acquire(&two, &e), DLOCK_EBUSY); /* and it is not overtaken */
     assert_int_equal(queue_up(&one, &d), DLOCK_EBUSY);
     assert_int_equal(queue_up(&three, &c), 0);
@@ -237,7 +237,7 @@ static int acquire_to_linger(struct link *link, struct held *held) {
 
 static void expect_wanted(struct link *link, const char *name) {
     struct dlock_wake wake;
-    assert_true(wake_within(link, &wake, 5000));
+    assert_true(told_within(link, &wake, 5000));
     assert_int_equal(wake.kind, DLOCK_WAKE_WANTED);
     assert_string_equal(wake.name, name);
 }

@@ -18,7 +18,7 @@ static void only_the_next_is_woken(void **state) {
     assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
     assert_int_equal(release(&one, &a), 0);
     expect_look(&two, "order");
-    assert_false(wake_within(&three, &wake, 300));
+    assert_false(told_within(&three, &wake, 300));
     assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY); /* the free lock goes to the head */
     assert_int_equal(queue_up(&two, &b), 0);
     assert_true(b.claim.fence > a.claim.fence);
@@ -66,7 +66,7 @@ static void whoever_leaves_lets_the_next_move_up(void **state) {
     expect_look(&three, "leaving");
     assert_int_equal(queue_up(&three, &c), 0);
     assert_int_equal(release(&three, &c), 0);
-    assert_false(wake_within(&three, &wake, 100));
+    assert_false(told_within(&three, &wake, 100));
 }
 
 static void deleted_waiter_queues_anew(void **state) {
@@ -110,6 +110,32 @@ static void predecessor_that_vanishes_is_noticed(void **state) {
     proxy_hold(proxy, false);
     assert_int_equal(task_end(&task), 0);
     assert_int_equal(b.claim.result, 0);
+    assert_int_equal(release(&link, &b), 0);
+    link_end(&link);
+    proxy_end(proxy);
+}
+
+/* A busy machine brings a new connection about, which tells to look at every name: see told_within(). */
+static void reconnection_hides_no_wake_up(void **state) {
+    struct proxy *proxy = proxy_new(shared_port());
+    struct dlock_wake wake;
+    struct link link;
+    struct held a, b;
+    (void)state;
+    link_new(&link, proxy_port(proxy), "10s", 'd');
+    claim_init(&a, "reconnected", 'a', 1);
+    claim_init(&b, "reconnected", 'd', 1);
+    assert_int_equal(acquire(&one, &a), 0);
+    assert_int_equal(queue_up(&link, &b), DLOCK_EBUSY);
+    for (int i = 0; i < 2; i++) {
+        proxy_refuse(proxy, true);
+        proxy_refuse(proxy, false);
+        assert_int_equal(queue_up(&link, &b), DLOCK_EBUSY); /* connected again */
+        if (i == 0) assert_false(told_within(&link, &wake, 100));
+    }
+    assert_int_equal(release(&one, &a), 0);
+    expect_look(&link, "reconnected");
+    assert_int_equal(queue_up(&link, &b), 0);
     assert_int_equal(release(&link, &b), 0);
     link_end(&link);
     proxy_end(proxy);
@@ -216,6 +242,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(whoever_leaves_lets_the_next_move_up, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(deleted_waiter_queues_anew, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(predecessor_that_vanishes_is_noticed, trio_begin, trio_end),
+        cmocka_unit_test_setup_teardown(reconnection_hides_no_wake_up, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(foreign_nodes_are_waited_for, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(kazoos_nodes_are_waited_for, trio_begin, trio_end),
         cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, trio_begin, trio_end),

@@ -16,7 +16,7 @@ int trio_end(void **state) {
 
 void expect_look(struct link *link, const char *name) {
     struct dlock_wake wake;
-    assert_true(wake_within(link, &wake, 5000));
+    assert_true(told_within(link, &wake, 5000));
     assert_int_equal(wake.kind, DLOCK_WAKE_LOOK);
     assert_string_equal(wake.name, name);
 }
