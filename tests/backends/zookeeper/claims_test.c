@@ -45,7 +45,7 @@ static void vanished_container_is_made_anew(void **state) {
         claim_init(&held, "vanishing", 'a', i);
         assert_int_equal(acquire(&one, &held), 0);
         assert_int_equal(release(&one, &held), 0);
-        assert_int_equal(zoo_delete(plain(), BASE "/vanishing", -1), ZOK);
+        plain_delete(BASE "/vanishing");
     }
 }
 
@@ -169,7 +169,7 @@ static void deleted_node_is_found_by_renewal(void **state) {
     claim_init(&held, "deleted", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     plain_only(BASE "/deleted", path, sizeof path);
-    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    plain_delete(path);
     assert_int_equal(renew(&one, &held), DLOCK_ELOST);
     assert_int_equal(release(&one, &held), DLOCK_ELOST);
 }
@@ -192,7 +192,7 @@ static void deleted_nodes_are_told_apart(void **state) {
         char dir[64];
         snprintf(dir, sizeof dir, BASE "/%s", names[gone[k]]);
         plain_only(dir, path, sizeof path);
-        assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+        plain_delete(path);
     }
     assert_int_equal(backend->renew(one.conn, claims, ALL, TIMEOUT_MS, NULL), 0);
     for (size_t i = 0, k = 0; i < ALL; i++) {

@@ -32,7 +32,8 @@ void site_stop(struct site *site);
 
 /* ---- a plain client (site.c) ------------------------------------------------------------------------------------- */
 
-/* Connects once per program; fails the test when that does not work. */
+/* Connects once per program; fails the test when that does not work. The backend ends this connection too when it leaves a
+ * server that is silent for a moment: the functions below, but plain_make(), then repeat their request. */
 zhandle_t *plain(void);
 zhandle_t *plain_to(int port);
 /* Makes a node and its parents. */
@@ -40,6 +41,8 @@ void plain_make(const char *path, const char *data, int flags, char *made, int s
 int plain_count(const char *dir); /* children; 0 where there is no such node */
 /* The only child of dir, with its path; fails the test when there is not exactly one. */
 void plain_only(const char *dir, char *path, size_t size);
+/* Deletes a node, which has to be there. */
+void plain_delete(const char *path);
 
 /* ---- a proxy in front of a server (proxy.c) ---------------------------------------------------------------------- */
 

@@ -219,7 +219,7 @@ static void watches_survive_a_short_outage(void **state) {
     sleep_ms(200);
     assert_int_equal(release(&near, &holder), 0);
     plain_only(BASE "/watched too", path, sizeof path);
-    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    plain_delete(path);
     proxy_refuse(proxy, false);
     assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 10000));
     assert_int_equal(persistently(queue_up, &waiter), 0);

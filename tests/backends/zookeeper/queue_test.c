@@ -78,7 +78,7 @@ static void deleted_waiter_queues_anew(void **state) {
     assert_int_equal(queue_up(&two, &b), 0);
     plain_only(BASE "/deleted waiter", path, sizeof path);
     assert_int_equal(queue_up(&one, &a), DLOCK_EBUSY);
-    assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+    plain_delete(path);
     assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
     assert_int_equal(queue_up(&one, &a), 0);
     assert_int_equal(release(&one, &a), 0);
@@ -151,7 +151,7 @@ static void foreign_nodes_are_waited_for(void **state) {
                theirs, sizeof theirs);
     claim_init(&held, "foreign", 'a', 1);
     assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
-    assert_int_equal(zoo_delete(plain(), theirs, -1), ZOK);
+    plain_delete(theirs);
     expect_look(&one, "foreign");
     assert_int_equal(queue_up(&one, &held), 0);
     assert_int_equal(release(&one, &held), 0);
@@ -171,7 +171,7 @@ static void kazoos_nodes_are_waited_for(void **state) {
         assert_int_equal(acquire(&two, &reader), reads ? 0 : DLOCK_EBUSY);
         if (reads) assert_int_equal(release(&two, &reader), 0);
         assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
-        assert_int_equal(zoo_delete(plain(), theirs, -1), ZOK);
+        plain_delete(theirs);
         expect_look(&one, "kazoo");
         assert_int_equal(queue_up(&one, &held), 0);
         assert_int_equal(release(&one, &held), 0);
@@ -193,7 +193,7 @@ static void what_is_no_lock_node_is_ignored(void **state) {
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++) {
         char path[128];
         snprintf(path, sizeof path, BASE "/clutter/%s", rest[i]);
-        assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+        plain_delete(path);
     }
 }
 
@@ -223,13 +223,13 @@ static void sequence_wraps(void **state) {
         assert_int_equal(backend->inspect(one.conn, "wrap", note_token, seen, TIMEOUT_MS, NULL), 0);
         assert_string_equal(seen, order[i].seen);
         snprintf(path, sizeof path, BASE "/wrap/%s", order[i].node);
-        assert_int_equal(zoo_delete(plain(), path, -1), ZOK);
+        plain_delete(path);
     }
     plain_make(BASE "/wrap/x-lock--000000001", "before", ZOO_EPHEMERAL, NULL, 0); /* Java's %010d of -1 */
     struct held held;
     claim_init(&held, "wrap", 'a', 1);
     assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
-    assert_int_equal(zoo_delete(plain(), BASE "/wrap/x-lock--000000001", -1), ZOK);
+    plain_delete(BASE "/wrap/x-lock--000000001");
     expect_look(&one, "wrap");
     assert_int_equal(queue_up(&one, &held), 0);
     assert_int_equal(release(&one, &held), 0);

@@ -105,9 +105,16 @@ void plain_make(const char *path, const char *data, int flags, char *made, int s
         zoo_create(plain(), path, data, (int)strlen(data), &ZOO_OPEN_ACL_UNSAFE, flags, made, made ? size : 0), ZOK);
 }
 
+static int list(const char *dir, struct String_vector *nodes) {
+    int rc = zoo_get_children(plain(), dir, 0, nodes);
+    for (int64_t until = now_ms() + TIMEOUT_MS; rc == ZCONNECTIONLOSS && now_ms() < until; sleep_ms(5))
+        rc = zoo_get_children(plain(), dir, 0, nodes);
+    return rc;
+}
+
 int plain_count(const char *dir) {
     struct String_vector nodes = {0, NULL};
-    int rc = zoo_get_children(plain(), dir, 0, &nodes), count = nodes.count;
+    int rc = list(dir, &nodes), count = nodes.count;
     if (rc == ZNONODE) return 0;
     assert_int_equal(rc, ZOK);
     deallocate_String_vector(&nodes);
@@ -116,8 +123,18 @@ int plain_count(const char *dir) {
 
 void plain_only(const char *dir, char *path, size_t size) {
     struct String_vector nodes = {0, NULL};
-    assert_int_equal(zoo_get_children(plain(), dir, 0, &nodes), ZOK);
+    assert_int_equal(list(dir, &nodes), ZOK);
     assert_int_equal(nodes.count, 1);
     snprintf(path, size, "%s/%s", dir, nodes.data[0]);
     deallocate_String_vector(&nodes);
+}
+
+void plain_delete(const char *path) {
+    bool uncertain = false; /* a request whose answer was lost may have deleted it */
+    int rc = zoo_delete(plain(), path, -1);
+    for (int64_t until = now_ms() + TIMEOUT_MS; rc == ZCONNECTIONLOSS && now_ms() < until; sleep_ms(5)) {
+        uncertain = true;
+        rc = zoo_delete(plain(), path, -1);
+    }
+    if (rc != ZNONODE || !uncertain) assert_int_equal(rc, ZOK);
 }

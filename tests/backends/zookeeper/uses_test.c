@@ -77,7 +77,7 @@ static void first_use_is_right(void **state) {
     claim_as(&other, "rightful", 'b', 1, DLOCK_EXCLUSIVE, 0);
     expect_einval(&two, &other, "in use as 2 permits"); /* although it is not the first in the lock's line */
     assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    plain_delete(made);
     assert_int_equal(release(&one, &holder), 0);
 
     claim_as(&holder, "rightful", 'a', 2, DLOCK_EXCLUSIVE, 0);
@@ -91,7 +91,7 @@ static void first_use_is_right(void **state) {
     assert_int_equal(queue_up(&two, &waiter), 0); /* it was here before that lease */
     claim_as(&holder, "rightful", 'a', 3, DLOCK_SHARED, 0);
     expect_einval(&one, &holder, "in use as permits"); /* and this was not */
-    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    plain_delete(made);
     assert_int_equal(release(&two, &waiter), 0);
 }
 
@@ -194,7 +194,7 @@ static void both_lines_decide(void **state) {
     expect_einval(&three, &other, "in use as 1 permits, not 3");
     assert_int_equal(queue_up(&two, &moving), 0);
     assert_int_equal(renew(&two, &moving), 0);
-    assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+    plain_delete(made);
     assert_int_equal(release(&two, &moving), 0);
 }
 
@@ -216,7 +216,7 @@ static void passing_node_is_no_use(void **state) {
         claim_as(&held, "passing", 'b', i, mode, mode == DLOCK_PERMIT ? 2 : 0);
         task_begin(&task, backend->acquire, &two, &held, i % 2 ? DLOCK_CLAIM_QUEUE : 0);
         sleep_ms(100);
-        assert_int_equal(zoo_delete(plain(), made, -1), ZOK);
+        plain_delete(made);
         assert_int_equal(task_end(&task), 0);
         assert_int_equal(held.claim.result, 0);
         assert_int_equal(release(&two, &held), 0);
