@@ -110,7 +110,7 @@ static size_t index_of(const struct quorum_member *member) {
 /* Begins a new try of a claim, after giving back what it has from earlier tries, except its place at the gate. */
 static void begin_try(struct quorum *quorum, const struct quorum_member *gate, struct dlock_claim *claim) {
     const uint64_t place = claim->state[QUORUM_PLACE];
-    if (claim->state[QUORUM_FENCE]) { /* the grant came to nothing */
+    if (claim->state[QUORUM_FENCE]) { /* the grant is lost */
         give_back(quorum, claim, quorum_everybody(quorum));
         claim->state[QUORUM_FENCE] = claim->state[QUORUM_PLACE] = 0;
     } else if (place != 0 && (!gate || quorum_place_at(place) != index_of(gate))) {
@@ -233,14 +233,14 @@ static void settle(struct quorum_request *request, const struct quorum_round *ro
     claim->state[QUORUM_PLACE] = place; /* last: the grants given back have the tokens of this round */
 }
 
-int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+/* Begins and ends one try of each claim. */
+static void try(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
     struct quorum *quorum = ((struct quorum_conn *)memory)->quorum;
     struct quorum_request request;
     struct quorum_round *round;
     pthread_mutex_lock(&quorum->mutex);
     struct question question = prepare(quorum, claims, n);
-    int rc = quorum_begin(&request, memory, DLOCK_ACQUIRE, claims, n, timeout_ms, &round, err);
-    if (rc != 0) return 0;
+    if (quorum_begin(&request, memory, DLOCK_ACQUIRE, claims, n, timeout_ms, &round, err) != 0) return;
     ask(round, &question);
     const int64_t now_us = dlock_now_us();
     bool any = false;
@@ -251,5 +251,35 @@ int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, in
     if (question.gate) judge(question.gate, answer_of(round, question.gate, 0), now_us);
     if (any) raise_fences(&request, round);
     quorum_end(&request, memory, round);
+}
+
+/* Requests claims that were granted before: each has its grant, with its fence, until a majority has lost it. True: one
+ * has an error, which `err` explains. */
+static bool grant_again(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                        struct dlock_error *err) {
+    bool failed = false;
+    quorum_renew(memory, claims, n, timeout_ms, err);
+    for (size_t i = 0; i < n; i++) {
+        claims[i]->fence = claims[i]->result == 0 ? claims[i]->state[QUORUM_FENCE] : 0;
+        failed = failed || (claims[i]->result != 0 && claims[i]->result != DLOCK_ELOST);
+    }
+    return failed;
+}
+
+int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct dlock_claim *again[QUORUM_BATCH], *rest[QUORUM_BATCH];
+    size_t n_again = 0, n_rest = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (claims[i]->mode == DLOCK_EXCLUSIVE && claims[i]->state[QUORUM_FENCE]) again[n_again++] = claims[i];
+        if (claims[i]->mode == DLOCK_EXCLUSIVE) continue;
+        claims[i]->result = dlock_fail(err, DLOCK_ENOTSUP, "a quorum has neither shared locks nor permits");
+        err = NULL; /* it explains one claim */
+    }
+    if (n_again > 0 && grant_again(memory, again, n_again, timeout_ms, err)) err = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (claims[i]->mode == DLOCK_EXCLUSIVE && (!claims[i]->state[QUORUM_FENCE] || claims[i]->result == DLOCK_ELOST))
+            rest[n_rest++] = claims[i];
+    if (n_rest > 0) try(memory, rest, n_rest, dlock_left_ms(deadline_us), err);
     return 0;
 }

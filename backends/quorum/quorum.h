@@ -20,7 +20,8 @@
  *
  * The files; each calls those below it only:
  *   quorum
- *   acquire  claims
+ *   acquire
+ *   claims
  *   request  check
  *   votes
  *   round
@@ -38,10 +39,10 @@
 
 enum { QUORUM_LEAST = 3, QUORUM_MOST = 9 };
 
-/* Indexes of dlock_claim.state: the claim's fence, once it is granted; the number of tries; its place, made by
- * quorum_place(), or 0; the time of the last try at all members. Each try has a different token at the members, so that
- * a late duplicate of the request that gave one up does not affect the next. Only the member where the claim has its
- * place keeps the token of an earlier try. */
+/* Indexes of dlock_claim.state: the claim's fence, once it is granted, after which the same acquire again is a renewal;
+ * the number of tries; its place, made by quorum_place(), or 0; the time of the last try at all members. Each try has a
+ * different token at the members, so that a late duplicate of the request that gave one up does not affect the next.
+ * Only the member where the claim has its place keeps the token of an earlier try. */
 enum { QUORUM_FENCE, QUORUM_TRIES, QUORUM_PLACE, QUORUM_LOOKED };
 
 /* Returns a place: the member, and the number of the try whose token it knows. */

@@ -29,16 +29,6 @@ static inline bool answers_can_be_lost(void) {
     return !can(DLOCK_CAP_SESSION);
 }
 
-/* A backend that consists of others takes each acquire as a new try, with a new fence, and leaves it to its members, and
- * to the core, to refuse a mode. */
-static inline bool consists_of_others(void) {
-    return can(DLOCK_CAP_THREADSAFE) && !can(DLOCK_CAP_SESSION);
-}
-
-static inline bool same_fence(uint64_t fence, uint64_t before) {
-    return fence == before || (consists_of_others() && fence > before);
-}
-
 /* ---- clients (client.c) ------------------------------------------------------------------------------------------ */
 
 enum {
