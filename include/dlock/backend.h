@@ -337,9 +337,10 @@ struct dlock_backend {
      * PENDING: called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
      * connection, or a client library, has closed it. An acquire with the flag QUEUE that finds the name taken leaves a
      * blocking request with the server and answers EBUSY; until `wake` brings its answer the core calls only `wake`,
-     * `disconnect`, and `release`, which gives the request up and ensures that nothing is held. While its claim is
-     * granted, or waits, the core calls `wake` when the descriptor polls readable. Without the capability QUEUE the
-     * core leaves no blocking requests: waiters poll, and `wake` only reports losses.
+     * `disconnect`, and `release`, which gives the request up and ensures that nothing is held: if it cannot tell what
+     * became of the request, it returns EUNAVAILABLE, so that the connection ends. While its claim is granted, or
+     * waits, the core calls `wake` when the descriptor polls readable. Without the capability QUEUE the core leaves no
+     * blocking requests: waiters poll, and `wake` only reports losses.
      *
      * Results: as connect; ENOTSUP: this server never wakes a client, all waiters poll. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);

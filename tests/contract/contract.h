@@ -85,6 +85,7 @@ struct grant {
     char token[DLOCK_TOKEN_MAX + 1];
     int client;
     struct line *line; /* where a connection carries one claim: its own, from acquire to release */
+    bool waits;        /* PENDING: a blocking request is left on that line, and unanswered */
 };
 
 /* Prepares a claim of the client for the name, with the client's next token. */

@@ -39,6 +39,7 @@ static struct line *line_for(struct grant *grant) {
 static void free_line(struct grant *grant) {
     if (grant->line) grant->line->busy = false;
     grant->line = NULL;
+    grant->waits = false;
 }
 
 /* A result beside which the claim has to have a plausible time, and a grant a fence. */
@@ -70,8 +71,9 @@ int request_on(struct line *line, enum dlock_operation operation, struct grant *
     grant->claim.flags = flags;
     if (operation == DLOCK_ACQUIRE) grant->claim.fence = 0;
     int rc = claim_run(batch_of(operation), line->conn, &grant->claim, REQUEST_MS, &err);
-    if (rc == DLOCK_EUNAVAILABLE && grant->line && operation == DLOCK_RELEASE) { /* its end frees what there was */
+    if (rc == DLOCK_EUNAVAILABLE && grant->waits && operation == DLOCK_RELEASE) { /* the request ends with it */
         line_ends(grant->line);
+        grant->waits = false;
         grant->line = NULL;
         return DLOCK_ELOST;
     }
@@ -92,7 +94,8 @@ int queue_up(struct grant *grant) {
     bool may = can(DLOCK_CAP_QUEUE) || (can(DLOCK_CAP_WAKE) && !can(DLOCK_CAP_SESSION));
     listens(grant->client);
     int rc = request_on(line_for(grant), DLOCK_ACQUIRE, grant, may ? DLOCK_CLAIM_QUEUE : 0);
-    if (rc != 0 && !(rc == DLOCK_EBUSY && can(DLOCK_CAP_PENDING | DLOCK_CAP_QUEUE))) free_line(grant);
+    grant->waits = rc == DLOCK_EBUSY && can(DLOCK_CAP_PENDING | DLOCK_CAP_QUEUE);
+    if (rc != 0 && !grant->waits) free_line(grant);
     return rc;
 }
 
@@ -164,6 +167,7 @@ static int heard(struct grant *grant, const struct dlock_wake *wake) {
     EXPECT(wake->fence < UINT64_C(1) << 55);
     uint64_t fence = wake->fence;
     EXPECT(wake->kept_ms > 0);
+    grant->waits = false;
     if (renew(grant) != 0) return 0; /* it came too late: asking again tells */
     grant->claim.fence = fence;
     return 1;
