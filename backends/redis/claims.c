@@ -166,8 +166,7 @@ static void quarantined(const struct redis *redis, struct batch *batch, struct d
     claim->result = DLOCK_ENOTREADY;
     claim->ready_ms = redis_quarantine_left_ms(redis);
     if (claim->ready_ms == 0) claim->ready_ms = 1; /* it ended while the answer was under way */
-    claim->retry_ms =
-        position < 0 ? claim->ready_ms + 1 : dlock_queue_retry_ms(position, claim->ready_ms, lease_of(claim));
+    if (position >= 0) claim->retry_ms = dlock_queue_retry_ms(position, claim->ready_ms, lease_of(claim));
 }
 
 /* Explains how the name is in use according to acquire.lua. False: its answer is malformed. */
