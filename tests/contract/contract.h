@@ -95,6 +95,10 @@ void grant_as(struct grant *grant, int client, const char *name, enum dlock_mode
 /* A copy, such as that of a request that was delayed; `forget`: without what the backend has stored in it. */
 void grant_copy(struct grant *copy, const struct grant *grant, bool forget);
 
+/* A token of the longest length, and a name that begins with suite.name; they end with `last`. */
+void full_length_token(struct grant *grant, char last);
+void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last);
+
 /* One operation on one claim; the connection has to survive it. Return the claim's result, and check what the backend
  * has filled in. */
 int acquire(struct grant *grant);

@@ -25,6 +25,20 @@ void grant_copy(struct grant *copy, const struct grant *grant, bool forget) {
     if (forget) memset(copy->claim.state, 0, sizeof copy->claim.state);
 }
 
+void full_length_token(struct grant *grant, char last) {
+    size_t used = strlen(grant->token);
+    memset(grant->token + used, 'x', DLOCK_TOKEN_MAX - used);
+    grant->token[DLOCK_TOKEN_MAX - 1] = last;
+}
+
+void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last) {
+    static const char filler[] = "/ %\xff";
+    int used = snprintf(name, DLOCK_FULL_NAME_MAX + 1, "%s", suite.name);
+    for (int i = used; i < DLOCK_FULL_NAME_MAX; i++) name[i] = filler[i % 4];
+    name[DLOCK_FULL_NAME_MAX - 1] = last;
+    name[DLOCK_FULL_NAME_MAX] = '\0';
+}
+
 /* The line that the request is to be sent on. */
 static struct line *line_for(struct grant *grant) {
     if (!one_claim_each()) return line_of(grant->client);

@@ -207,6 +207,22 @@ static void lists_names_as_they_are(void) {
     for (int i = 0; i < N; i++) GRANTED(release(&held[i]));
 }
 
+static void lists_names_of_full_length(void) {
+    char names[2][DLOCK_FULL_NAME_MAX + 1];
+    struct grant held[2];
+    for (int i = 0; i < 2; i++) {
+        full_length_name(names[i], (char)('a' + i));
+        grant_new(&held[i], i, names[i]);
+        full_length_token(&held[i], 'z');
+        GRANTED(acquire(&held[i]));
+    }
+    EXPECT(list(suite.name, 0) == 2);
+    for (int i = 0; i < 2; i++) expect_seen(&held[i], DLOCK_EXCLUSIVE);
+    EXPECT(list(names[1], 0) == 1);
+    expect_seen(&held[1], DLOCK_EXCLUSIVE);
+    for (int i = 0; i < 2; i++) GRANTED(release(&held[i]));
+}
+
 /* ---- break ------------------------------------------------------------------------------------------------------- */
 
 static void breaks_a_grant(void) {
@@ -286,6 +302,7 @@ const struct contract_case contract_inspect[] = {
     PROMISE(shows_no_lease_that_has_ended, DLOCK_CAP_INSPECT | NEEDS_LEASES),
     PROMISE(lists_held_names, DLOCK_CAP_LIST | NEEDS_MANY),
     PROMISE(lists_names_as_they_are, DLOCK_CAP_LIST),
+    PROMISE(lists_names_of_full_length, DLOCK_CAP_LIST),
     PROMISE(breaks_a_grant, DLOCK_CAP_BREAK),
     PROMISE(breaks_all_readers, DLOCK_CAP_BREAK | DLOCK_CAP_SHARED),
     PROMISE(breaks_all_permits, DLOCK_CAP_BREAK | DLOCK_CAP_PERMIT),

@@ -157,6 +157,19 @@ static void may_be_as_long_as_a_year(void) {
     GRANTED(release(&mine));
 }
 
+/* The shortest lease that a claim may have. */
+static void may_be_as_short_as_a_millisecond(void) {
+    struct grant dead, next;
+    grant_new(&next, 1, suite.name);
+    take(&dead, 0, DLOCK_EXCLUSIVE, 1);
+    acquire(&next); /* granted already, or to be waited for */
+    if (next.claim.result != 0) GRANTED(await(&next, PATIENCE_MS / 4));
+    EXPECT(next.claim.fence > dead.claim.fence);
+    LOST(renew(&dead));
+    LOST(release(&dead));
+    GRANTED(release(&next));
+}
+
 const struct contract_case contract_lease[] = {
     PROMISE(ends_in_time, NEEDS_LEASES),
     PROMISE(is_lost_when_it_has_ended, NEEDS_LEASES),
@@ -166,5 +179,6 @@ const struct contract_case contract_lease[] = {
     PROMISE(of_all_readers_end, NEEDS_LEASES | DLOCK_CAP_SHARED),
     PROMISE(of_permits_end_one_by_one, NEEDS_LEASES | DLOCK_CAP_PERMIT),
     PROMISE(may_be_as_long_as_a_year, 0),
+    PROMISE(may_be_as_short_as_a_millisecond, NEEDS_LEASES),
     {0},
 };

@@ -69,6 +69,19 @@ static void one_permit_is_a_lock(void) {
     GRANTED(release(&two));
 }
 
+static void as_many_as_a_limit_can_say(void) {
+    struct grant one, two, other;
+    permit(&one, 0, DLOCK_LIMIT_MAX);
+    permit(&two, 1, DLOCK_LIMIT_MAX);
+    permit(&other, 2, DLOCK_LIMIT_MAX - 1);
+    GRANTED(acquire(&one));
+    GRANTED(acquire(&two));
+    EXPECT_CODE(DLOCK_EINVAL, acquire(&other));
+    GRANTED(renew(&one));
+    GRANTED(release(&one));
+    GRANTED(release(&two));
+}
+
 /* ---- in use as something else ------------------------------------------------------------------------------------ */
 
 /* It is refused for good, with an explanation, and leaves nothing. */
@@ -131,6 +144,7 @@ const struct contract_case contract_permits[] = {
     PROMISE(as_many_hold_as_there_are, DLOCK_CAP_PERMIT),
     PROMISE(again_is_the_same_permit, DLOCK_CAP_PERMIT),
     PROMISE(one_permit_is_a_lock, DLOCK_CAP_PERMIT),
+    PROMISE(as_many_as_a_limit_can_say, DLOCK_CAP_PERMIT),
     PROMISE(no_lock_of_the_same_name, DLOCK_CAP_PERMIT),
     PROMISE(no_permits_of_a_locks_name, DLOCK_CAP_PERMIT),
     PROMISE(no_permits_of_a_downgraded_locks_name, DLOCK_CAP_PERMIT | DLOCK_CAP_SHARED),

@@ -191,6 +191,33 @@ static void absent_modes(void) {
     GRANTED(release(&mine));
 }
 
+/* Names and tokens as long as there are, which differ only at their end. */
+static void names_and_tokens_of_full_length(void) {
+    char names[2][DLOCK_FULL_NAME_MAX + 1];
+    struct grant mine[2], theirs, twin;
+    for (int i = 0; i < 2; i++) {
+        full_length_name(names[i], (char)('a' + i));
+        grant_new(&mine[i], 0, names[i]);
+        full_length_token(&mine[i], 'a');
+        GRANTED(acquire(&mine[i]));
+    }
+    grant_copy(&twin, &mine[0], true);
+    twin.line = NULL;
+    full_length_token(&twin, 'b');
+    grant_new(&theirs, 1, names[0]);
+    BUSY(acquire(&twin));
+    BUSY(acquire(&theirs));
+    LOST(renew(&twin));
+    LOST(release(&twin));
+    for (int i = 0; i < 2; i++) {
+        GRANTED(renew(&mine[i]));
+        GRANTED(release(&mine[i]));
+    }
+    GRANTED(acquire(&theirs));
+    EXPECT(theirs.claim.fence > mine[0].claim.fence);
+    GRANTED(release(&theirs));
+}
+
 const struct contract_case contract_tokens[] = {
     PROMISE(granted_renewed_released, 0),
     PROMISE(excludes, 0),
@@ -204,5 +231,6 @@ const struct contract_case contract_tokens[] = {
     PROMISE(by_another_client, NEEDS_LEASES),
     PROMISE(begun_requests, NEEDS_MANY),
     PROMISE(absent_modes, 0),
+    PROMISE(names_and_tokens_of_full_length, 0),
     {0},
 };
