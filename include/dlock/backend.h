@@ -209,7 +209,9 @@ struct dlock_claim {
 
 /* The kinds of messages that a server sends unasked. */
 enum dlock_wake_kind {
-    DLOCK_WAKE_LOOK = 1,    /* something changed for `name` (NULL: for any): waiters should send a request now */
+    /* Something changed for `name` (NULL: for any): waiters should send a request now. The core ignores it for a name
+     * for which no claim of this client waits. */
+    DLOCK_WAKE_LOOK = 1,
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: with fence, server_us and kept_ms, as by acquire */
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
     DLOCK_WAKE_WANTED = 4,  /* another client waits for `name` */
