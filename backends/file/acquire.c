@@ -170,9 +170,7 @@ static int write_grant(struct attempt *a, const char *token) {
 static int try_exclusive(struct attempt *a) {
     int rc = lock_file(a, LOCK_EX);
     if (rc != 0) return rc;
-    rc = write_grant(a, a->claim->token);
-    if (rc == 0 && a->claim->flags & DLOCK_CLAIM_LINGER) file_linger(a->conn, a->fd);
-    return rc;
+    return write_grant(a, a->claim->token);
 }
 
 /* ---- readers and permits ----------------------------------------------------------------------------------------- */
@@ -323,6 +321,7 @@ static void acquire(struct file_conn *conn, struct dlock_claim *claim, int timeo
     if (claim->result == 0) {
         claim->fence = claim->state[FILE_STATE_FENCE];
         claim->kept_ms = DLOCK_FOREVER;
+        if (claim->flags & DLOCK_CLAIM_LINGER && claim->mode == DLOCK_EXCLUSIVE) file_linger(conn, a.fd);
     } else if (claim->result == DLOCK_EBUSY) {
         claim->retry_ms = file_retry_ms(conn, a.fd, &claim->state[FILE_STATE_SEEN]);
         if (a.soon && claim->retry_ms > FILE_SOON_MS) claim->retry_ms = FILE_SOON_MS;

@@ -7,8 +7,9 @@
 /* A waiter that came before FILE_LINGERS was locked could not see it and sent no notification: this function does so
  * instead. */
 void file_linger(struct file_conn *conn, int fd) {
-    if (!file_has_inotify(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
-    file_fd_at(&conn->fds, fd)->flags |= FILE_LINGERING;
+    struct file_fd *entry = file_fd_at(&conn->fds, fd);
+    if (entry->flags & FILE_LINGERING || !file_has_inotify(conn) || !file_byte_lock(fd, true, FILE_LINGERS)) return;
+    entry->flags |= FILE_LINGERING;
     atomic_fetch_add(&conn->lingering, 1);
     if (file_line_waits(fd)) file_tell_wanted(fd);
 }

@@ -135,9 +135,9 @@ enum dlock_claim_flag {
      * is not granted leaves nothing at the server but marks that soon expire, and a single such acquire leaves none;
      * but a token that is in the queue already stays there. */
     DLOCK_CLAIM_QUEUE = 1,
-    /* Acquire: this client may keep the grant for some time after its owner has released it. Send it WANTED for every
-     * acquire of another client that this grant makes EBUSY. Only sent where WANTED is offered, and once a connection
-     * of this client listens. */
+    /* Acquire: this client may keep the grant for some time after its owner has released it. Send it WANTED when this
+     * grant makes an acquire of another client EBUSY; once for a grant is enough. Only sent where WANTED is offered,
+     * and once a connection of this client listens. */
     DLOCK_CLAIM_LINGER = 2,
     /* Release: the process that made this claim is dead. SESSION: free it by name and token, whatever connection it
      * lives in; ENOTSUP where that is not possible, 0 where the death of its process has freed it anyway. */

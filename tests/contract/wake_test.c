@@ -172,7 +172,7 @@ static void who_lingers_is_told(void) {
     struct grant mine, theirs;
     struct dlock_wake wake;
     listens(0);
-    for (int late = 0; late < (answers_can_be_lost() ? 2 : 1); late++) {
+    for (int late = 0; late < 2; late++) {
         while (wake_of(0, &wake, 50)) continue;
         grant_new(&mine, 0, suite.name);
         grant_new(&theirs, 1, suite.name);
@@ -183,10 +183,8 @@ static void who_lingers_is_told(void) {
             GRANTED(request_on(line_of(0), DLOCK_ACQUIRE, &mine, DLOCK_CLAIM_LINGER));
         }
         GRANTED(renew(&mine));
-        for (int i = can(DLOCK_CAP_SESSION); i < 2; i++) { /* each that is turned away; a session may tell once */
-            BUSY(acquire(&theirs));
-            expect_wanted(0, true);
-        }
+        BUSY(acquire(&theirs));
+        expect_wanted(0, true);
         LOST(release(&theirs));
         GRANTED(release(&mine));
         GRANTED(acquire(&theirs)); /* nobody hears of it any more */
