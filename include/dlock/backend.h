@@ -293,7 +293,8 @@ struct dlock_backend {
      *   - 0: granted, or granted to this token before: then with the same fence and a restarted lease
      *   - EBUSY: retry_ms says when to send the next request, not later than the answer may change
      *   - ENOTREADY: no holder is known, and the server grants nothing at all for ready_ms, because it was started
-     *     recently; otherwise as EBUSY, including the place in the queue
+     *     recently; otherwise as EBUSY, including the place in the queue. Until then what this token was granted before
+     *     need not be looked for, and its lease is not restarted where a renewal would be ELOST
      *   - EINVAL: final. The server cannot take the claim; or a name in use as permits is requested as a lock, or the
      *     reverse, or permits with another limit than those that are held: explain it in `err`
      *   - ENOTSUP: the mode
@@ -303,7 +304,7 @@ struct dlock_backend {
     /* Restarts the lease with lease_ms from now, if the token still has the grant.
      *
      * With mode SHARED on an exclusive grant: an atomic downgrade that keeps the fence, and also grants the readers
-     * that are first in the queue. Never creates anything.
+     * that are first in the queue. Never creates anything. In the quarantine a lease that is about to end may be ELOST.
      *
      * Results per claim: 0 (kept_ms, server_us), ELOST. */
     dlock_batch *renew;

@@ -68,9 +68,34 @@ static void what_was_granted_goes_on(void) {
     }
 }
 
+/* A server may refuse to renew a lease that is about to end: its client might not hold it any more, and another server
+ * might grant it the moment it ends. Then the same acquire gets no new lease either. */
+static void an_acquire_lengthens_no_more_than_a_renewal(void) {
+    struct grant known[6];
+    char names[6][DLOCK_NAME_MAX + 1];
+    if (one_claim_each() || knows_all()) return;
+    for (int i = 0; i < 6; i++) {
+        if (!can(needs[i / 2])) continue;
+        tagged_name(names[i], (const char[]){(char)('a' + i), 0});
+        grant_as(&known[i], 0, names[i], modes[i / 2], i / 2 == 2 ? 3 : 0);
+        known[i].claim.lease_ms = 1500;
+        GRANTED(acquire(&known[i]));
+    }
+    sleep_ms(1200);
+    for (int i = 0; i < 6; i += 2) {
+        if (!can(needs[i / 2])) continue;
+        int renewed = request_on(line_of(CAREFUL), DLOCK_RENEW, &known[i], 0);
+        int again = request_on(line_of(CAREFUL), DLOCK_ACQUIRE, &known[i + 1], 0);
+        if (renewed != 0) EXPECT(again != 0);
+        release(&known[i]);
+        release(&known[i + 1]);
+    }
+}
+
 const struct contract_case contract_ready[] = {
     PROMISE(nothing_is_granted, DLOCK_CAP_VOLATILE),
     PROMISE(nothing_is_granted_beside_others, DLOCK_CAP_VOLATILE),
     PROMISE(what_was_granted_goes_on, DLOCK_CAP_VOLATILE),
+    PROMISE(an_acquire_lengthens_no_more_than_a_renewal, DLOCK_CAP_VOLATILE | NEEDS_LEASES),
     {0},
 };
