@@ -182,15 +182,19 @@ static void the_dead_are_passed(void) {
 }
 
 /* It has been handed the lock, and stands still: it loses it after that time, and those behind it get it then, in
- * turn. Its own late renewal does not take it back. */
+ * turn. Its own late renewal does not take it back. It is the second hand-over: the first of a name may be another
+ * path. */
 static void the_silent_lose_their_turn(void) {
-    struct grant mine, silent, waiting, last;
+    struct grant mine, first, silent, waiting, last;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
+    line_up(&first, 1, DLOCK_EXCLUSIVE, 0);
     line_up(&silent, 3, DLOCK_EXCLUSIVE, 0);
     line_up(&waiting, 1, DLOCK_EXCLUSIVE, 0);
     line_up(&last, 2, DLOCK_EXCLUSIVE, 0);
-    int64_t begun = now_ms();
     GRANTED(release(&mine));
+    expect_woken(&first);
+    int64_t begun = now_ms();
+    GRANTED(release(&first));
     GRANTED(await(&waiting, DLOCK_HAND_OVER_MS + 3 * SLACK_MS));
     EXPECT(now_ms() - begun >= DLOCK_HAND_OVER_MS - 100);
     LOST(renew(&silent));

@@ -4,6 +4,9 @@
 #define NAME "the{book}" /* braces are encoded in keys */
 #define KEY "the%%7Bbook%%7D"
 
+/* How long a fence is kept at least, in milliseconds. */
+enum { LIFE_MS = 600000 };
+
 static struct held reader[CREW], writer;
 
 static int setup(void **state) {
@@ -34,7 +37,8 @@ static void readers_hold_together_and_writers_alone(void **state) {
         assert_int_equal(release(&asker[i], &reader[i]), 0);
         assert_int_equal(release(&asker[i], &reader[i]), DLOCK_ELOST);
     }
-    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence */
+    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence, which nobody would delete otherwise */
+    assert_in_range(ask_number(&server, "PTTL {" KEY "}:dlock:fence"), LIFE_MS, 3 * LIFE_MS + LEASE_MS);
     assert_int_equal(acquire(&asker[3], &writer), 0);
     assert_true(writer.claim.fence > reader[2].claim.fence);
     assert_int_equal(acquire(&asker[0], &reader[0]), DLOCK_EBUSY);
