@@ -157,10 +157,9 @@ static const char *refuses_deletes(const char *body) {
     return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"5\"},\"succeeded\":true}";
 }
 
-static void release_is_told_that_the_lease_has_ended(void **state) {
+TEST(release_is_told_that_the_lease_has_ended) {
     struct dlock_error err = {0};
     struct held mine;
-    (void)state;
     answer = refuses_deletes;
     claim_init(&mine, "refused", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
@@ -215,10 +214,9 @@ static int without_space_begin(void **state) {
 }
 
 /* It would also be refused if it had to close the claim's slot. */
-static void a_refused_acquire_needs_no_release(void **state) {
+TEST_WITH(without_space_begin, server_end, a_refused_acquire_needs_no_release) {
     struct dlock_error err = {0};
     struct held mine;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         claim_init(&mine, "full", 'a', 1);
         assert_int_equal(held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err), 0);
@@ -234,9 +232,8 @@ static void a_refused_acquire_needs_no_release(void **state) {
     assert_int_equal(atomic_load(&deletions), 0);
 }
 
-static void a_put_that_fills_etcd_is_a_grant(void **state) {
+TEST_WITH(without_space_begin, server_end, a_put_that_fills_etcd_is_a_grant) {
     struct held mine;
-    (void)state;
     executes = true;
     claim_init(&mine, "full", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
@@ -253,10 +250,9 @@ static const char *grants_elsewhere(const char *body) {
 }
 
 /* Two servers that each believe to be the whole cluster would both grant. */
-static void a_member_of_another_cluster_grants_nothing(void **state) {
+TEST(a_member_of_another_cluster_grants_nothing) {
     struct dlock_error err = {0};
     struct held mine;
-    (void)state;
     answer = grants_elsewhere;
     claim_init(&mine, "elsewhere", 'a', 1);
     held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err);
@@ -283,18 +279,16 @@ static void try_and_hear(int code, const char *words) {
     assert_non_null(strstr(err.message, words));
 }
 
-static void refusals_say_what_to_do(void **state) {
-    (void)state;
+TEST(refusals_say_what_to_do) {
     answer = takes_few_operations;
     try_and_hear(DLOCK_EPROTO, "--max-txn-ops at 128");
     answer = denies;
     try_and_hear(DLOCK_EAUTH, "grant-permission");
 }
 
-static void a_wrong_password_is_told(void **state) {
+TEST(a_wrong_password_is_told) {
     struct dlock_error err = {0};
     struct uri uri;
-    (void)state;
     link_end(&link);
     uri_init(&uri, fake.port);
     uri.parts.user = "me";
@@ -313,9 +307,8 @@ static const char *grants_and_deletes(const char *body) {
 }
 
 /* Another client may have deleted the key, and a later claim of this one may have created it again. */
-static void a_release_deletes_only_the_key_that_was_granted(void **state) {
+TEST(a_release_deletes_only_the_key_that_was_granted) {
     struct held mine;
-    (void)state;
     answer = grants_and_deletes;
     claim_init(&mine, "job", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
@@ -324,9 +317,8 @@ static void a_release_deletes_only_the_key_that_was_granted(void **state) {
 }
 
 /* The former leader may know the lease, and may end it. */
-static void a_lease_that_was_granted_while_the_leader_changed_is_not_used(void **state) {
+TEST(a_lease_that_was_granted_while_the_leader_changed_is_not_used) {
     struct held mine;
-    (void)state;
     answer = grants;
     link_end(&link);
     atomic_store(&changes, 1);
@@ -347,16 +339,14 @@ static int leases_in_vain(void) {
     return atomic_load(&leases) - before;
 }
 
-static void a_leader_that_always_changes(void **state) {
-    (void)state;
+TEST(a_leader_that_always_changes) {
     link_end(&link);
     atomic_store(&changes, INT_MAX);
     assert_in_range(leases_in_vain(), 2, 150); /* each costs the members a write */
     atomic_store(&changes, 0);
 }
 
-static void no_lease_is_granted_while_a_member_does_not_know_the_term(void **state) {
-    (void)state;
+TEST(no_lease_is_granted_while_a_member_does_not_know_the_term) {
     link_end(&link);
     atomic_store(&stale, true);
     assert_int_equal(leases_in_vain(), 1);
@@ -369,9 +359,8 @@ static const char *deletes_nothing(const char *body) {
 }
 
 /* The second one could end the grant of the next holder. */
-static void a_break_without_an_answer_is_not_sent_again(void **state) {
+TEST(a_break_without_an_answer_is_not_sent_again) {
     struct dlock_error err = {0};
-    (void)state;
     answer = deletes_nothing;
     range = "{\"kvs\":[{\"key\":\"ZGxvY2svam9iLzQ2\",\"value\":\"\",\"create_revision\":\"5\"}]}";
     range_ms = 0;
@@ -388,9 +377,8 @@ static void a_break_without_an_answer_is_not_sent_again(void **state) {
 }
 
 /* The holder is shown again and again, and each answer comes at once. */
-static void a_break_that_deletes_nothing_ends_in_time(void **state) {
+TEST(a_break_that_deletes_nothing_ends_in_time) {
     struct dlock_error err = {0};
-    (void)state;
     answer = deletes_nothing;
     range = "{\"kvs\":[{\"key\":\"ZGxvY2svam9iLzQ2\",\"value\":\"\",\"create_revision\":\"5\"}]}";
     range_ms = 0;
@@ -410,11 +398,10 @@ static int count_holders(const struct dlock_info *info, void *arg) {
 }
 
 /* More keys of another program than can be read in time: the next page begins after the last one. */
-static void a_list_goes_on_behind_foreign_keys(void **state) {
+TEST(a_list_goes_on_behind_foreign_keys) {
     struct dlock_error err = {0};
     char cursor[256] = "", again[256], first[sizeof range_key];
     int holders = 0;
-    (void)state;
     range = "{\"kvs\":[{\"key\":\"enp6Lw==\"},{\"key\":\"enp6eg==\"}]}"; /* zzz/, zzzz */
     range_ms = 2100;
     assert_int_equal(backend->list(link.conn, "", cursor, count_holders, &holders, 4000, &err), 1);
@@ -453,10 +440,9 @@ static const char *shows_a_queue(const char *body) {
 }
 
 /* Otherwise the second release, which that look did not show, would not wake the waiter. */
-static void a_stream_that_is_ahead_of_a_look_is_replaced(void **state) {
+TEST(a_stream_that_is_ahead_of_a_look_is_replaced) {
     struct dlock_wake wake;
     struct held mine;
-    (void)state;
     answer = shows_a_queue;
     link_end(&link);
     closes = true;
@@ -475,24 +461,4 @@ static void a_stream_that_is_ahead_of_a_look_is_replaced(void **state) {
     closes = false;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(release_is_told_that_the_lease_has_ended, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_member_of_another_cluster_grants_nothing, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(refusals_say_what_to_do, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_wrong_password_is_told, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_release_deletes_only_the_key_that_was_granted, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_refused_acquire_needs_no_release, without_space_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_put_that_fills_etcd_is_a_grant, without_space_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_lease_that_was_granted_while_the_leader_changed_is_not_used, server_begin,
-                                        server_end),
-        cmocka_unit_test_setup_teardown(a_leader_that_always_changes, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(no_lease_is_granted_while_a_member_does_not_know_the_term, server_begin,
-                                        server_end),
-        cmocka_unit_test_setup_teardown(a_break_without_an_answer_is_not_sent_again, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_break_that_deletes_nothing_ends_in_time, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_stream_that_is_ahead_of_a_look_is_replaced, server_begin, server_end),
-        cmocka_unit_test_setup_teardown(a_list_goes_on_behind_foreign_keys, server_begin, server_end),
-    };
-    return cmocka_run_group_tests_name("etcd hostile", tests, backend_load, NULL);
-}
+TESTS(server_begin, server_end, backend_load, NULL)

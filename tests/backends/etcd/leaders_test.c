@@ -110,9 +110,8 @@ static int pair_begin(void **state) {
     return 0;
 }
 
-static void renewal_moves_the_key(void **state) {
+TEST(renewal_moves_the_key) {
     struct held mine, other;
-    (void)state;
     claim_init(&mine, "renewed", 'a', 1);
     claim_init(&other, "renewed", 'b', 1);
     assert_int_equal(acquire(&one, &mine), 0);
@@ -132,9 +131,8 @@ static void renewal_moves_the_key(void **state) {
     assert_int_equal(release(&two, &other), 0);
 }
 
-static void renewal_of_a_key_that_is_gone_is_a_loss(void **state) {
+TEST(renewal_of_a_key_that_is_gone_is_a_loss) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "gone", 'a', 1);
     assert_int_equal(acquire(&one, &mine), 0);
     struct key key = first_key("gone");
@@ -144,9 +142,8 @@ static void renewal_of_a_key_that_is_gone_is_a_loss(void **state) {
     assert_int_equal(release(&one, &mine), DLOCK_ELOST);
 }
 
-static void downgrade_moves_the_key(void **state) {
+TEST(downgrade_moves_the_key) {
     struct held mine, other;
-    (void)state;
     claim_init(&mine, "shared", 'a', 1);
     claim_init(&other, "shared", 'b', 1);
     other.claim.mode = DLOCK_SHARED;
@@ -162,9 +159,8 @@ static void downgrade_moves_the_key(void **state) {
     assert_int_equal(release(&two, &other), 0);
 }
 
-static void waiter_moves_its_key_and_keeps_its_place(void **state) {
+TEST(waiter_moves_its_key_and_keeps_its_place) {
     struct held holder, first, second;
-    (void)state;
     claim_init(&holder, "queue", 'a', 1);
     claim_init(&first, "queue", 'b', 1);
     claim_init(&second, "queue", 'a', 2);
@@ -189,9 +185,8 @@ static void waiter_moves_its_key_and_keeps_its_place(void **state) {
 }
 
 /* The connection has its lease from before. */
-static void acquire_moves_its_key(void **state) {
+TEST(acquire_moves_its_key) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "acquired", 'a', 1);
     change_leader();
     assert_int_equal(acquire(&one, &mine), 0);
@@ -203,12 +198,11 @@ static void acquire_moves_its_key(void **state) {
 }
 
 /* The member has executed it, and its client has not heard of that. */
-static void acquire_without_an_answer_begins_anew(void **state) {
+TEST(acquire_without_an_answer_begins_anew) {
     struct relay *relay = relay_new(port);
     struct link far;
     struct held mine, other;
     struct dlock_error err = {0};
-    (void)state;
     link_new(&far, relay_port(relay), 'c');
     claim_init(&mine, "unheard", 'c', 1);
     claim_init(&other, "unheard", 'b', 1);
@@ -230,10 +224,9 @@ static void acquire_without_an_answer_begins_anew(void **state) {
 }
 
 /* A renewal has moved the key with its value, unanswered; the answer of a downgrade must also be about the value. */
-static void downgrade_follows_a_move_without_an_answer(void **state) {
+TEST(downgrade_follows_a_move_without_an_answer) {
     struct held mine, other, probe;
     char words[200], out[256];
-    (void)state;
     claim_init(&mine, "moved", 'a', 1);
     claim_init(&probe, "probe", 'a', 2);
     claim_init(&other, "moved", 'b', 1);
@@ -254,9 +247,8 @@ static void downgrade_follows_a_move_without_an_answer(void **state) {
 }
 
 /* The lease ends between two requests of the acquire. */
-static void downgrade_follows_an_acquire_in_two_leases(void **state) {
+TEST(downgrade_follows_an_acquire_in_two_leases) {
     struct held first, mine, other;
-    (void)state;
     claim_init(&first, "ended", 'a', 1);
     claim_init(&mine, "ended", 'a', 2);
     claim_init(&other, "ended", 'b', 1);
@@ -289,11 +281,10 @@ static int revoke_others(void *arg, size_t pair, bool first, const char *bytes, 
     return RELAY_PASS;
 }
 
-static void renewal_takes_another_lease_if_one_ends_meanwhile(void **state) {
+TEST(renewal_takes_another_lease_if_one_ends_meanwhile) {
     struct relay *relay = relay_new(port);
     struct link far;
     struct held mine;
-    (void)state;
     link_new(&far, relay_port(relay), 'c');
     claim_init(&mine, "twice", 'c', 1);
     assert_int_equal(acquire(&far, &mine), 0);
@@ -309,10 +300,9 @@ static void renewal_takes_another_lease_if_one_ends_meanwhile(void **state) {
 }
 
 /* An admin has deleted the waiter's key, and a late copy of its request has put it again, in the former lease. */
-static void key_that_is_there_anew_is_moved_too(void **state) {
+TEST(key_that_is_there_anew_is_moved_too) {
     struct held mine, probe;
     char words[200], out[256];
-    (void)state;
     claim_init(&mine, "anew", 'a', 1);
     claim_init(&probe, "probe", 'a', 2);
     assert_int_equal(queue_up(&one, &mine), 0);
@@ -349,13 +339,12 @@ static int pass(void *arg, size_t pair, bool first, const char *bytes, size_t si
 }
 
 /* Two claims without a lease, and so without keys, are released together with one that has a key. */
-static void release_together_with_claims_that_were_not_sent(void **state) {
+TEST(release_together_with_claims_that_were_not_sent) {
     struct relay *relay = relay_new(port);
     struct link far;
     struct held sent, ended, unsent[2];
     struct dlock_claim *all[3] = {&sent.claim, &unsent[0].claim, &unsent[1].claim};
     struct dlock_error err = {0};
-    (void)state;
     link_new(&far, relay_port(relay), 'c');
     claim_init(&ended, "together", 'c', 1);
     claim_init(&sent, "together", 'c', 2);
@@ -380,12 +369,11 @@ static void release_together_with_claims_that_were_not_sent(void **state) {
 
 /* A client whose connection broke has repeated its request with the same token, twice, and died: each release finds
  * another key. */
-static void release_of_a_dead_client_with_several_keys(void **state) {
+TEST(release_of_a_dead_client_with_several_keys) {
     static const char *const keys[] = {"1a/2", "1b/4", "1c"};
     struct dlock_error err = {0};
     struct held dead;
     char words[200], out[256];
-    (void)state;
     claim_init(&dead, "probe", 'c', 1);
     assert_int_equal(acquire(&one, &dead), 0);
     uint64_t lease = first_key("probe").lease;
@@ -399,20 +387,4 @@ static void release_of_a_dead_client_with_several_keys(void **state) {
     revoke_lease(lease);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(renewal_moves_the_key, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(renewal_of_a_key_that_is_gone_is_a_loss, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(downgrade_moves_the_key, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(waiter_moves_its_key_and_keeps_its_place, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(acquire_moves_its_key, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(acquire_without_an_answer_begins_anew, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(downgrade_follows_a_move_without_an_answer, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(downgrade_follows_an_acquire_in_two_leases, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(renewal_takes_another_lease_if_one_ends_meanwhile, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(key_that_is_there_anew_is_moved_too, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(release_together_with_claims_that_were_not_sent, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(release_of_a_dead_client_with_several_keys, pair_begin, pair_end),
-    };
-    return cmocka_run_group_tests_name("etcd leaders", tests, server_begin, server_end);
-}
+TESTS(pair_begin, pair_end, server_begin, server_end)

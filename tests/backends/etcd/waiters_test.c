@@ -48,9 +48,8 @@ static void expect_turn(struct link *link, struct held *held) {
     assert_int_equal(held->claim.result, 0);
 }
 
-static void own_release_leaves_the_stream_of_a_waiter(void **state) {
+TEST(own_release_leaves_the_stream_of_a_waiter) {
     struct held mine, other, writer;
-    (void)state;
     claim_init(&mine, "readers", 'a', 1);
     claim_init(&other, "readers", 'b', 1);
     claim_init(&writer, "readers", 'a', 2);
@@ -64,9 +63,8 @@ static void own_release_leaves_the_stream_of_a_waiter(void **state) {
     assert_int_equal(release(&one, &writer), 0);
 }
 
-static void own_grant_leaves_the_stream_of_a_waiter(void **state) {
+TEST(own_grant_leaves_the_stream_of_a_waiter) {
     struct held mine, other, writer;
-    (void)state;
     claim_init(&mine, "grant", 'a', 1);
     claim_init(&other, "grant", 'b', 1);
     claim_init(&writer, "grant", 'a', 2);
@@ -83,9 +81,8 @@ static void own_grant_leaves_the_stream_of_a_waiter(void **state) {
 
 /* A waiter that leaves ends its stream, but not that of the one behind it, which has sent its request in the
  * meantime. */
-static void waiter_that_leaves_late_leaves_the_stream_of_the_next(void **state) {
+TEST(waiter_that_leaves_late_leaves_the_stream_of_the_next) {
     struct held holder, first, next;
-    (void)state;
     claim_init(&holder, "leaving", 'b', 1);
     claim_init(&first, "leaving", 'a', 1);
     claim_init(&next, "leaving", 'a', 2);
@@ -99,10 +96,9 @@ static void waiter_that_leaves_late_leaves_the_stream_of_the_next(void **state) 
     assert_int_equal(release(&one, &next), 0);
 }
 
-static void waiter_that_leaves_takes_its_stream_along(void **state) {
+TEST(waiter_that_leaves_takes_its_stream_along) {
     struct dlock_wake wake;
     struct held holder, waiter;
-    (void)state;
     claim_init(&holder, "left", 'b', 1);
     claim_init(&waiter, "left", 'a', 1);
     assert_int_equal(queue_up(&two, &holder), 0);
@@ -118,11 +114,10 @@ static int hang_up(void *arg, size_t pair, bool first, const char *bytes, size_t
 }
 
 /* The first member is stopped, or cut off from the others: its streams stay open, and tell nothing. */
-static void waiter_that_asks_another_member_has_its_stream_there(void **state) {
+TEST(waiter_that_asks_another_member_has_its_stream_there) {
     struct relay *relay = relay_new(server_port());
     struct held holder, waiter;
     struct link far;
-    (void)state;
     relay_cut(relay, "/v3/watch");
     link_through(&far, 'c', relay_port(relay));
     claim_init(&holder, "moving", 'a', 1);
@@ -138,13 +133,4 @@ static void waiter_that_asks_another_member_has_its_stream_there(void **state) {
     relay_end(relay);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(own_release_leaves_the_stream_of_a_waiter, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(own_grant_leaves_the_stream_of_a_waiter, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(waiter_that_leaves_late_leaves_the_stream_of_the_next, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(waiter_that_leaves_takes_its_stream_along, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(waiter_that_asks_another_member_has_its_stream_there, pair_begin, pair_end),
-    };
-    return cmocka_run_group_tests_name("etcd waiters", tests, backend_load, NULL);
-}
+TESTS(pair_begin, pair_end, backend_load, NULL)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void uris_are_refused(void **state) {
+TEST(uris_are_refused) {
     static const struct {
         const char *uri, *why;
     } bad[] = {
@@ -31,7 +31,6 @@ static void uris_are_refused(void **state) {
         {"mem:?dealy=20ms", "did you mean \"delay\""},
         {"mem:?password_file=/etc/passwd", "leave \"password_file\" out"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dlock_error err = {0};
         dlock_client *client = NULL;
@@ -41,7 +40,7 @@ static void uris_are_refused(void **state) {
     }
 }
 
-static void uris_are_taken(void **state) {
+TEST(uris_are_taken) {
     static const char *const good[] = {"mem:",
                                        "mem:tests",
                                        "mem:/a/b c",
@@ -51,7 +50,6 @@ static void uris_are_taken(void **state) {
                                        "mem:?fail=0.000001",
                                        "mem:x?fail=0.0&delay=0ms&lease=1s&linger=50ms",
                                        "mem:?quarantine=5s"};
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) dlock_close(api_client("%s", good[i]));
 }
 
@@ -63,8 +61,7 @@ static int try_lock(dlock_client *client, const char *name) {
 }
 
 /* A name in the URI is a separate server; the rest of the URI makes no difference. */
-static void names_tell_servers_apart(void **state) {
-    (void)state;
+TEST(names_tell_servers_apart) {
     dlock_client *one = api_client("mem:one"), *same = api_client("mem:one?delay=1ms"), *two = api_client("mem:two");
     dlock_client *none = api_client("mem:");
     dlock_lock *lock = api_lock(one, "job", NULL);
@@ -90,12 +87,11 @@ static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *ar
 
 /* The application sees what it is like to lose a lock: at a renewal, by on_lost, and at the release; and that nothing
  * stays behind. Fences grow all the same. */
-static void locks_are_lost(void **state) {
+TEST(locks_are_lost) {
     enum { LOCKS = 300 };
     int lost = 0;
     uint64_t last = 0;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    (void)state;
     options.on_lost = count_loss;
     dlock_client *client = api_client("mem:lost?fail=0.2&timeout=20s"), *other = api_client("mem:lost");
     dlock_lock *lock = api_lock(client, "job", &options);
@@ -119,9 +115,8 @@ static void locks_are_lost(void **state) {
 }
 
 /* No answer at all: calls end in time, and say so. */
-static void nothing_is_answered(void **state) {
+TEST(nothing_is_answered) {
     struct dlock_error err = {0};
-    (void)state;
     dlock_client *client = api_client("mem:silent?fail=1&timeout=200ms");
     dlock_lock *lock = api_lock(client, "job", NULL);
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EUNAVAILABLE);
@@ -140,11 +135,10 @@ static int remember(const struct dlock_info *info, void *arg) {
 }
 
 /* More than one page of them, each once, in order, and those of the prefix alone. */
-static void lists_have_pages(void **state) {
+TEST(lists_have_pages) {
     enum { LOCKS = 250 };
     static char names[300][64];
     dlock_lock *locks[LOCKS];
-    (void)state;
     dlock_client *client = api_client("mem:pages");
     for (int i = 0; i < LOCKS; i++) {
         char name[32];
@@ -160,11 +154,4 @@ static void lists_have_pages(void **state) {
     dlock_close(client);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uris_are_refused),         cmocka_unit_test(uris_are_taken),
-        cmocka_unit_test(names_tell_servers_apart), cmocka_unit_test(locks_are_lost),
-        cmocka_unit_test(nothing_is_answered),      cmocka_unit_test(lists_have_pages),
-    };
-    return cmocka_run_group_tests_name("mem/api", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

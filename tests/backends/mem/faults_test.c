@@ -59,10 +59,9 @@ static bool answered(dlock_batch *operation, struct held *held, int timeout_ms) 
     return false;
 }
 
-static void requests_fail_in_either_way(void **state) {
+TEST(requests_fail_in_either_way) {
     int unanswered = 0, carried_out = 0;
     struct held held;
-    (void)state;
     open_link(&faulty, 'a', NULL, "0.5");
     for (int i = 0; i < REQUESTS; i++) {
         held_new(&held, &faulty, "either-way");
@@ -78,12 +77,11 @@ static void requests_fail_in_either_way(void **state) {
     assert_in_range(carried_out, unanswered / 2 - SPREAD, unanswered / 2 + SPREAD);
 }
 
-static void everything_fails(void **state) {
+TEST(everything_fails) {
     struct dlock_error err = {0};
     struct held held;
     char cursor[256] = "";
     int n = 0, broken = 0;
-    (void)state;
     open_link(&faulty, 'a', NULL, "1");
     held_new(&held, &faulty, "all");
     for (int i = 0; i < 50; i++) {
@@ -103,9 +101,8 @@ static void everything_fails(void **state) {
     assert_in_range(broken, 1, 49); /* carried out, or not */
 }
 
-static void nothing_fails(void **state) {
+TEST(nothing_fails) {
     struct held held;
-    (void)state;
     open_link(&faulty, 'a', "0", "0.0");
     for (int i = 0; i < REQUESTS; i++) {
         held_new(&held, &faulty, "none");
@@ -116,11 +113,10 @@ static void nothing_fails(void **state) {
 }
 
 /* A renewal finds its lock gone with the same probability, and the next in line has it then. */
-static void renewals_lose_locks(void **state) {
+TEST(renewals_lose_locks) {
     int heard = 0, lost = 0, handed_on = 0;
     struct held held, waiting;
     struct dlock_wake wake;
-    (void)state;
     open_link(&faulty, 'a', NULL, "0.5");
     link_listen(&plain);
     for (int i = 0; i < REQUESTS; i++) {
@@ -150,10 +146,9 @@ static void renewals_lose_locks(void **state) {
 }
 
 /* Whatever takes longer than the caller waits for is carried out, and its answer is late. */
-static void slow_requests(void **state) {
+TEST(slow_requests) {
     enum { DELAY_MS = 30, N = 5 };
     struct held held[N], late;
-    (void)state;
     open_link(&faulty, 'a', "30ms", NULL);
     int64_t begun = now_ms();
     for (int i = 0; i < N; i++) {
@@ -171,12 +166,11 @@ static void slow_requests(void **state) {
 }
 
 /* Many locks at once are one request: one delay, one fate. */
-static void a_batch_is_one_request(void **state) {
+TEST(a_batch_is_one_request) {
     enum { N = 100 };
     struct held held[N];
     struct dlock_claim *claims[N];
     char names[N][16];
-    (void)state;
     open_link(&faulty, 'a', NULL, "0.5");
     for (int round = 0; round < 20; round++) {
         struct dlock_error err = {0};
@@ -195,10 +189,9 @@ static void a_batch_is_one_request(void **state) {
 }
 
 /* The holder's first request, whose answer was lost, did not say that the grant may linger. */
-static void asking_again_can_begin_to_linger(void **state) {
+TEST(asking_again_can_begin_to_linger) {
     struct held held, other;
     struct dlock_wake wake;
-    (void)state;
     open_link(&faulty, 'a', NULL, NULL);
     claim_init(&held, "lingers", 'a', 1);
     claim_init(&other, "lingers", 'b', 1);
@@ -213,10 +206,9 @@ static void asking_again_can_begin_to_linger(void **state) {
 }
 
 /* Its client may be gone: until it asks or renews, the lock is kept for a moment only. */
-static void a_hand_over_is_short_until_it_is_confirmed(void **state) {
+TEST(a_hand_over_is_short_until_it_is_confirmed) {
     struct held held, next;
     struct dlock_wake wake;
-    (void)state;
     open_link(&faulty, 'a', NULL, NULL);
     claim_init(&held, "handed", 'b', 1);
     claim_init(&next, "handed", 'a', 1);
@@ -233,9 +225,8 @@ static void a_hand_over_is_short_until_it_is_confirmed(void **state) {
 }
 
 /* As a member of a quorum: DLOCK_CAP_FLOOR. */
-static void a_floor_raises_the_next_fence(void **state) {
+TEST(a_floor_raises_the_next_fence) {
     struct held held;
-    (void)state;
     held_new(&held, &plain, "floor");
     assert_int_equal(acquire(&plain, &held), 0);
     const uint64_t floor = held.claim.fence + 1000000000;
@@ -248,17 +239,4 @@ static void a_floor_raises_the_next_fence(void **state) {
     assert_int_equal(release(&plain, &held), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(requests_fail_in_either_way, setup, teardown),
-        cmocka_unit_test_setup_teardown(everything_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(nothing_fails, setup, teardown),
-        cmocka_unit_test_setup_teardown(renewals_lose_locks, setup, teardown),
-        cmocka_unit_test_setup_teardown(slow_requests, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_batch_is_one_request, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_hand_over_is_short_until_it_is_confirmed, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_floor_raises_the_next_fence, setup, teardown),
-        cmocka_unit_test_setup_teardown(asking_again_can_begin_to_linger, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("mem/faults", tests, backend_load, NULL);
-}
+TESTS(setup, teardown, backend_load, NULL)

@@ -43,11 +43,10 @@ static int begin_anew(struct link *inherited) {
     return !fine;
 }
 
-static void a_child_begins_with_none(void **state) {
+TEST(a_child_begins_with_none) {
     struct link one, two, busy;
     struct held held, waiting;
     pthread_t thread;
-    (void)state;
     open_link(&one, 'a');
     open_link(&two, 'b');
     open_link(&busy, 'd');
@@ -79,7 +78,4 @@ static void a_child_begins_with_none(void **state) {
     link_end(&busy);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_begins_with_none)};
-    return cmocka_run_group_tests_name("mem/fork", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

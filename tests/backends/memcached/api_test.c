@@ -13,10 +13,9 @@ static dlock_client *open_at(int port, const char *query) {
 }
 
 /* The URI is wrong, whatever its names resolve to. */
-static void two_servers_are_refused_before_they_are_looked_up(void **state) {
+TEST(two_servers_are_refused_before_they_are_looked_up) {
     struct dlock_error err = {0};
     dlock_client *client = NULL;
-    (void)state;
     assert_int_equal(dlock_open("memcached://one.invalid,two.invalid", NULL, &client, &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "exactly one server"));
 }
@@ -43,11 +42,10 @@ static void count_cycles(dlock_lock *lock, struct counts *counts) {
 
 /* Four where an acquire reserves. Until the connection has seen the server's clock tick it reads the clock as well; but
  * not by `stats`, whose answer has 2 kB. */
-static void an_uncontended_cycle_is_three_commands(void **state) {
+TEST(an_uncontended_cycle_is_three_commands) {
     dlock_client *client = open_at(server.port, "quarantine=0&lease=60s");
     dlock_lock *lock = api_lock(client, "alone", NULL);
     struct counts counts;
-    (void)state;
     int64_t written = stat_of(&server, "bytes_written");
     count_cycles(lock, &counts);
     assert_in_range(counts.gets, ROUNDS, 2 * ROUNDS);
@@ -61,11 +59,10 @@ static void an_uncontended_cycle_is_three_commands(void **state) {
 }
 
 /* A waiter asks 1 to 50 ms apart, and not faster. */
-static void waiting_is_polite(void **state) {
+TEST(waiting_is_polite) {
     dlock_client *holder = open_at(server.port, "quarantine=0"), *waiter = open_at(server.port, "quarantine=0");
     dlock_lock *held = api_lock(holder, "polled", NULL), *wanted = api_lock(waiter, "polled", NULL);
     struct counts counts;
-    (void)state;
     assert_int_equal(dlock_acquire(held, 1000, NULL), 0);
     count(&server, NULL);
     assert_int_equal(dlock_acquire(wanted, 2000, NULL), DLOCK_ETIMEDOUT);
@@ -80,14 +77,13 @@ static void waiting_is_polite(void **state) {
 
 /* At most 10 round trips per lease/3; the first time, one of them is the greeting and one per batch looks the ids up.
  */
-static void a_thousand_locks_are_renewed_in_a_few_round_trips(void **state) {
+TEST(a_thousand_locks_are_renewed_in_a_few_round_trips) {
     enum { LOCKS = 1000 };
     static dlock_lock *locks[LOCKS];
     struct relay *relay = relay_new(server.port);
     struct counts counts;
     dlock_client *client;
     int renewals = 0, trips;
-    (void)state;
     client = open_at(relay_port(relay), "quarantine=0&lease=9s&timeout=9s");
     for (int i = 0; i < LOCKS; i++) {
         char name[16];
@@ -180,17 +176,15 @@ static void restart_in_between(const char *query, int64_t *lost_after_ms, int64_
 
 /* The first renewal reveals it, at most a third of the lease later. Until then two clients may believe that they hold
  * the lock: hence the quarantine. */
-static void a_restart_without_quarantine(void **state) {
+TEST(a_restart_without_quarantine) {
     int64_t lost_after_ms, got_after_ms;
-    (void)state;
     restart_in_between("quarantine=0&lease=3s", &lost_after_ms, &got_after_ms);
     assert_in_range(lost_after_ms, 0, 3000 + 1000);
     assert_in_range(got_after_ms, 0, 5000);
 }
 
-static void a_restart_with_quarantine(void **state) {
+TEST(a_restart_with_quarantine) {
     int64_t lost_after_ms, got_after_ms;
-    (void)state;
     restart_in_between("lease=3s", &lost_after_ms, &got_after_ms);
     assert_true(lost_after_ms < got_after_ms);
     assert_in_range(got_after_ms, 3000, 15000);
@@ -212,13 +206,12 @@ static void *wait_far(void *arg) {
 }
 
 /* The last question may be unanswered at the deadline; the lock was held all the same. */
-static void a_held_lock_of_a_slow_server_is_no_outage(void **state) {
+TEST(a_held_lock_of_a_slow_server_is_no_outage) {
     enum { WAITS = 12 };
     struct far_wait waits[WAITS];
     struct relay *relay = relay_new(server.port);
     dlock_client *holder = open_at(server.port, "quarantine=0&lease=60s");
     dlock_lock *held = api_lock(holder, "far", NULL);
-    (void)state;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     relay_delay(relay, 20);
     for (int i = 0; i < WAITS; i++) {
@@ -241,15 +234,4 @@ static void a_held_lock_of_a_slow_server_is_no_outage(void **state) {
     relay_end(relay);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(two_servers_are_refused_before_they_are_looked_up),
-        cmocka_unit_test(an_uncontended_cycle_is_three_commands),
-        cmocka_unit_test(waiting_is_polite),
-        cmocka_unit_test(a_held_lock_of_a_slow_server_is_no_outage),
-        cmocka_unit_test(a_thousand_locks_are_renewed_in_a_few_round_trips),
-        cmocka_unit_test(a_restart_without_quarantine),
-        cmocka_unit_test(a_restart_with_quarantine),
-    };
-    return cmocka_run_group_tests_name("memcached api", tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

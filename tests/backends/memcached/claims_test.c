@@ -34,9 +34,8 @@ static const char *value_of(const char *key) {
 
 /* ---- exclusion --------------------------------------------------------------------------------------------------- */
 
-static void one_gets_it(void **state) {
+TEST(one_gets_it) {
     struct held mine, theirs;
-    (void)state;
     claim_init(&mine, "door", 'a', 1);
     claim_init(&theirs, "door", 'b', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
@@ -55,9 +54,8 @@ static void one_gets_it(void **state) {
     assert_string_equal(value_of("door"), theirs.token);
 }
 
-static void an_acquire_sent_again_is_the_same_grant(void **state) {
+TEST(an_acquire_sent_again_is_the_same_grant) {
     struct held first, again;
-    (void)state;
     claim_init(&first, "twice", 'a', 1);
     assert_int_equal(acquire(&ours, &first), 0);
     again = first;
@@ -77,9 +75,8 @@ static void an_acquire_sent_again_is_the_same_grant(void **state) {
 }
 
 /* Whether the key lives past the lease that it had at first. */
-static void an_acquire_sent_again_sets_the_lease_anew(void **state) {
+TEST(an_acquire_sent_again_sets_the_lease_anew) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "anew", 'a', 1);
     mine.claim.lease_ms = 1000;
     assert_int_equal(acquire(&ours, &mine), 0);
@@ -91,9 +88,8 @@ static void an_acquire_sent_again_sets_the_lease_anew(void **state) {
 
 /* ---- renewal and release ----------------------------------------------------------------------------------------- */
 
-static void a_lease_ends_no_earlier_than_it_should(void **state) {
+TEST(a_lease_ends_no_earlier_than_it_should) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "ends", 'a', 1);
     for (int lease_ms = 900; lease_ms <= 1100; lease_ms += 100) {
         int64_t begin = now_ms();
@@ -108,10 +104,9 @@ static void a_lease_ends_no_earlier_than_it_should(void **state) {
     assert_string_equal(value_of("ends"), ""); /* no renewal makes anything */
 }
 
-static void a_renewal_keeps_it(void **state) {
+TEST(a_renewal_keeps_it) {
     struct held mine;
     uint64_t fence;
-    (void)state;
     claim_init(&mine, "keep", 'a', 1);
     mine.claim.lease_ms = 1000;
     assert_int_equal(acquire(&ours, &mine), 0);
@@ -127,9 +122,8 @@ static void a_renewal_keeps_it(void **state) {
 }
 
 /* As after a renewal whose answer was lost, or that another thread's connection has sent since. */
-static void an_old_id_is_looked_up_again(void **state) {
+TEST(an_old_id_is_looked_up_again) {
     struct held mine, stale;
-    (void)state;
     claim_init(&mine, "stale", 'a', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
     stale = mine;
@@ -142,9 +136,8 @@ static void an_old_id_is_looked_up_again(void **state) {
 }
 
 /* "incr" and "touch" of strangers do not ask who owns; a store does change the id. */
-static void somebody_elses_store_is_a_loss(void **state) {
+TEST(somebody_elses_store_is_a_loss) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "taken", 'a', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
     ask(&server, "set taken 0 100 5\r\nthief");
@@ -154,9 +147,8 @@ static void somebody_elses_store_is_a_loss(void **state) {
     assert_string_equal(value_of("taken"), "thief");
 }
 
-static void a_value_that_only_begins_like_ours_is_not_ours(void **state) {
+TEST(a_value_that_only_begins_like_ours_is_not_ours) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "alike", 'a', 1);
     ask(&server, "set alike 0 100 %zu\r\n%s!", strlen(mine.token) + 1, mine.token);
     assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
@@ -170,10 +162,9 @@ static void a_value_that_only_begins_like_ours_is_not_ours(void **state) {
 /* ---- ids start again with the server ----------------------------------------------------------------------------- */
 
 /* Stores of the first life, as many as it takes for the second one to reach the same id with another client's item. */
-static void an_id_is_never_used_across_a_reconnect(void **state) {
+TEST(an_id_is_never_used_across_a_reconnect) {
     struct held mine, theirs;
     uint64_t id;
-    (void)state;
     server_kill(&server);
     server_again(&server, NULL);
     link_end(&ours);
@@ -205,9 +196,8 @@ static uint64_t id_of(const char *key) {
 }
 
 /* The time in the claim is that of the host which stored last: here of one that has been up for longer than ours. */
-static void an_id_of_another_host_is_not_used(void **state) {
+TEST(an_id_of_another_host_is_not_used) {
     struct held mine;
-    (void)state;
     server_kill(&server);
     server_again(&server, NULL);
     link_end(&ours);
@@ -231,10 +221,9 @@ static void an_id_of_another_host_is_not_used(void **state) {
 }
 
 /* The claim of another process, whose clock says nothing here. */
-static void an_id_of_another_client_is_not_used(void **state) {
+TEST(an_id_of_another_client_is_not_used) {
     struct held mine;
     struct counts counts;
-    (void)state;
     claim_init(&mine, "moved", 'a', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
     await_tick(&server, &others);
@@ -245,10 +234,9 @@ static void an_id_of_another_client_is_not_used(void **state) {
     assert_int_equal(release(&others, &mine), 0);
 }
 
-static void fences_grow_across_a_restart(void **state) {
+TEST(fences_grow_across_a_restart) {
     struct held mine;
     uint64_t last = 0;
-    (void)state;
     claim_init(&mine, "life", 'a', 1);
     for (int life = 0; life < 3; life++) {
         for (int i = 0; i < 20; i++) {
@@ -284,13 +272,12 @@ static int batch(dlock_batch *operation, struct link *link, struct held *held, s
     return 0;
 }
 
-static void many_at_once(void **state) {
+TEST(many_at_once) {
     static struct held held[MANY];
     static char names[MANY][8];
     const int reserved = reservations(&server) * MANY;
     const int64_t stores = servers_are_classic() ? 3 * MANY : 2 * MANY, gets = stores - MANY + reserved;
     struct counts counts = {0};
-    (void)state;
     for (int i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof names[i], "n%04d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -313,11 +300,10 @@ static void many_at_once(void **state) {
 }
 
 /* A batch in which everything happens at once. */
-static void each_claim_has_its_own_result(void **state) {
+TEST(each_claim_has_its_own_result) {
     struct held held[5], theirs;
     struct dlock_claim *claims[5];
     struct dlock_error err = {0};
-    (void)state;
     for (int i = 0; i < 5; i++) {
         static const char *const names[] = {"free", "longer", "ours", "shared", "theirs"};
         claim_init(&held[i], names[i], 'a', i);
@@ -340,9 +326,8 @@ static void each_claim_has_its_own_result(void **state) {
 }
 
 /* Longer than what memcached takes for a relative time. */
-static void a_lease_may_be_long(void **state) {
+TEST(a_lease_may_be_long) {
     struct held mine;
-    (void)state;
     claim_init(&mine, "year", 'a', 1);
     mine.claim.lease_ms = INT64_C(366) * 86400 * 1000;
     assert_int_equal(acquire(&ours, &mine), 0);
@@ -351,14 +336,13 @@ static void a_lease_may_be_long(void **state) {
     assert_string_equal(value_of("year"), mine.token);
 }
 
-static void names_become_keys(void **state) {
+TEST(names_become_keys) {
     static const char *const names[][2] = {{"with space", "with%20space"},
                                            {"100%", "100%25"},
                                            {"\xc3\xa9t\xc3\xa9", "\xc3\xa9t\xc3\xa9"},
                                            {"a\xc2\xa0\xff\x80", "a\xc2\xa0\xff\x80"},
                                            {"noreply", "noreply"},
                                            {"a/b:c{d}", "a/b:c{d}"}};
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct held mine;
         claim_init(&mine, names[i][0], 'a', 1);
@@ -371,9 +355,8 @@ static void names_become_keys(void **state) {
 }
 
 /* 255 bytes, of which memcached takes 250; and 255 times three. */
-static void long_names_are_cut_and_stay_distinct(void **state) {
+TEST(long_names_are_cut_and_stay_distinct) {
     static const char fillers[] = {'x', ' '};
-    (void)state;
     for (size_t i = 0; i < sizeof fillers; i++) {
         char name[2][256];
         struct held mine, theirs;
@@ -392,10 +375,9 @@ static void long_names_are_cut_and_stay_distinct(void **state) {
 }
 
 /* Names whose keys are the same: the value tells them apart, even for one token. */
-static void a_cut_name_is_in_the_value(void **state) {
+TEST(a_cut_name_is_in_the_value) {
     char name[256], key[600], other[256];
     struct held mine;
-    (void)state;
     memset(name, 'y', 255);
     name[255] = '\0';
     dlock_encode_name(key, 251, name, " ", false);
@@ -410,27 +392,4 @@ static void a_cut_name_is_in_the_value(void **state) {
     assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, connect_both, disconnect_both)
-    const struct CMUnitTest tests[] = {
-        TEST(one_gets_it),
-        TEST(an_acquire_sent_again_is_the_same_grant),
-        TEST(an_acquire_sent_again_sets_the_lease_anew),
-        TEST(a_lease_ends_no_earlier_than_it_should),
-        TEST(a_renewal_keeps_it),
-        TEST(an_old_id_is_looked_up_again),
-        TEST(somebody_elses_store_is_a_loss),
-        TEST(a_value_that_only_begins_like_ours_is_not_ours),
-        TEST(an_id_is_never_used_across_a_reconnect),
-        TEST(an_id_of_another_host_is_not_used),
-        TEST(an_id_of_another_client_is_not_used),
-        TEST(fences_grow_across_a_restart),
-        TEST(many_at_once),
-        TEST(each_claim_has_its_own_result),
-        TEST(a_lease_may_be_long),
-        TEST(names_become_keys),
-        TEST(long_names_are_cut_and_stay_distinct),
-        TEST(a_cut_name_is_in_the_value),
-    };
-    return cmocka_run_group_tests_name("memcached claims", tests, group_begin, group_end);
-}
+TESTS(connect_both, disconnect_both, group_begin, group_end)

@@ -84,18 +84,15 @@ static void leases_last_that(struct asker *askers, dlock_batch *operation, bool 
 
 static struct asker askers[MANY];
 
-static void grants_after_a_stop_last(void **state) {
-    (void)state;
+TEST(grants_after_a_stop_last) {
     leases_last_that(askers, backend->acquire, true);
 }
 
-static void renewals_after_a_stop_last(void **state) {
-    (void)state;
+TEST(renewals_after_a_stop_last) {
     leases_last_that(askers, backend->renew, true);
 }
 
-static void connections_made_during_a_stop_are_no_worse(void **state) {
-    (void)state;
+TEST(connections_made_during_a_stop_are_no_worse) {
     leases_last_that(askers, backend->acquire, false);
 }
 
@@ -110,15 +107,14 @@ static int acquire_by(const struct line *lines) {
 
 enum { LEASE_S = LEASE_MS / 1000 };
 
-static void an_expiry_is_an_absolute_time(void **state) {
+TEST(an_expiry_is_an_absolute_time) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)}, {TIME, FAKE_CLOCK(1700100000)}};
-    (void)state;
     assert_int_equal(acquire_by(lines), 0);
     assert_in_range(script_numbers[1], START + LEASE_S + 3, START + LEASE_S + 4); /* 2.25 s for the clock, rounded up */
 }
 
 /* The first reading was made before the clock was set: what was derived from it is redone. */
-static void a_clock_that_jumps_is_not_believed(void **state) {
+TEST(a_clock_that_jumps_is_not_believed) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100060)},
                                         {CAS(5), "STORED\r\n" OURS(FIFTH, 6)},
@@ -127,7 +123,6 @@ static void a_clock_that_jumps_is_not_believed(void **state) {
                                        {TIME, FAKE_CLOCK(1700100060)},
                                        {CAS(5), "EXISTS\r\nVALUE clock 0 4 6\r\nthem\r\nEND\r\n"},
                                        {NULL, NULL}};
-    (void)state;
     assert_int_equal(acquire_by(lines), 0);
     /* Readings that differ prove more: no quarter of a second for a late timer. */
     assert_in_range(script_numbers[3], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
@@ -135,7 +130,7 @@ static void a_clock_that_jumps_is_not_believed(void **state) {
 }
 
 /* The same for a reader who joins another one. */
-static void a_clock_that_jumps_is_not_believed_by_readers(void **state) {
+TEST(a_clock_that_jumps_is_not_believed_by_readers) {
 #define LIST "dlock shared 0\n"
 #define OTHER "other 5 0 100000 4000000000\n"
     static const struct line lines[] = {
@@ -150,24 +145,22 @@ static void a_clock_that_jumps_is_not_believed_by_readers(void **state) {
          "STORED\r\nVALUE clock 0 98 7\r\n" LIST OTHER TOKEN " 6 6 10000 1700100073\n\r\nEND\r\n"},
         {NULL, NULL}};
     struct held held;
-    (void)state;
     assert_int_equal(script_run(FAKE_GREETING, lines, backend->acquire, DLOCK_SHARED, &held), 0);
     assert_true(held.claim.fence == FAKE_STARTED_US + 6);
     assert_in_range(script_numbers[6], START + 60 + LEASE_S + 1, START + 60 + LEASE_S + 3);
 }
 
 /* A clock advances by one second. */
-static void a_clock_that_ticks_is_believed(void **state) {
+TEST(a_clock_that_ticks_is_believed) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100001)},
                                         {NULL, NULL}};
-    (void)state;
     assert_int_equal(acquire_by(lines), 0);
 }
 
 /* The clock does not move: the server was stopped, and served these requests before it continued. Earlier knowledge is
  * not given up for that. */
-static void a_clock_that_stands_still_is_not_believed(void **state) {
+TEST(a_clock_that_stands_still_is_not_believed) {
     static const struct line lines[] = {{ADD, "STORED\r\n" OURS(FRESH, 5)},
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {ADD, "STORED\r\n" OURS(FRESH, 5)},
@@ -178,7 +171,6 @@ static void a_clock_that_stands_still_is_not_believed(void **state) {
     struct fake fake = {0};
     struct held held;
     struct link link;
-    (void)state;
     script_link(&fake, &link, FAKE_GREETING, lines);
     claim_init(&held, "clock", 'a', 1);
     for (int i = 0; i < 3; i++) {
@@ -190,12 +182,11 @@ static void a_clock_that_stands_still_is_not_believed(void **state) {
 }
 
 /* Its items would be given relative times. */
-static void a_server_without_a_clock_is_refused(void **state) {
+TEST(a_server_without_a_clock_is_refused) {
     struct fake fake = {.greeting = {"STAT uptime 100\r\nSTAT time 2592000\r\nEND\r\nSTAT cas_enabled yes\r\nEND\r\n"}};
     struct dlock_error err = {0};
     struct link link;
     struct uri uri;
-    (void)state;
     fake_start(&fake);
     uri_init(&uri, fake.port);
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
@@ -204,7 +195,7 @@ static void a_server_without_a_clock_is_refused(void **state) {
 }
 
 /* The flags have 19 bits for the id of the grant. When more items were stored since, they say that they do not know. */
-static void a_grant_of_long_ago_is_noted_as_unknown(void **state) {
+TEST(a_grant_of_long_ago_is_noted_as_unknown) {
     static const struct line renewal[] = {{"gets clock\r\n", OURS(FRESH, 5)},
                                           {TIME, FAKE_CLOCK(1700100000)},
                                           {CAS(5), "STORED\r\n" OURS(FIFTH, 1000000)},
@@ -221,24 +212,9 @@ static void a_grant_of_long_ago_is_noted_as_unknown(void **state) {
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {NULL, NULL}};
     struct held held;
-    (void)state;
     assert_int_equal(script_run(FAKE_GREETING, renewal, backend->renew, DLOCK_EXCLUSIVE, &held), 0);
     assert_int_equal(script_run(FAKE_GREETING, again, backend->acquire, DLOCK_EXCLUSIVE, &held), 0);
     assert_true(held.claim.fence == FAKE_STARTED_US + 1000002);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grants_after_a_stop_last),
-        cmocka_unit_test(renewals_after_a_stop_last),
-        cmocka_unit_test(connections_made_during_a_stop_are_no_worse),
-        cmocka_unit_test(an_expiry_is_an_absolute_time),
-        cmocka_unit_test(a_clock_that_jumps_is_not_believed),
-        cmocka_unit_test(a_clock_that_jumps_is_not_believed_by_readers),
-        cmocka_unit_test(a_clock_that_ticks_is_believed),
-        cmocka_unit_test(a_clock_that_stands_still_is_not_believed),
-        cmocka_unit_test(a_server_without_a_clock_is_refused),
-        cmocka_unit_test(a_grant_of_long_ago_is_noted_as_unknown),
-    };
-    return cmocka_run_group_tests_name("memcached clock", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

@@ -39,9 +39,8 @@ static void assert_refused(const struct uri *uri, int code, const char *word) {
 
 /* ---- URIs -------------------------------------------------------------------------------------------------------- */
 
-static void several_servers_are_an_error_that_says_why(void **state) {
+TEST(several_servers_are_an_error_that_says_why) {
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     uri.parts.n_hosts = 2;
     uri.host[1].host = "other";
@@ -52,10 +51,9 @@ static void several_servers_are_an_error_that_says_why(void **state) {
 }
 
 /* Before any name is looked up. */
-static void uris_are_judged_without_addresses(void **state) {
+TEST(uris_are_judged_without_addresses) {
     struct dlock_error err = {0};
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     for (int i = 0; i < 3; i++) uri.host[i].address = NULL;
     assert_int_equal(backend->accepts(&uri.parts, &err), 0);
@@ -71,11 +69,10 @@ static void uris_are_judged_without_addresses(void **state) {
 }
 
 /* Two servers behind one name are two servers. */
-static void several_addresses_are_an_error_that_says_what_to_do(void **state) {
+TEST(several_addresses_are_an_error_that_says_what_to_do) {
     static const char *const pairs[][2] = {
         {"192.0.2.1", "192.0.2.2"}, {"2001:db8::1", "192.0.2.1"}, {"127.0.0.1", "127.0.0.2"}, {"::1", "192.0.2.1"}};
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     uri.parts.n_hosts = 2;
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
@@ -91,9 +88,8 @@ static void several_addresses_are_an_error_that_says_what_to_do(void **state) {
 }
 
 /* But localhost is one, which may listen on one of the two. */
-static void the_addresses_of_localhost_are_tried_in_turn(void **state) {
+TEST(the_addresses_of_localhost_are_tried_in_turn) {
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     uri.parts.n_hosts = 2;
     uri.host[0].address = "::1";
@@ -105,14 +101,13 @@ static void the_addresses_of_localhost_are_tried_in_turn(void **state) {
 }
 
 /* Each address gets its share of the time: a silent first one leaves some for the second. */
-static void a_silent_address_leaves_time_for_the_next(void **state) {
+TEST(a_silent_address_leaves_time_for_the_next) {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6,
                                    .sin6_port = htons((uint16_t)server.port),
                                    .sin6_addr = in6addr_loopback};
     int silent = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct link link;
     struct uri uri;
-    (void)state;
     if (bind(silent, (struct sockaddr *)&address, sizeof address) != 0) {
         print_message("skipped: this machine has no IPv6, or somebody has the port\n");
         close(silent);
@@ -127,17 +122,15 @@ static void a_silent_address_leaves_time_for_the_next(void **state) {
     close(silent);
 }
 
-static void only_numbers_are_addresses(void **state) {
+TEST(only_numbers_are_addresses) {
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     uri.host[0].address = "localhost";
     assert_refused(&uri, DLOCK_EINVAL, "localhost");
 }
 
-static void what_memcached_lacks_is_refused(void **state) {
+TEST(what_memcached_lacks_is_refused) {
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     uri.parts.path = "/3";
     assert_refused(&uri, DLOCK_EINVAL, "prefix=");
@@ -150,12 +143,11 @@ static void what_memcached_lacks_is_refused(void **state) {
     assert_refused(&uri, DLOCK_EINVAL, "user");
 }
 
-static void a_socket_is_a_path(void **state) {
+TEST(a_socket_is_a_path) {
     char path[64], long_path[200];
     const char *arguments[] = {"-s", path, "-a", "777", NULL};
     struct server local;
     struct uri uri;
-    (void)state;
     snprintf(path, sizeof path, "/tmp/dlock-memc-socket.%d", (int)getpid());
     server_start_unheard(&local, arguments);
     uri_init(&uri, 0);
@@ -193,11 +185,10 @@ static void start_with_users(struct server *guarded, char *file, size_t size, co
     server_start(guarded, arguments);
 }
 
-static void passwords_are_checked(void **state) {
+TEST(passwords_are_checked) {
     struct server guarded;
     struct uri uri;
     char file[64];
-    (void)state;
     start_with_users(&guarded, file, sizeof file, "joe:se:cret");
     uri_init(&uri, guarded.port);
     assert_refused(&uri, DLOCK_EAUTH, "give a user and a password");
@@ -214,11 +205,10 @@ static void passwords_are_checked(void **state) {
 }
 
 /* They would end the line early, and what follows would be a command. */
-static void credentials_cannot_be_commands(void **state) {
+TEST(credentials_cannot_be_commands) {
     static const char *const bad[] = {"a b", "a\r\nflush_all", "a\n", "a\tb", "\x01"};
     struct uri uri;
     char long_word[300];
-    (void)state;
     uri_init(&uri, server.port);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         uri.parts.user = "joe", uri.parts.password = bad[i];
@@ -235,10 +225,9 @@ static void credentials_cannot_be_commands(void **state) {
 }
 
 /* A server without passwords would store them. */
-static void a_password_is_not_told_to_a_server_that_asks_for_none(void **state) {
+TEST(a_password_is_not_told_to_a_server_that_asks_for_none) {
     struct uri uri;
     int64_t before = stat_of(&server, "cmd_set");
-    (void)state;
     uri_init(&uri, server.port);
     uri.parts.user = "joe", uri.parts.password = "secret";
     assert_refused(&uri, DLOCK_EAUTH, "leave user and password out");
@@ -246,12 +235,11 @@ static void a_password_is_not_told_to_a_server_that_asks_for_none(void **state) 
 }
 
 /* One that runs with -S or -B binary closes the connection without a word, and so does twemproxy. */
-static void a_server_without_text_protocol_is_guessed(void **state) {
+TEST(a_server_without_text_protocol_is_guessed) {
     const char *arguments[] = {"-B", "binary", NULL};
     struct server binary;
     struct uri uri;
     struct dlock_error err = {0};
-    (void)state;
     server_start_unheard(&binary, arguments);
     uri_init(&uri, binary.port);
     uri.parts.user = "joe", uri.parts.password = "secret";
@@ -264,25 +252,23 @@ static void a_server_without_text_protocol_is_guessed(void **state) {
     server_stop(&binary);
 }
 
-static void a_server_without_ids_is_refused(void **state) {
+TEST(a_server_without_ids_is_refused) {
     const char *arguments[] = {"-C", NULL};
     struct server plain;
     struct uri uri;
-    (void)state;
     server_start(&plain, arguments);
     uri_init(&uri, plain.port);
     assert_refused(&uri, DLOCK_ENOTSUP, "-C");
     server_stop(&plain);
 }
 
-static void a_server_without_room_is_unavailable(void **state) {
+TEST(a_server_without_room_is_unavailable) {
     enum { LINKS = 30 };
     const char *arguments[] = {"-c", "20", "-t", "1", NULL};
     struct server small;
     struct link links[LINKS];
     struct uri uri;
     int rc = 0;
-    (void)state;
     server_start(&small, arguments);
     uri_init(&uri, small.port);
     for (int i = 0; i < LINKS; i++) {
@@ -303,7 +289,7 @@ static int acquire_explained(struct link *link, struct held *held, struct dlock_
     return claim->result;
 }
 
-static void a_young_server_grants_nothing(void **state) {
+TEST(a_young_server_grants_nothing) {
     enum { QUARANTINE_MS = 4000 };
     struct server young;
     struct dlock_error err = {0};
@@ -311,7 +297,6 @@ static void a_young_server_grants_nothing(void **state) {
     struct link link;
     struct uri uri;
     int64_t begin = now_ms(), first_ms;
-    (void)state;
     server_start(&young, NULL);
     uri_init(&uri, young.port);
     assert_int_equal(link_try(&link, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, NULL), 0);
@@ -333,13 +318,12 @@ static void a_young_server_grants_nothing(void **state) {
 }
 
 /* `uptime` is up to three seconds more than the time that has passed. */
-static void an_old_server_grants_at_once(void **state) {
+TEST(an_old_server_grants_at_once) {
     struct fake old = {.answers =
                            FAKE_SAYS("STORED\r\nVALUE old 0 33 5\r\naaaaaaaaaaaaaaaaaaaaaaaa.1@test:1\r\nEND\r\n")};
     struct held held;
     struct link link;
     struct uri uri;
-    (void)state;
     fake_start(&old);
     uri_init(&uri, old.port);
     for (int older = 1; older >= 0; older--) {
@@ -378,10 +362,9 @@ static int option(int fd, int level, int name) {
     return value;
 }
 
-static void the_socket_is_set_up(void **state) {
+TEST(the_socket_is_set_up) {
     int fds[MAX_FDS];
     struct link link;
-    (void)state;
     assert_int_equal(sockets(fds), 0);
     link_to(&link, server.port, 'a');
     assert_int_equal(sockets(fds), 1);
@@ -394,12 +377,11 @@ static void the_socket_is_set_up(void **state) {
     assert_int_equal(sockets(fds), 0);
 }
 
-static void a_failed_connect_leaves_nothing_open(void **state) {
+TEST(a_failed_connect_leaves_nothing_open) {
     int fds[MAX_FDS];
     struct fake fake = {.greeting = {"nonsense\r\n"}};
     struct link link;
     struct uri uri;
-    (void)state;
     uri_init(&uri, 1); /* no server listens there */
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), DLOCK_EUNAVAILABLE);
     link_end(&link);
@@ -413,12 +395,11 @@ static void a_failed_connect_leaves_nothing_open(void **state) {
 }
 
 /* In a forked child the socket is closed without a message; the parent's still works. */
-static void a_forked_child_lets_go(void **state) {
+TEST(a_forked_child_lets_go) {
     struct held held;
     struct link link;
     int fds[MAX_FDS], status = -1;
     pid_t pid;
-    (void)state;
     link_to(&link, server.port, 'a');
     claim_init(&held, "forked", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
@@ -434,10 +415,9 @@ static void a_forked_child_lets_go(void **state) {
     link_end(&link);
 }
 
-static void nothing_is_harmless_before_connect(void **state) {
+TEST(nothing_is_harmless_before_connect) {
     void *conn = calloc(1, backend->conn_size);
     const int before = fcntl(0, F_GETFD);
-    (void)state;
     assert_non_null(conn);
     backend->abandon(conn); /* descriptor 0 is not ours */
     backend->disconnect(conn);
@@ -445,28 +425,4 @@ static void nothing_is_harmless_before_connect(void **state) {
     free(conn);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(several_servers_are_an_error_that_says_why),
-        cmocka_unit_test(uris_are_judged_without_addresses),
-        cmocka_unit_test(several_addresses_are_an_error_that_says_what_to_do),
-        cmocka_unit_test(the_addresses_of_localhost_are_tried_in_turn),
-        cmocka_unit_test(a_silent_address_leaves_time_for_the_next),
-        cmocka_unit_test(only_numbers_are_addresses),
-        cmocka_unit_test(what_memcached_lacks_is_refused),
-        cmocka_unit_test(a_socket_is_a_path),
-        cmocka_unit_test(passwords_are_checked),
-        cmocka_unit_test(credentials_cannot_be_commands),
-        cmocka_unit_test(a_password_is_not_told_to_a_server_that_asks_for_none),
-        cmocka_unit_test(a_server_without_text_protocol_is_guessed),
-        cmocka_unit_test(a_server_without_ids_is_refused),
-        cmocka_unit_test(a_server_without_room_is_unavailable),
-        cmocka_unit_test(a_young_server_grants_nothing),
-        cmocka_unit_test(an_old_server_grants_at_once),
-        cmocka_unit_test(the_socket_is_set_up),
-        cmocka_unit_test(a_failed_connect_leaves_nothing_open),
-        cmocka_unit_test(a_forked_child_lets_go),
-        cmocka_unit_test(nothing_is_harmless_before_connect),
-    };
-    return cmocka_run_group_tests_name("memcached connect", tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

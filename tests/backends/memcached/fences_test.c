@@ -66,13 +66,11 @@ static void check_contest(enum dlock_mode mode) {
     assert_int_equal(atomic_load(&contest.backwards), 0);
 }
 
-static void fences_of_a_contended_lock_grow(void **state) {
-    (void)state;
+TEST(fences_of_a_contended_lock_grow) {
     check_contest(DLOCK_EXCLUSIVE);
 }
 
-static void fences_of_a_contended_permit_grow(void **state) {
-    (void)state;
+TEST(fences_of_a_contended_permit_grow) {
     check_contest(DLOCK_PERMIT);
 }
 
@@ -88,7 +86,7 @@ static void fences_of_a_contended_permit_grow(void **state) {
     }
 
 /* The id of the store that follows the reservation is the fence. */
-static void an_acquire_reserves_and_fills_in_one_packet(void **state) {
+TEST(an_acquire_reserves_and_fills_in_one_packet) {
     static const struct line lines[] = {GRANTED,
                                         {CAS(5) "mg clock c t\r\n", "STORED\r\n" OURS(FIFTH, 6) "HD c6 t13\r\n"},
                                         {"md clock C6\r\n", "HD\r\n"},
@@ -96,7 +94,6 @@ static void an_acquire_reserves_and_fills_in_one_packet(void **state) {
     struct fake fake = {0};
     struct held held;
     struct link link;
-    (void)state;
     script_link(&fake, &link, RESERVES("off"), lines);
     claim_init(&held, "clock", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
@@ -108,18 +105,17 @@ static void an_acquire_reserves_and_fills_in_one_packet(void **state) {
 }
 
 /* Another client's item is found, and has ended when it is read. */
-static void a_reservation_that_meets_an_item_is_none(void **state) {
+TEST(a_reservation_that_meets_an_item_is_none) {
     static const struct line lines[] = {{RESERVE FILL, "HD\r\nEXISTS\r\nEND\r\n"},
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {RESERVE FILL "mg clock c t\r\n",
                                          "HD\r\nNOT_FOUND\r\nVALUE clock 0 4 7\r\nthem\r\nEND\r\nHD c7 t-1\r\n"},
                                         {NULL, NULL}};
     struct held held;
-    (void)state;
     assert_int_equal(script_run(RESERVES("off"), lines, backend->acquire, DLOCK_EXCLUSIVE, &held), DLOCK_EBUSY);
 }
 
-static void readers_reserve_too(void **state) {
+TEST(readers_reserve_too) {
 #define LIST "dlock shared 0\n" TOKEN
     static const struct line lines[] = {{RESERVE "cas clock 0 # 70 " ID "\r\n" LIST " 0 0 10000 #\n\r\ngets clock\r\n",
                                          "HD W\r\nSTORED\r\nVALUE clock 0 70 5\r\n" LIST
@@ -127,14 +123,13 @@ static void readers_reserve_too(void **state) {
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {NULL, NULL}};
     struct held held;
-    (void)state;
     assert_int_equal(script_run(RESERVES("on"), lines, backend->acquire, DLOCK_SHARED, &held), 0);
     assert_true(held.claim.fence == FAKE_STARTED_US + 5);
 }
 
 /* After the lock was found held an acquire begins with a look, and so finds the reservation that its last try has left.
  * Ids of reservations are greater than all others, so the list must not contain one, which would make it unreadable. */
-static void a_reader_that_looks_first_completes_its_reservation(void **state) {
+TEST(a_reader_that_looks_first_completes_its_reservation) {
 #define LISTED "VALUE clock 0 70 8\r\n" LIST " 0 0 10000 1700100014\n\r\nEND\r\n"
 #define LEFT "VALUE clock 0 0 " ID "\r\n\r\nEND\r\n"
     static const struct line lines[] = {{RESERVE "cas clock 0 # 70 " ID "\r\n" LIST " 0 0 10000 #\n\r\ngets clock\r\n",
@@ -148,7 +143,6 @@ static void a_reader_that_looks_first_completes_its_reservation(void **state) {
     struct fake fake = {0};
     struct held held;
     struct link link;
-    (void)state;
     script_link(&fake, &link, RESERVES("on"), lines);
     claim_init(&held, "clock", 'a', 1);
     held.claim.mode = DLOCK_SHARED;
@@ -159,7 +153,7 @@ static void a_reader_that_looks_first_completes_its_reservation(void **state) {
 }
 
 /* It does not say whether it is for a lock or for permits: they may come a moment later. */
-static void permits_wait_for_a_reservation(void **state) {
+TEST(permits_wait_for_a_reservation) {
     static const struct line lines[] = {{RESERVE "cas clock 0 # 70 " ID "\r\ndlock permit 3\n" TOKEN
                                                  " 0 0 10000 #\n\r\ngets clock\r\n",
                                          "HD\r\nEXISTS\r\nVALUE clock 0 0 9828875956274202\r\n\r\nEND\r\n"},
@@ -168,7 +162,6 @@ static void permits_wait_for_a_reservation(void **state) {
     struct fake fake = {0};
     struct held held;
     struct link link;
-    (void)state;
     script_link(&fake, &link, RESERVES("on"), lines);
     claim_init(&held, "clock", 'a', 1);
     held.claim.mode = DLOCK_PERMIT;
@@ -189,11 +182,10 @@ static int told(const char *answer) {
     return rc;
 }
 
-static void what_a_reservation_says(void **state) {
+TEST(what_a_reservation_says) {
     static const char *const senseless[] = {"HDW\r\n",     "VA 0\r\n",  "NF\r\n",
                                             "STORED\r\n",  "ERROR\r\n", "HD W\r\nNOT_STORED\r\n",
                                             "HD\r\nHD\r\n"};
-    (void)state;
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++)
         if (told(senseless[i]) != DLOCK_EPROTO) fail_msg("%s", senseless[i]);
     assert_int_equal(told("EN\r\nSERVER_ERROR out of memory storing object\r\n"), DLOCK_EUNAVAILABLE);
@@ -230,12 +222,11 @@ static int ignored(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-static void a_reservation_keeps_others_out(void **state) {
+TEST(a_reservation_keeps_others_out) {
     CLAIM(writer, "kept", 'b', DLOCK_EXCLUSIVE);
     CLAIM(reader, "kept", 'b', DLOCK_SHARED);
     struct link link;
     int shown = 0;
-    (void)state;
     leave_reserved("kept");
     link_to(&link, server.port, 'b');
     assert_int_equal(acquire(&link, &writer), DLOCK_EBUSY);
@@ -267,8 +258,7 @@ static void check_own_reservation(const char *name, enum dlock_mode mode) {
     link_end(&link);
 }
 
-static void its_own_token_completes_a_reservation_or_ends_it(void **state) {
-    (void)state;
+TEST(its_own_token_completes_a_reservation_or_ends_it) {
     check_own_reservation("mine", DLOCK_EXCLUSIVE);
     check_own_reservation("ours", DLOCK_SHARED);
 }
@@ -306,25 +296,9 @@ static void check_inspected(const char *name, enum dlock_mode mode) {
     link_end(&link);
 }
 
-static void inspect_shows_the_holders_fence(void **state) {
-    (void)state;
+TEST(inspect_shows_the_holders_fence) {
     check_inspected("shown", DLOCK_EXCLUSIVE);
     check_inspected("shown-list", DLOCK_SHARED);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fences_of_a_contended_lock_grow),
-        cmocka_unit_test(fences_of_a_contended_permit_grow),
-        cmocka_unit_test(an_acquire_reserves_and_fills_in_one_packet),
-        cmocka_unit_test(a_reservation_that_meets_an_item_is_none),
-        cmocka_unit_test(readers_reserve_too),
-        cmocka_unit_test(a_reader_that_looks_first_completes_its_reservation),
-        cmocka_unit_test(permits_wait_for_a_reservation),
-        cmocka_unit_test(what_a_reservation_says),
-        cmocka_unit_test(a_reservation_keeps_others_out),
-        cmocka_unit_test(its_own_token_completes_a_reservation_or_ends_it),
-        cmocka_unit_test(inspect_shows_the_holders_fence),
-    };
-    return cmocka_run_group_tests_name("memcached fences", tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

@@ -83,12 +83,11 @@ static int run(struct relay *relay, struct link *link, dlock_batch *operation) {
     return atomic_load(&relay->commands);
 }
 
-static void a_thousand_locks_take_four_round_trips(void **state) {
+TEST(a_thousand_locks_take_four_round_trips) {
     static char names[LOCKS][16];
     struct relay relay = {0};
     struct link link;
     int commands = 0;
-    (void)state;
     for (int i = 0; i < LOCKS; i++) {
         snprintf(names[i], sizeof names[i], "flown-%04d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -110,9 +109,4 @@ static void a_thousand_locks_take_four_round_trips(void **state) {
     close(relay.listener);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_thousand_locks_take_four_round_trips),
-    };
-    return cmocka_run_group_tests_name("memcached flights", tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

@@ -63,7 +63,7 @@ static char *long_text(const char *before, char filler, size_t n, const char *af
     return text;
 }
 
-static void nonsense_is_said_to_be_so(void **state) {
+TEST(nonsense_is_said_to_be_so) {
     static const char *const answers[] = {
         "220 mail.example ESMTP\r\n", /* of these, half abort or crash libmemcached */
         "OK\r\n", "\r\n", "VERSION\r\n", "VERSION 1.6.18\r\n", "ITEM\r\n", "TOUCHED\r\n", "5\r\n", "STAT a b\r\n",
@@ -93,12 +93,10 @@ static void nonsense_is_said_to_be_so(void **state) {
         "STORED\r\n"
         "VALUE hostile 0 33 5\r\n" TOKEN "\r\nVALUE hostile 0 33 5\r\n" TOKEN "\r\nEND\r\n",
         NULL};
-    (void)state;
     for (int i = 0; answers[i]; i++) assert_answer_is(ACQUIRE, answers[i], NULL, DLOCK_EPROTO);
 }
 
-static void nonsense_to_the_other_operations(void **state) {
-    (void)state;
+TEST(nonsense_to_the_other_operations) {
     for (int operation = RENEW; operation <= INSPECT; operation++) {
         assert_answer_is((enum operation)operation, "OK\r\n", NULL, DLOCK_EPROTO);
         assert_answer_is((enum operation)operation, "STORED\r\n", NULL, DLOCK_EPROTO);
@@ -125,14 +123,13 @@ static int acquire_with_ttl(const char *answer, int *result, struct dlock_error 
     return rc;
 }
 
-static void answers_about_the_end_of_an_item(void **state) {
+TEST(answers_about_the_end_of_an_item) {
     static const char *const useless[] = {"EN\r\n",        "HD c5 t-1\r\n",          "HD c5 tx\r\n", "HD c5 t9 t9\r\n",
                                           "HD c6 t10\r\n", "HD c5 t99999999999\r\n", "HD c5 t10\r\n"};
     static const char *const senseless[] = {"ERROR\r\n",     "HD\r\n", "HD c5\r\n", "HD cx t10\r\n",
                                             "HD t10 c5\r\n", "OK\r\n", "END\r\n"};
     struct dlock_error err = {0};
     int result;
-    (void)state;
     for (size_t i = 0; i < sizeof useless / sizeof *useless; i++) {
         assert_int_equal(acquire_with_ttl(useless[i], &result, &err), 0);
         assert_int_equal(result, 0);
@@ -141,12 +138,11 @@ static void answers_about_the_end_of_an_item(void **state) {
         assert_int_equal(acquire_with_ttl(senseless[i], &result, &err), DLOCK_EPROTO);
 }
 
-static void lines_and_values_without_end(void **state) {
+TEST(lines_and_values_without_end) {
     char *answers[] = {long_text("", 'x', 100000, "\r\n"),
                        long_text("STORED\r\nVALUE ", 'k', 340, " 0 1 1\r\nx\r\nEND\r\n"),
                        long_text("STORED\r\nVALUE hostile ", '1', 5000, " 0 1 1\r\nx\r\nEND\r\n"),
                        long_text("CLIENT_ERROR ", 'x', 3000, "\r\n")};
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         assert_answer_is(ACQUIRE, answers[i], NULL, DLOCK_EPROTO);
         free(answers[i]);
@@ -154,13 +150,12 @@ static void lines_and_values_without_end(void **state) {
 }
 
 /* 1 MB that another client has stored under the name: a foreign value, whatever it is. */
-static void a_big_value_is_read_and_not_kept(void **state) {
+TEST(a_big_value_is_read_and_not_kept) {
     char *big = long_text("NOT_STORED\r\nVALUE hostile 0 1048576 5\r\n", 'x', 1048576, "\r\nEND\r\n");
     struct fake fake = {.answers = FAKE_SAYS(big)};
     struct link link;
     struct held held;
     struct dlock_claim *claim = &held.claim;
-    (void)state;
     fake_link(&fake, &link);
     claim_init(&held, "hostile", 'a', 1);
     assert_int_equal(backend->acquire(link.conn, &claim, 1, SLACK_MS, NULL), 0);
@@ -169,11 +164,10 @@ static void a_big_value_is_read_and_not_kept(void **state) {
     free(big);
 }
 
-static void trouble_of_the_server_is_an_unknown_outcome(void **state) {
+TEST(trouble_of_the_server_is_an_unknown_outcome) {
     static const char *const answers[] = {"SERVER_ERROR out of memory storing object\r\n", "SERVER_ERROR\r\n",
                                           "ERROR Too many open connections\r\n",
                                           "STORED\r\nSERVER_ERROR out of memory writing get response\r\n"};
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++)
         assert_answer_is(ACQUIRE, answers[i], NULL, DLOCK_EUNAVAILABLE);
     assert_answer_is(RENEW, OURS, "SERVER_ERROR out of memory storing object\r\n", DLOCK_EUNAVAILABLE);
@@ -196,8 +190,7 @@ static void assert_result(enum operation operation, const char *answer, const ch
     fake_unlink(&fake, &link);
 }
 
-static void only_what_was_read_back_is_a_grant(void **state) {
-    (void)state;
+TEST(only_what_was_read_back_is_a_grant) {
     assert_result(ACQUIRE, "STORED\r\n" OURS, NULL, 0);
     assert_result(ACQUIRE, "STORED\r\n" OTHERS, NULL, DLOCK_EBUSY); /* gone at once, and another client came */
     assert_result(ACQUIRE, "STORED\r\nEND\r\n", NULL, DLOCK_EBUSY); /* evicted at once, each time */
@@ -218,12 +211,11 @@ static void only_what_was_read_back_is_a_grant(void **state) {
 }
 
 /* Each cas finds another change: the retries end. */
-static void a_change_in_every_round_ends(void **state) {
+TEST(a_change_in_every_round_ends) {
     struct fake fake = {.answers = FAKE_SAYS(OURS, "EXISTS\r\n" OURS)};
     struct dlock_error err = {0};
     struct link link;
     int result;
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, RENEW, &result, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(atomic_load(&fake.requests), 5, 50);
@@ -265,28 +257,25 @@ static int join_the_list(int times, int timeout_ms, struct dlock_error *err) {
 }
 
 /* As many as can hold a name, and more: all of them came first, once. */
-static void a_reader_comes_through_in_the_end(void **state) {
+TEST(a_reader_comes_through_in_the_end) {
     struct dlock_error err = {0};
-    (void)state;
     if (join_the_list(200, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
 /* Nothing was stored, which is sure: so the connection stays, and the claim may be asked for again. */
-static void a_list_that_always_changes_is_busy(void **state) {
+TEST(a_list_that_always_changes_is_busy) {
     struct dlock_error err = {0};
     int64_t begin = now_ms();
-    (void)state;
     assert_int_equal(join_the_list(INT32_MAX, SHORT_MS, &err), DLOCK_EBUSY);
     assert_in_range(now_ms() - begin, 0, SHORT_MS + SLACK_MS);
     assert_non_null(strstr(err.message, "other clients changed the item"));
 }
 
 /* An answer to nothing would be the answer to the next request. */
-static void an_answer_too_many_is_noticed(void **state) {
+TEST(an_answer_too_many_is_noticed) {
     struct fake fake = {.answers = FAKE_SAYS(OURS, "STORED\r\nSTORED\r\n")};
     struct link link;
     int result;
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, RELEASE, &result, NULL), 0);
     assert_int_equal(operate(&link, RELEASE, &result, NULL), DLOCK_EUNAVAILABLE);
@@ -295,7 +284,7 @@ static void an_answer_too_many_is_noticed(void **state) {
 
 /* ---- greetings --------------------------------------------------------------------------------------------------- */
 
-static void greetings_without_sense_are_refused(void **state) {
+TEST(greetings_without_sense_are_refused) {
     static const struct {
         const char *greeting;
         int code;
@@ -316,7 +305,6 @@ static void greetings_without_sense_are_refused(void **state) {
         {"CLIENT_ERROR unauthenticated\r\n", DLOCK_EAUTH},
         {"", DLOCK_EUNAVAILABLE},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fake fake = {.greeting = {cases[i].greeting}};
         struct dlock_error err = {0};
@@ -345,8 +333,7 @@ static void assert_late(struct fake *fake, enum operation operation) {
     fake_unlink(fake, &link);
 }
 
-static void silence_ends_in_time(void **state) {
-    (void)state;
+TEST(silence_ends_in_time) {
     for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
         struct fake fake = {.port = 0};
         assert_late(&fake, (enum operation)operation);
@@ -354,8 +341,7 @@ static void silence_ends_in_time(void **state) {
 }
 
 /* Each byte arrives in time, the whole does not. libmemcached's timeout would start again with each byte. */
-static void a_dribble_ends_in_time(void **state) {
-    (void)state;
+TEST(a_dribble_ends_in_time) {
     for (int operation = ACQUIRE; operation <= INSPECT; operation++) {
         struct fake fake = {.answers = FAKE_SAYS(operation == ACQUIRE ? "STORED\r\n" OURS : OURS), .drip_ms = 50};
         assert_late(&fake, (enum operation)operation);
@@ -363,28 +349,25 @@ static void a_dribble_ends_in_time(void **state) {
 }
 
 /* Each answer takes two thirds of the time: one deadline for both. */
-static void several_requests_share_one_deadline(void **state) {
+TEST(several_requests_share_one_deadline) {
     struct fake fake = {.answers = FAKE_SAYS(OURS, "STORED\r\n" OURS),
                         .drip_ms = (SHORT_MS * 2 / 3) / (int)(sizeof OURS - 1)};
-    (void)state;
     assert_late(&fake, RENEW);
 }
 
-static void a_flood_ends_in_time(void **state) {
+TEST(a_flood_ends_in_time) {
     char *flood = long_text("", 'x', 60000, "");
     struct fake values = {.answers = FAKE_SAYS("NOT_STORED\r\nVALUE hostile 0 1073741824 5\r\n"), .flood = flood};
-    (void)state;
     assert_late(&values, ACQUIRE);
     free(flood);
 }
 
-static void a_greeting_by_drops_ends_in_time(void **state) {
+TEST(a_greeting_by_drops_ends_in_time) {
     struct fake fake = {.drip_ms = 30, .drip_greeting = true};
     struct dlock_error err = {0};
     struct link link;
     struct uri uri;
     int64_t begin = now_ms();
-    (void)state;
     fake_start(&fake);
     uri_init(&uri, fake.port);
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
@@ -409,12 +392,11 @@ static void make_big_batch(void) {
 }
 
 /* A server that does not read takes no more than the socket holds. */
-static void deafness_ends_in_time(void **state) {
+TEST(deafness_ends_in_time) {
     struct fake fake = {.deaf = true};
     struct dlock_error err = {0};
     struct link link;
     int64_t begin;
-    (void)state;
     make_big_batch();
     fake_link(&fake, &link);
     begin = now_ms();
@@ -424,11 +406,10 @@ static void deafness_ends_in_time(void **state) {
 }
 
 /* It has gone away: the first send is answered by a reset, and the second would raise SIGPIPE. */
-static void no_signal_is_raised(void **state) {
+TEST(no_signal_is_raised) {
     struct fake fake = {.close_greeted = true};
     struct dlock_error err = {0};
     struct link link;
-    (void)state;
     make_big_batch();
     fake_link(&fake, &link);
     sleep_ms(100);
@@ -443,11 +424,10 @@ static void wait_until(atomic_int *counter) {
 }
 
 /* A late duplicate must not arrive: unanswered requests are cut off, not flushed. */
-static void an_unanswered_request_is_reset(void **state) {
+TEST(an_unanswered_request_is_reset) {
     struct fake fake = {.port = 0};
     struct link link;
     int result;
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), DLOCK_EUNAVAILABLE);
     backend->disconnect(link.conn);
@@ -457,11 +437,10 @@ static void an_unanswered_request_is_reset(void **state) {
     fake_unlink(&fake, &link); /* a second disconnect does nothing */
 }
 
-static void an_answered_one_is_not(void **state) {
+TEST(an_answered_one_is_not) {
     struct fake fake = {.answers = FAKE_SAYS("STORED\r\n" OURS)};
     struct link link;
     int result;
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, NULL), 0);
     backend->disconnect(link.conn);
@@ -470,13 +449,12 @@ static void an_answered_one_is_not(void **state) {
     fake_unlink(&fake, &link);
 }
 
-static void a_server_that_goes_away_is_unavailable(void **state) {
+TEST(a_server_that_goes_away_is_unavailable) {
     struct fake fake = {.answers = FAKE_SAYS("STORED\r\nVALUE hos"), .close_after = true};
     struct dlock_error err = {0};
     struct link link;
     int result;
     int64_t begin = now_ms();
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &result, &err), DLOCK_EUNAVAILABLE);
     assert_true(now_ms() - begin < SHORT_MS + SLACK_MS);
@@ -484,30 +462,4 @@ static void a_server_that_goes_away_is_unavailable(void **state) {
     fake_unlink(&fake, &link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nonsense_is_said_to_be_so),
-        cmocka_unit_test(nonsense_to_the_other_operations),
-        cmocka_unit_test(answers_about_the_end_of_an_item),
-        cmocka_unit_test(lines_and_values_without_end),
-        cmocka_unit_test(a_big_value_is_read_and_not_kept),
-        cmocka_unit_test(trouble_of_the_server_is_an_unknown_outcome),
-        cmocka_unit_test(only_what_was_read_back_is_a_grant),
-        cmocka_unit_test(a_change_in_every_round_ends),
-        cmocka_unit_test(a_reader_comes_through_in_the_end),
-        cmocka_unit_test(a_list_that_always_changes_is_busy),
-        cmocka_unit_test(an_answer_too_many_is_noticed),
-        cmocka_unit_test(greetings_without_sense_are_refused),
-        cmocka_unit_test(silence_ends_in_time),
-        cmocka_unit_test(a_dribble_ends_in_time),
-        cmocka_unit_test(several_requests_share_one_deadline),
-        cmocka_unit_test(a_flood_ends_in_time),
-        cmocka_unit_test(a_greeting_by_drops_ends_in_time),
-        cmocka_unit_test(deafness_ends_in_time),
-        cmocka_unit_test(no_signal_is_raised),
-        cmocka_unit_test(an_unanswered_request_is_reset),
-        cmocka_unit_test(an_answered_one_is_not),
-        cmocka_unit_test(a_server_that_goes_away_is_unavailable),
-    };
-    return cmocka_run_group_tests_name("memcached hostile", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

@@ -43,10 +43,9 @@ static int break_it(const char *name) {
     return backend->break_lock(ours.conn, name, TIMEOUT_MS, NULL);
 }
 
-static void a_holder_is_shown(void **state) {
+TEST(a_holder_is_shown) {
     struct held mine;
     struct seen seen;
-    (void)state;
     claim_init(&mine, "a room", 'a', 1);
     assert_int_equal(inspect("a room").times, 0);
     assert_int_equal(acquire(&ours, &mine), 0);
@@ -65,10 +64,9 @@ static void a_holder_is_shown(void **state) {
     assert_int_equal(inspect("a room").times, 0);
 }
 
-static void a_cut_name_is_not_part_of_the_token(void **state) {
+TEST(a_cut_name_is_not_part_of_the_token) {
     char name[256];
     struct held mine;
-    (void)state;
     memset(name, ' ', 255);
     name[255] = '\0';
     claim_init(&mine, name, 'a', 1);
@@ -80,9 +78,8 @@ static void a_cut_name_is_not_part_of_the_token(void **state) {
 }
 
 /* Values that another client has put there. */
-static void strange_values_are_shown_cleaned(void **state) {
+TEST(strange_values_are_shown_cleaned) {
     char big[1001];
-    (void)state;
     memset(big, 'q', 1000);
     big[1000] = '\0';
     ask(&server, "set strange 7 100 5\r\na\tb\x7f!");
@@ -107,9 +104,8 @@ static void strange_values_are_shown_cleaned(void **state) {
     }
 }
 
-static void a_break_frees(void **state) {
+TEST(a_break_frees) {
     struct held mine, next;
-    (void)state;
     claim_init(&mine, "broken", 'a', 1);
     claim_init(&next, "broken", 'a', 2);
     assert_int_equal(break_it("broken"), DLOCK_ELOST);
@@ -128,10 +124,9 @@ static void a_break_frees(void **state) {
 
 /* No blind delete: its command would show where the one that compares is not known. Where it is, meta_test.c has it to
  * the letter. */
-static void a_break_compares(void **state) {
+TEST(a_break_compares) {
     struct held mine;
     struct counts counts;
-    (void)state;
     claim_init(&mine, "compared", 'a', 1);
     assert_int_equal(acquire(&ours, &mine), 0);
     count(&server, NULL);
@@ -181,10 +176,9 @@ static bool mover_drops(void) {
     return strstr(ask(&server, "stats"), "slab_reassign_evictions_nomem") != NULL;
 }
 
-static void settings_are_judged(void **state) {
+TEST(settings_are_judged) {
     static const char *const safe[] = {"-M", "-o", "no_slab_reassign", NULL};
     struct findings findings = check(safe, 1, 0);
-    (void)state;
     assert_non_null(strstr(findings.text, "memcached 1."));
     assert_non_null(strstr(findings.text, "evictions off (-M) []"));
     assert_non_null(strstr(findings.text, "slab page mover off (-o no_slab_reassign) []"));
@@ -206,14 +200,4 @@ static void settings_are_judged(void **state) {
     assert_int_equal(check(NULL, 0, 2).n, 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_holder_is_shown),
-        cmocka_unit_test(a_cut_name_is_not_part_of_the_token),
-        cmocka_unit_test(strange_values_are_shown_cleaned),
-        cmocka_unit_test(a_break_frees),
-        cmocka_unit_test(a_break_compares),
-        cmocka_unit_test(settings_are_judged),
-    };
-    return cmocka_run_group_tests_name("memcached inspect", tests, start, stop);
-}
+TESTS(NULL, NULL, start, stop)

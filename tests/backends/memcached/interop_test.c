@@ -20,8 +20,7 @@ static memcached_return_t add(memcached_st *library, const char *name) {
 
 /* ---- libmemcached ------------------------------------------------------------------------------------------------ */
 
-static void the_library_and_dlock_exclude_each_other(void **state) {
-    (void)state;
+TEST(the_library_and_dlock_exclude_each_other) {
     for (int binary = 0; binary <= 1; binary++) {
         memcached_st *other = library(binary);
         struct held mine;
@@ -46,12 +45,11 @@ static void the_library_and_dlock_exclude_each_other(void **state) {
 }
 
 /* An old id must not renew, release or take over anything. */
-static void the_librarys_old_id_does_nothing(void **state) {
+TEST(the_librarys_old_id_does_nothing) {
     memcached_st *other = library(false);
     struct held mine;
     struct link link;
     uint64_t id;
-    (void)state;
     link_to(&link, server.port, 'a');
     claim_init(&mine, "old.id", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
@@ -122,12 +120,11 @@ static void *by_library(void *arg) {
     return NULL;
 }
 
-static void dlock_library_and_shell_never_overlap(void **state) {
+TEST(dlock_library_and_shell_never_overlap) {
     char name[] = "contended", port[16], rounds[16];
     pthread_t dlock, other;
     int status = -1;
     pid_t shell;
-    (void)state;
     snprintf(counter, sizeof counter, "%s/counter", server.folder);
     snprintf(port, sizeof port, "%d", server.port);
     snprintf(rounds, sizeof rounds, "%d", ROUNDS);
@@ -146,11 +143,4 @@ static void dlock_library_and_shell_never_overlap(void **state) {
     assert_int_equal(read_counter(), 3 * ROUNDS);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_library_and_dlock_exclude_each_other),
-        cmocka_unit_test(the_librarys_old_id_does_nothing),
-        cmocka_unit_test(dlock_library_and_shell_never_overlap),
-    };
-    return cmocka_run_group_tests_name("memcached interoperation", tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

@@ -57,7 +57,7 @@ static int add_and_hear(const char *answer) {
 }
 
 /* A server that is none, or an answer that comes one request too late, ends the application. */
-static void an_answer_may_end_the_program(void **state) {
+TEST(an_answer_may_end_the_program) {
     static const char *const answers[] = {"220 mail.example ESMTP\r\n",
                                           "OK\r\n",
                                           "VERSION\r\n",
@@ -72,7 +72,6 @@ static void an_answer_may_end_the_program(void **state) {
                                           "NOT_FOUND\r\n"};
     const int n = sizeof answers / sizeof *answers;
     int ended = 0;
-    (void)state;
     for (int i = 0; i < n; i++) {
         const int by = add_and_hear(answers[i]);
         if (by)
@@ -88,14 +87,13 @@ static void an_answer_may_end_the_program(void **state) {
 
 /* A byte at a time, each of them in time. The server's pauses alone are three times as long as what the client was
  * given, so if the answer is read to its end there was no deadline for it. */
-static void a_time_out_begins_anew_with_each_byte(void **state) {
+TEST(a_time_out_begins_anew_with_each_byte) {
     static const char answer[] = "VALUE lock 0 20 5\r\n01234567890123456789\r\nEND\r\n";
     enum { GIVEN_MS = 1500, PAUSE_MS = 3 * GIVEN_MS / ((int)sizeof answer - 1) + 1 };
     struct fake fake = {.greeting = {answer}, .drip_ms = PAUSE_MS, .drip_greeting = true};
     memcached_return_t rc;
     uint32_t flags;
     size_t length;
-    (void)state;
     fake_start(&fake);
     memcached_st *client = bounded(fake.port, GIVEN_MS);
     int64_t begin = now_ms();
@@ -123,11 +121,10 @@ static uint64_t take(memcached_st *library, const char *token) {
 
 /* The server is restarted between two renewals, and another client takes the lock; ids start again, so it gets the same
  * one. Nothing tells the first holder that its connection is a new one. */
-static void a_silent_reconnect_overwrites_another_lock(void **state) {
+TEST(a_silent_reconnect_overwrites_another_lock) {
     enum { TRIES = 5 };
     struct server server;
     memcached_return_t rc = MEMCACHED_FAILURE;
-    (void)state;
     server_start(&server, NULL);
     memcached_st *first = bounded(server.port, TIMEOUT_MS), *second = bounded(server.port, TIMEOUT_MS);
     uint64_t id = take(first, "first");
@@ -145,11 +142,4 @@ static void a_silent_reconnect_overwrites_another_lock(void **state) {
     if (!overwritten) NO_MORE("does not reconnect by itself");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_answer_may_end_the_program),
-        cmocka_unit_test(a_time_out_begins_anew_with_each_byte),
-        cmocka_unit_test(a_silent_reconnect_overwrites_another_lock),
-    };
-    return cmocka_run_group_tests_name("memcached library", tests, print_version, NULL);
-}
+TESTS(NULL, NULL, print_version, NULL)

@@ -11,11 +11,10 @@ static int64_t time_of_day_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_usec / 1000;
 }
 
-static void flush_all_is_a_loss(void **state) {
+TEST(flush_all_is_a_loss) {
     struct server server;
     struct held mine, next;
     struct link link;
-    (void)state;
     server_start(&server, NULL);
     link_to(&link, server.port, 'a');
     claim_init(&mine, "flushed", 'a', 1);
@@ -46,11 +45,10 @@ static int64_t start_young(struct server *young, struct link *link) {
 
 /* A restart within the second in which the server was started: both count their fences from the same number. So the
  * first life must not have granted anything, even without a quarantine. */
-static void fences_grow_across_a_quick_restart(void **state) {
+TEST(fences_grow_across_a_quick_restart) {
     struct server first, second;
     struct held held;
     struct link link;
-    (void)state;
     claim_init(&held, "young", 'a', 1);
     for (int tries = 0; tries < 20; tries++) {
         uint64_t last = 0;
@@ -87,12 +85,11 @@ static void flood(const struct server *server) {
 }
 
 /* Measured in PITFALLS: a shared cache evicts a held lock within a fraction of a second. */
-static void an_evicted_lock_is_lost_and_said_to_be(void **state) {
+TEST(an_evicted_lock_is_lost_and_said_to_be) {
     const char *arguments[] = {"-m", "2", NULL};
     struct server server;
     struct held mine, next;
     struct link link;
-    (void)state;
     server_start(&server, arguments);
     link_to(&link, server.port, 'a');
     claim_init(&mine, "evicted_one", 'a', 1);
@@ -125,11 +122,10 @@ static void assert_full(const struct server *server, dlock_batch *operation, str
 
 /* With -M it says that it is full, where it would have forgotten locks: held ones stay, new ones are unavailable, and
  * neither who wants one that is held nor its own renewal, which fails, ends it. */
-static void a_full_server_is_unavailable(void **state) {
+TEST(a_full_server_is_unavailable) {
     struct server server;
     struct held mine, more, same;
     struct link link;
-    (void)state;
     server_start(&server, never_evicts);
     link_to(&link, server.port, 'a');
     claim_init(&mine, "kept_locked", 'a', 1);
@@ -148,11 +144,10 @@ static void a_full_server_is_unavailable(void **state) {
 }
 
 /* A release needs no memory; it leaves room for the next lock. */
-static void a_full_server_takes_locks_back(void **state) {
+TEST(a_full_server_takes_locks_back) {
     struct server server;
     struct held mine, next;
     struct link link;
-    (void)state;
     server_start(&server, never_evicts);
     link_to(&link, server.port, 'a');
     claim_init(&mine, "given__back", 'a', 1);
@@ -169,9 +164,8 @@ static void a_full_server_takes_locks_back(void **state) {
 /* Why no lock is taken by a meta set, and none is renewed by one on a server that never evicts: without memory for the
  * new item it drops the existing one, which an `add` and a `cas` leave alone. If this fails, the server has stopped
  * doing so, and from that version on a meta set might do both (claims.c). */
-static void a_meta_set_that_finds_no_memory_frees_a_lock(void **state) {
+TEST(a_meta_set_that_finds_no_memory_frees_a_lock) {
     struct server server;
-    (void)state;
     for (int renews = 0; renews <= 1; renews++) {
         server_start(&server, never_evicts);
         assert_string_equal(ask(&server, "add others_lock 0 0 33\r\n%033d", 1), "STORED\r\n");
@@ -185,14 +179,4 @@ static void a_meta_set_that_finds_no_memory_frees_a_lock(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flush_all_is_a_loss),
-        cmocka_unit_test(fences_grow_across_a_quick_restart),
-        cmocka_unit_test(an_evicted_lock_is_lost_and_said_to_be),
-        cmocka_unit_test(a_full_server_is_unavailable),
-        cmocka_unit_test(a_full_server_takes_locks_back),
-        cmocka_unit_test(a_meta_set_that_finds_no_memory_frees_a_lock),
-    };
-    return cmocka_run_group_tests_name("memcached limits", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

@@ -7,10 +7,9 @@
 
 /* ---- what it costs, and how much fits ---------------------------------------------------------------------------- */
 
-static void a_reader_alone_costs_what_a_writer_does(void **state) {
+TEST(a_reader_alone_costs_what_a_writer_does) {
     enum { ROUNDS = 50 };
     struct counts counts;
-    (void)state;
     await_tick(&server, &links[0]);
     count(&server, NULL);
     for (int i = 0; i < ROUNDS; i++) {
@@ -37,10 +36,9 @@ static void fill(const char *name, size_t token_length) {
     }
 }
 
-static void renewals_of_one_name_are_one_change(void **state) {
+TEST(renewals_of_one_name_are_one_change) {
     struct dlock_claim *claims[CROWD];
     struct counts counts;
-    (void)state;
     fill("renewals", 0);
     for (int i = 0; i < 40; i++) {
         assert_int_equal(acquire(&links[0], &crowd[i]), 0);
@@ -57,10 +55,9 @@ static void renewals_of_one_name_are_one_change(void **state) {
     for (int i = 0; i < 40; i++) assert_int_equal(crowd[i].claim.result, i == 7 ? DLOCK_ELOST : 0);
 }
 
-static void a_crowd_has_its_limits(void **state) {
+TEST(a_crowd_has_its_limits) {
     static const size_t token_lengths[] = {0, DLOCK_TOKEN_MAX};
     char why[512];
-    (void)state;
     for (int round = 0; round < 2; round++) {
         int inside = 0;
         fill(round ? "longer" : "full", token_lengths[round]);
@@ -112,8 +109,7 @@ static void at_once(dlock_batch *operation) {
     }
 }
 
-static void many_sharers_do_not_use_up_their_tries(void **state) {
-    (void)state;
+TEST(many_sharers_do_not_use_up_their_tries) {
     assert_int_equal(pthread_barrier_init(&start_line, NULL, SHARERS), 0);
     for (int i = 0; i < SHARERS; i++) {
         sharers[i].held = claim_of(0, "sharers", DLOCK_SHARED, 0);
@@ -146,11 +142,10 @@ static int show(const struct dlock_info *info, void *arg) {
     return shown->n == 8;
 }
 
-static void all_holders_are_shown_and_broken(void **state) {
+TEST(all_holders_are_shown_and_broken) {
     CLAIM(first, 0, "shown", DLOCK_PERMIT, 5);
     CLAIM(second, 1, "shown", DLOCK_PERMIT, 5);
     struct shown shown = {0};
-    (void)state;
     assert_int_equal(acquire(&links[0], &first), 0);
     assert_int_equal(acquire(&links[1], &second), 0);
     assert_int_equal(backend->inspect(links[2].conn, "shown", show, &shown, TIMEOUT_MS, NULL), 0);
@@ -166,11 +161,10 @@ static void all_holders_are_shown_and_broken(void **state) {
     assert_true(is_free("shown"));
 }
 
-static void a_word_is_no_holder(void **state) {
+TEST(a_word_is_no_holder) {
     READER(reader, 0, "word");
     WRITER(writer, 1, "word");
     struct shown shown = {0};
-    (void)state;
     assert_int_equal(acquire(&links[0], &reader), 0);
     assert_false(poll_for(&links[1], &writer, 500));
     assert_int_equal(backend->inspect(links[2].conn, "word", show, &shown, TIMEOUT_MS, NULL), 0);
@@ -179,9 +173,8 @@ static void a_word_is_no_holder(void **state) {
     assert_string_equal(shown.tokens[0], reader.token);
 }
 
-static void long_names_are_in_the_list(void **state) {
+TEST(long_names_are_in_the_list) {
     char name[256], other[256], key[300];
-    (void)state;
     memset(name, ' ', 255);
     name[255] = '\0';
     memcpy(other, name, sizeof other);
@@ -202,7 +195,7 @@ static void long_names_are_in_the_list(void **state) {
 }
 
 /* An item that is not one of our lists is a foreign lock. */
-static void odd_lists_are_left_alone(void **state) {
+TEST(odd_lists_are_left_alone) {
 #define SIXTEEN "0123456789abcdef"
     static const char *const values[] = {
         "dlock",
@@ -224,7 +217,6 @@ static void odd_lists_are_left_alone(void **state) {
         "dlock shared 0\na 1 1 1 18446744073709551616\n",
         "dlock shared 0 odd\na 1 1 1 1\n",
         "dlock shared 0\n" SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN SIXTEEN " 1 1 1 1\n"};
-    (void)state;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         READER(reader, 0, "odd");
         WRITER(writer, 1, "odd");
@@ -242,16 +234,4 @@ static void odd_lists_are_left_alone(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TRIO_TEST(a_reader_alone_costs_what_a_writer_does),
-        TRIO_TEST(renewals_of_one_name_are_one_change),
-        TRIO_TEST(a_crowd_has_its_limits),
-        TRIO_TEST(many_sharers_do_not_use_up_their_tries),
-        TRIO_TEST(all_holders_are_shown_and_broken),
-        TRIO_TEST(a_word_is_no_holder),
-        TRIO_TEST(long_names_are_in_the_list),
-        TRIO_TEST(odd_lists_are_left_alone),
-    };
-    return cmocka_run_group_tests_name("memcached lists", tests, group_begin, group_end);
-}
+TESTS(trio_begin, trio_end, group_begin, group_end)

@@ -27,46 +27,42 @@ static void live(const char *greeting, const struct line *lines) {
 #define MS_(flags, id) "ms clock 33 T# F" #flags " C" #id " c\r\n" TOKEN "\r\n" ASK_TTL
 #define CLASSIC_END(id) "cas clock 0 2592001 0 " #id "\r\n\r\n"
 
-static void a_server_that_evicts_gets_meta_sets(void **state) {
+TEST(a_server_that_evicts_gets_meta_sets) {
     static const struct line lines[] = {
         TAKEN, {MS(FIFTH, 5), "HD c6\r\nHD c6 t13\r\n"}, {"md clock C6\r\n", "HD\r\n"}, {NULL, NULL}};
     static const struct line with_size[] = {TAKEN,
                                             {MS(FIFTH, 5), "HD c6 s35\r\nHD c6 t13\r\n"}, /* as 1.6.20 */
                                             {"md clock C6\r\n", "HD\r\n"},
                                             {NULL, NULL}};
-    (void)state;
     live(FAKE_SETTINGS("on", "NF"), lines);
     live(FAKE_SETTINGS("on", "EX"), with_size);
     assert_in_range(script_numbers[3], START, START + LEASE_MS / 1000 + 4);
 }
 
 /* A meta set that finds no memory frees the lock that it was to keep. */
-static void a_server_that_never_evicts_gets_none(void **state) {
+TEST(a_server_that_never_evicts_gets_none) {
     static const struct line lines[] = {TAKEN,
                                         {CAS(5) ASK_TTL, "STORED\r\n" OURS(FIFTH, 6) "HD c6 t13\r\n"},
                                         {"md clock C6\r\n", "HD\r\n"},
                                         {NULL, NULL}};
-    (void)state;
     live(FAKE_SETTINGS("off", "NF"), lines);
 }
 
 /* A server from before 1.6, one from before 1.6.18, and what a proxy may say. */
-static void others_get_classic_commands(void **state) {
+TEST(others_get_classic_commands) {
     static const struct line lines[] = {TAKEN,
                                         {CAS(5), "STORED\r\n" OURS(FIFTH, 6)},
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {CLASSIC_END(6), "STORED\r\n"},
                                         {NULL, NULL}};
-    (void)state;
     live(FAKE_SETTINGS("on", "ERROR"), lines);
     live(FAKE_SETTINGS("on", "NF "), lines);
     live(FAKE_SETTINGS("on", "CLIENT_ERROR bad command line format"), lines);
 }
 
-static void any_other_answer_is_no_server_of_ours(void **state) {
+TEST(any_other_answer_is_no_server_of_ours) {
     static const char *const greetings[] = {FAKE_SETTINGS("on", "HD"), FAKE_SETTINGS("on", "NS"),
                                             FAKE_SETTINGS("on", "OK"), FAKE_SETTINGS("on", "")};
-    (void)state;
     for (size_t i = 0; i < sizeof greetings / sizeof *greetings; i++) {
         struct fake fake = {.greeting = {greetings[i]}};
         struct link link;
@@ -101,14 +97,13 @@ static int operate(dlock_batch *operation, const char *answer, const char *then,
 
 #define OTHERS "VALUE clock 0 4 7\r\nthem\r\nEND\r\n"
 
-static void what_a_meta_set_says(void **state) {
+TEST(what_a_meta_set_says) {
     static const char *const senseless[] = {
         "HD\r\n",       "HD \r\n",    "HD c\r\n",  "HD cx\r\n",    "HD c0\r\n",      "HD c6 t5\r\n",
         "HD c6 s\r\n",  "HD  c6\r\n", "HDc6\r\n",  "HD c-6\r\n",   "HD c6 s1 s\r\n", "HD c18446744073709551615\r\n",
         "HD c6 c6\r\n", "NS\r\n",     "NS c0\r\n", "STORED\r\n",   "OK\r\n",         "VA 33 c6\r\n",
         "MN\r\n",       "EN\r\n",     "ERROR\r\n", "NOT_FOUND\r\n"};
     int result;
-    (void)state;
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++)
         if (operate(backend->renew, senseless[i], NULL, &result) != DLOCK_EPROTO) fail_msg("%s", senseless[i]);
     assert_int_equal(operate(backend->renew, "SERVER_ERROR out of memory storing object\r\n", NULL, &result),
@@ -121,11 +116,10 @@ static void what_a_meta_set_says(void **state) {
     assert_int_equal(result, DLOCK_ELOST);
 }
 
-static void what_a_meta_delete_says(void **state) {
+TEST(what_a_meta_delete_says) {
     static const char *const senseless[] = {"NS\r\n",     "HD c5\r\n", "HD \r\n",       "DELETED\r\n", "STORED\r\n",
                                             "EXISTS\r\n", "EN\r\n",    "NOT_FOUND\r\n", "OK\r\n",      "ERROR\r\n"};
     int result;
-    (void)state;
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++)
         if (operate(backend->release, senseless[i], NULL, &result) != DLOCK_EPROTO) fail_msg("%s", senseless[i]);
     assert_int_equal(operate(backend->release, "NF\r\n", NULL, &result), 0);
@@ -135,25 +129,23 @@ static void what_a_meta_delete_says(void **state) {
 }
 
 /* The flags have 19 bits for the id of the grant: they were written before the new id was known. */
-static void an_id_that_went_too_far_is_noted_as_unknown(void **state) {
+TEST(an_id_that_went_too_far_is_noted_as_unknown) {
     static const struct line lines[] = {TAKEN,
                                         {MS(FIFTH, 5), "HD c1000000\r\nHD c1000000 t13\r\n"},
                                         {MS(FORGOTTEN, 1000000), "HD c1000001\r\nHD c1000001 t13\r\n"},
                                         {"md clock C1000001\r\n", "HD\r\n"},
                                         {NULL, NULL}};
-    (void)state;
     live(FAKE_SETTINGS("on", "NF"), lines);
 }
 
 /* The item may have changed since it was looked at. */
-static void a_break_compares(void **state) {
+TEST(a_break_compares) {
     static const struct line lines[] = {{"gets clock\r\n", OURS(FRESH, 5)}, {"md clock C5\r\n", "EX\r\n"},
                                         {"gets clock\r\n", OURS(FRESH, 7)}, {"md clock C7\r\n", "HD\r\n"},
                                         {"gets clock\r\n", OURS(FRESH, 9)}, {"md clock C9\r\n", "NF\r\n"},
                                         {"gets clock\r\n", "END\r\n"},      {NULL, NULL}};
     struct fake fake = {0};
     struct link link;
-    (void)state;
     script_link(&fake, &link, FAKE_SETTINGS("on", "NF"), lines);
     assert_int_equal(backend->break_lock(link.conn, "clock", TIMEOUT_MS, NULL), 0);
     assert_int_equal(backend->break_lock(link.conn, "clock", TIMEOUT_MS, NULL), DLOCK_ELOST);
@@ -161,7 +153,7 @@ static void a_break_compares(void **state) {
 }
 
 /* A reader alone, whose id the list bears. */
-static void a_list_of_one_is_renewed_the_same_way(void **state) {
+TEST(a_list_of_one_is_renewed_the_same_way) {
 #define LIST "dlock shared 0\n" TOKEN
     static const struct line lines[] = {
         {"add clock 0 # 70\r\n" LIST " 0 0 10000 #\n\r\ngets clock\r\n",
@@ -178,7 +170,6 @@ static void a_list_of_one_is_renewed_the_same_way(void **state) {
     struct fake fake = {0};
     struct held held;
     struct link link;
-    (void)state;
     script_link(&fake, &link, FAKE_SETTINGS("on", "NF"), lines);
     claim_init(&held, "clock", 'a', 1);
     held.claim.mode = DLOCK_SHARED;
@@ -190,17 +181,4 @@ static void a_list_of_one_is_renewed_the_same_way(void **state) {
     script_unlink(&fake, &link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_server_that_evicts_gets_meta_sets),
-        cmocka_unit_test(a_server_that_never_evicts_gets_none),
-        cmocka_unit_test(others_get_classic_commands),
-        cmocka_unit_test(any_other_answer_is_no_server_of_ours),
-        cmocka_unit_test(what_a_meta_set_says),
-        cmocka_unit_test(what_a_meta_delete_says),
-        cmocka_unit_test(an_id_that_went_too_far_is_noted_as_unknown),
-        cmocka_unit_test(a_break_compares),
-        cmocka_unit_test(a_list_of_one_is_renewed_the_same_way),
-    };
-    return cmocka_run_group_tests_name("memcached meta", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

@@ -3,13 +3,12 @@
 
 /* ---- who gets in ------------------------------------------------------------------------------------------------- */
 
-static void readers_keep_writers_out(void **state) {
+TEST(readers_keep_writers_out) {
     READER(first, 0, "room");
     READER(second, 1, "room");
     WRITER(writer, 2, "room");
     WRITER(hasty, 2, "room"); /* one that asked for long would leave word */
     WRITER(late, 2, "room");
-    (void)state;
     assert_int_equal(acquire(&links[0], &first), 0);
     assert_int_equal(acquire(&links[2], &hasty), DLOCK_EBUSY);
     assert_int_equal(acquire(&links[1], &second), 0);
@@ -29,11 +28,10 @@ static void readers_keep_writers_out(void **state) {
     assert_int_equal(acquire(&links[0], &first), DLOCK_EBUSY);
 }
 
-static void readers_know_their_fences(void **state) {
+TEST(readers_know_their_fences) {
     READER(first, 0, "fences");
     READER(second, 1, "fences");
     uint64_t fences[2];
-    (void)state;
     assert_int_equal(acquire(&links[0], &first), 0);
     fences[0] = first.claim.fence;
     assert_int_equal(acquire(&links[0], &first), 0); /* repeated, alone */
@@ -53,8 +51,7 @@ static void readers_know_their_fences(void **state) {
     assert_true(is_free("fences"));
 }
 
-static void a_downgrade_keeps_the_fence(void **state) {
-    (void)state;
+TEST(a_downgrade_keeps_the_fence) {
     for (int round = 0; round < 3; round++) {
         WRITER(mine, 0, "down");
         READER(reader, 1, "down");
@@ -78,8 +75,7 @@ static void a_downgrade_keeps_the_fence(void **state) {
 }
 
 /* The downgrade never arrived, and its answer neither: the reader still is the writer. */
-static void a_reader_may_still_be_a_writer(void **state) {
-    (void)state;
+TEST(a_reader_may_still_be_a_writer) {
     for (int round = 0; round < 2; round++) {
         WRITER(mine, 0, "still");
         assert_int_equal(acquire(&links[0], &mine), 0);
@@ -90,7 +86,7 @@ static void a_reader_may_still_be_a_writer(void **state) {
     }
 }
 
-static void permits_are_counted(void **state) {
+TEST(permits_are_counted) {
     CLAIM(first, 0, "seats", DLOCK_PERMIT, 2);
     CLAIM(second, 1, "seats", DLOCK_PERMIT, 2);
     CLAIM(third, 2, "seats", DLOCK_PERMIT, 2);
@@ -98,7 +94,6 @@ static void permits_are_counted(void **state) {
     READER(reader, 2, "seats");
     WRITER(writer, 2, "seats");
     char why[512];
-    (void)state;
     assert_int_equal(acquire(&links[0], &first), 0);
     assert_int_equal(try_explained(&links[2], &other, why), DLOCK_EINVAL);
     assert_non_null(strstr(why, "in use as 2 permits"));
@@ -123,11 +118,10 @@ static void permits_are_counted(void **state) {
     assert_non_null(strstr(why, "as a lock"));
 }
 
-static void odd_claims_are_refused(void **state) {
+TEST(odd_claims_are_refused) {
     CLAIM(no_limit, 0, "claims", DLOCK_PERMIT, 0);
     CLAIM(limit, 0, "claims", DLOCK_SHARED, 3);
     CLAIM(unknown, 0, "claims", (enum dlock_mode)3, 0);
-    (void)state;
     assert_int_equal(acquire(&links[0], &no_limit), DLOCK_EINVAL);
     assert_int_equal(acquire(&links[0], &limit), DLOCK_EINVAL);
     assert_int_equal(acquire(&links[0], &unknown), DLOCK_ENOTSUP);
@@ -135,11 +129,10 @@ static void odd_claims_are_refused(void **state) {
 
 /* ---- leases ------------------------------------------------------------------------------------------------------ */
 
-static void a_dead_reader_ends_alone(void **state) {
+TEST(a_dead_reader_ends_alone) {
     READER(dead, 0, "grave");
     READER(alive, 1, "grave");
     WRITER(writer, 2, "grave");
-    (void)state;
     dead.claim.lease_ms = 700;
     assert_int_equal(acquire(&links[0], &dead), 0);
     assert_int_equal(acquire(&links[1], &alive), 0);
@@ -149,12 +142,11 @@ static void a_dead_reader_ends_alone(void **state) {
     assert_int_equal(renew(&links[0], &dead), DLOCK_ELOST);
 }
 
-static void a_dead_permit_comes_back(void **state) {
+TEST(a_dead_permit_comes_back) {
     CLAIM(dead, 0, "ghost", DLOCK_PERMIT, 2);
     CLAIM(alive, 1, "ghost", DLOCK_PERMIT, 2);
     CLAIM(waiter, 2, "ghost", DLOCK_PERMIT, 2);
     int64_t begin;
-    (void)state;
     dead.claim.lease_ms = 900;
     begin = now_ms();
     assert_int_equal(acquire(&links[0], &dead), 0);
@@ -166,10 +158,9 @@ static void a_dead_permit_comes_back(void **state) {
 }
 
 /* Each renewal changes a reader's lease, including the first one. */
-static void renewed_readers_are_not_taken_for_dead(void **state) {
+TEST(renewed_readers_are_not_taken_for_dead) {
     READER(reader, 0, "alive");
     WRITER(writer, 1, "alive");
-    (void)state;
     reader.claim.lease_ms = 2000;
     assert_int_equal(acquire(&links[0], &reader), 0);
     assert_int_equal(acquire(&links[1], &writer), DLOCK_EBUSY);
@@ -182,10 +173,9 @@ static void renewed_readers_are_not_taken_for_dead(void **state) {
     }
 }
 
-static void a_reader_that_was_added_again_is_not_either(void **state) {
+TEST(a_reader_that_was_added_again_is_not_either) {
     READER(reader, 0, "again");
     WRITER(writer, 1, "again");
-    (void)state;
     reader.claim.lease_ms = 2000;
     assert_int_equal(acquire(&links[0], &reader), 0);
     assert_int_equal(acquire(&links[1], &writer), DLOCK_EBUSY);
@@ -198,11 +188,10 @@ static void a_reader_that_was_added_again_is_not_either(void **state) {
 
 /* ---- a writer that waits ----------------------------------------------------------------------------------------- */
 
-static void a_waiting_writer_is_let_in(void **state) {
+TEST(a_waiting_writer_is_let_in) {
     READER(old, 0, "turn");
     READER(new, 1, "turn");
     WRITER(writer, 2, "turn");
-    (void)state;
     assert_int_equal(acquire(&links[0], &old), 0);
     assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
     assert_int_equal(acquire(&links[1], &new), 0); /* one try blocks no other */
@@ -218,11 +207,10 @@ static void a_waiting_writer_is_let_in(void **state) {
     assert_true(is_free("turn"));
 }
 
-static void a_writer_that_gives_up_is_forgotten(void **state) {
+TEST(a_writer_that_gives_up_is_forgotten) {
     READER(old, 0, "gone");
     READER(new, 1, "gone");
     WRITER(writer, 2, "gone");
-    (void)state;
     for (int round = 0; round < 2; round++) {
         assert_int_equal(acquire(&links[0], &old), 0);
         assert_false(poll_for(&links[2], &writer, 600));
@@ -237,20 +225,4 @@ static void a_writer_that_gives_up_is_forgotten(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TRIO_TEST(readers_keep_writers_out),
-        TRIO_TEST(readers_know_their_fences),
-        TRIO_TEST(a_downgrade_keeps_the_fence),
-        TRIO_TEST(a_reader_may_still_be_a_writer),
-        TRIO_TEST(permits_are_counted),
-        TRIO_TEST(odd_claims_are_refused),
-        TRIO_TEST(a_dead_reader_ends_alone),
-        TRIO_TEST(a_dead_permit_comes_back),
-        TRIO_TEST(renewed_readers_are_not_taken_for_dead),
-        TRIO_TEST(a_reader_that_was_added_again_is_not_either),
-        TRIO_TEST(a_waiting_writer_is_let_in),
-        TRIO_TEST(a_writer_that_gives_up_is_forgotten),
-    };
-    return cmocka_run_group_tests_name("memcached shared", tests, group_begin, group_end);
-}
+TESTS(trio_begin, trio_end, group_begin, group_end)

@@ -24,12 +24,11 @@ static int stop(void **state) {
     return 0;
 }
 
-static void a_lapsed_grant_is_taken_over(void **state) {
+TEST(a_lapsed_grant_is_taken_over) {
     struct held mine, theirs, late;
     struct counts counts;
     struct link newcomer;
     int64_t begin;
-    (void)state;
     claim_init(&mine, "lapsed", 'a', 1);
     claim_init(&theirs, "lapsed", 'b', 1);
     claim_init(&late, "lapsed", 'c', 1);
@@ -55,9 +54,8 @@ static void a_lapsed_grant_is_taken_over(void **state) {
     assert_int_equal(release(&ours, &mine), 0);
 }
 
-static void a_renewed_grant_is_not(void **state) {
+TEST(a_renewed_grant_is_not) {
     struct held mine, theirs;
-    (void)state;
     claim_init(&mine, "renewed", 'a', 1);
     claim_init(&theirs, "renewed", 'b', 1);
     mine.claim.lease_ms = 1800;
@@ -72,9 +70,8 @@ static void a_renewed_grant_is_not(void **state) {
 }
 
 /* Leases are up to a hundredth longer than they were asked for, never shorter, whatever they are. */
-static void leases_of_all_lengths(void **state) {
+TEST(leases_of_all_lengths) {
     static const int leases_ms[] = {100, 127, 128, 255, 256, 257, 999};
-    (void)state;
     for (size_t i = 0; i < sizeof leases_ms / sizeof leases_ms[0]; i++) {
         struct held mine, theirs;
         int64_t begin;
@@ -90,10 +87,9 @@ static void leases_of_all_lengths(void **state) {
 }
 
 /* An item of another client is not taken, whatever its flags are. */
-static void a_stranger_is_left_alone(void **state) {
+TEST(a_stranger_is_left_alone) {
     static const char *const values[] = {"stranger", "0123456789abcdef01234567", "0123456789abcdef0123456X.1@host:1",
                                          "0123456789abcdef01234567.1@host:1"};
-    (void)state;
     for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
         struct held theirs;
         claim_init(&theirs, "strange", 'b', 1);
@@ -104,12 +100,11 @@ static void a_stranger_is_left_alone(void **state) {
 }
 
 /* The names that one connection watches have a table of limited size; names that do not fit wait for the server. */
-static void many_names_are_watched(void **state) {
+TEST(many_names_are_watched) {
     enum { NAMES = 600 };
     static struct held mine[NAMES], theirs[NAMES];
     static char names[NAMES][16];
     int granted = 0;
-    (void)state;
     for (int i = 0; i < NAMES; i++) {
         snprintf(names[i], sizeof names[i], "many%d", i);
         claim_init(&mine[i], names[i], 'a', i);
@@ -128,9 +123,8 @@ static void many_names_are_watched(void **state) {
 /* The network delays an acquire until its client has given up and released the token elsewhere. Its grant, which is
  * unknown to the client, ends like that of a dead holder: a waiter takes it over when its lease is over, and the server
  * forgets it at the time that the request names, so that a request after that grants nothing. */
-static void a_late_acquire_lasts_for_one_lease(void **state) {
+TEST(a_late_acquire_lasts_for_one_lease) {
     static const int waits_ms[] = {0, 6000};
-    (void)state;
     for (size_t i = 0; i < sizeof waits_ms / sizeof *waits_ms; i++) {
         struct relay *relay = relay_new(server.port);
         struct link slow;
@@ -155,11 +149,4 @@ static void a_late_acquire_lasts_for_one_lease(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_lapsed_grant_is_taken_over), cmocka_unit_test(a_renewed_grant_is_not),
-        cmocka_unit_test(leases_of_all_lengths),        cmocka_unit_test(a_stranger_is_left_alone),
-        cmocka_unit_test(many_names_are_watched),       cmocka_unit_test(a_late_acquire_lasts_for_one_lease),
-    };
-    return cmocka_run_group_tests_name("memcached sightings", tests, start, stop);
-}
+TESTS(NULL, NULL, start, stop)

@@ -10,7 +10,6 @@ extern struct link links[3]; /* clients a, b and c */
 /* Setup and teardown of a test. */
 int trio_begin(void **state);
 int trio_end(void **state);
-#define TRIO_TEST(f) cmocka_unit_test_setup_teardown(f, trio_begin, trio_end)
 
 struct held claim_of(int client, const char *name, enum dlock_mode mode, uint32_t limit);
 /* For a claim that was copied, whose token is still the first one's. */

@@ -10,10 +10,9 @@ static struct server server;
 /* ---- the login --------------------------------------------------------------------------------------------------- */
 
 /* Not an answer that is lost: trying again would not help. */
-static void a_wrong_password_is_told(void **state) {
+TEST(a_wrong_password_is_told) {
     struct dlock_error err = {0};
     struct link link;
-    (void)state;
     assert_int_equal(try_log_in(&link, server.port, 'a', "hunter22", &err), DLOCK_EAUTH);
     assert_null(strstr(err.message, "hunter22"));
 }
@@ -101,23 +100,19 @@ static void lose_each(dlock_batch *operation, enum dlock_mode mode, int at_least
     assert_true(k > at_least);
 }
 
-static void answers_to_acquires_are_lost(void **state) {
-    (void)state;
+TEST(answers_to_acquires_are_lost) {
     lose_each(backend->acquire, DLOCK_EXCLUSIVE, 4);
 }
 
-static void answers_to_renewals_are_lost(void **state) {
-    (void)state;
+TEST(answers_to_renewals_are_lost) {
     lose_each(backend->renew, DLOCK_EXCLUSIVE, 2);
 }
 
-static void answers_to_releases_are_lost(void **state) {
-    (void)state;
+TEST(answers_to_releases_are_lost) {
     lose_each(backend->release, DLOCK_EXCLUSIVE, 1);
 }
 
-static void answers_to_downgrades_are_lost(void **state) {
-    (void)state;
+TEST(answers_to_downgrades_are_lost) {
     lose_each(backend->renew, DLOCK_SHARED, 3);
 }
 
@@ -130,11 +125,10 @@ static void take(struct link *link, struct held *held) {
 
 /* The server is restarted between two renewals, and another client takes the lock. Its ids start again, so the first
  * holder's id is also the second one's: a renewal on a new connection would take the lock over. */
-static void a_restart_is_no_renewal(void **state) {
+TEST(a_restart_is_no_renewal) {
     struct server restarted;
     struct link first, second;
     struct held lost, held;
-    (void)state;
     server_start(&restarted, NULL);
     await_grants(restarted.port);
     log_in(&first, restarted.port, 'a');
@@ -168,9 +162,8 @@ static bool half_an_item(struct fake *fake, int fd, int i, const char *asked, si
 
 /* To libmemcached an item that it could not read is one that was not found: the release would answer that the lock is
  * lost, which is not known. */
-static void half_an_item_is_not_none(void **state) {
+TEST(half_an_item_is_not_none) {
     const size_t said[] = {0, 1, 23, 24, 26, 28, 30, 32, 50, WHOLE - 1};
-    (void)state;
     for (size_t i = 0; i < sizeof said / sizeof *said; i++) {
         struct fake fake = {.converse = half_an_item};
         struct link link;
@@ -189,10 +182,9 @@ static void half_an_item_is_not_none(void **state) {
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
 /* A server that sends nothing more: the operation ends on its own, and its outcome is unknown. */
-static void silence_is_no_answer(void **state) {
+TEST(silence_is_no_answer) {
     enum { SHORT_MS = 300 };
     dlock_batch *const operations[] = {backend->acquire, backend->renew, backend->release};
-    (void)state;
     for (size_t i = 0; i < sizeof operations / sizeof *operations; i++) {
         struct relay *relay = relay_new(server.port);
         struct dlock_error err = {0};
@@ -225,12 +217,4 @@ static int stop(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_to_acquires_are_lost), cmocka_unit_test(answers_to_renewals_are_lost),
-        cmocka_unit_test(answers_to_releases_are_lost), cmocka_unit_test(answers_to_downgrades_are_lost),
-        cmocka_unit_test(a_restart_is_no_renewal),      cmocka_unit_test(half_an_item_is_not_none),
-        cmocka_unit_test(silence_is_no_answer),         cmocka_unit_test(a_wrong_password_is_told),
-    };
-    return cmocka_run_group_tests_name("memcached over SASL, lost answers", tests, start, stop);
-}
+TESTS(NULL, NULL, start, stop)

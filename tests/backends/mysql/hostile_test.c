@@ -158,22 +158,19 @@ static void assert_too_long(struct script script, const char *word) {
     assert_true(meet(script, TIMEOUT_MS, DLOCK_EPROTO, word) < TAKEN_MAX);
 }
 
-static void rows_without_end(void **state) {
-    (void)state;
+TEST(rows_without_end) {
     assert_too_long((struct script){.after = ROWS, ENDLESS(ROW)}, "too long");
     assert_too_long((struct script){.after = ROWS, ENDLESS("\0")}, "too long");
     assert_too_long((struct script){.after = ROWS, ENDLESS("\xfb")}, "too long"); /* NULL */
 }
 
-static void columns_without_end(void **state) {
-    (void)state;
+TEST(columns_without_end) {
     assert_too_long((struct script){.after = COLUMNS, ENDLESS(COLUMN)}, "too many columns");
     assert_too_long((struct script){.after = COLUMNS, ENDLESS("\3def\xfa")}, "description of a column");
     assert_too_long((struct script){.after = COLUMNS, ENDLESS("\3def\xfd\0\0\0")}, "description of a column");
 }
 
-static void results_without_end(void **state) {
-    (void)state;
+TEST(results_without_end) {
     assert_too_long((struct script){.after = ANSWER, ENDLESS(OK_AND_MORE)}, "more results");
     assert_too_long((struct script){.after = ANSWER,
                                     .endless = {PART("\1"), PART(COLUMN), PART(END), PART(END_AND_MORE)}},
@@ -181,8 +178,7 @@ static void results_without_end(void **state) {
 }
 
 /* One packet, at each stage: the connection ends as soon as its length is known. */
-static void a_packet_without_end(void **state) {
-    (void)state;
+TEST(a_packet_without_end) {
     for (int after = FIRST; after <= ROWS; after++) {
         const struct script script = {.after = (enum stage)after};
         assert_true(meet(script, TIMEOUT_MS, DLOCK_EUNAVAILABLE, "MySQL at") < TAKEN_MAX);
@@ -190,8 +186,7 @@ static void a_packet_without_end(void **state) {
 }
 
 /* They are read as long as they come, but not beyond the deadline. */
-static void reports_of_progress_without_end(void **state) {
-    (void)state;
+TEST(reports_of_progress_without_end) {
     meet((struct script){.after = FIRST, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
     meet((struct script){.after = LOGIN, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
     meet((struct script){.after = ANSWER, ENDLESS(PROGRESS)}, SHORT_MS, DLOCK_EUNAVAILABLE, "MySQL at");
@@ -199,8 +194,7 @@ static void reports_of_progress_without_end(void **state) {
 }
 
 /* As if each poll() found another byte. */
-static void a_socket_that_is_always_ready(void **state) {
-    (void)state;
+TEST(a_socket_that_is_always_ready) {
     always_ready = true;
     meet((struct script){.after = LOGIN, .silent = true}, SHORT_MS, DLOCK_EUNAVAILABLE, "in time");
     meet((struct script){.after = ANSWER, .silent = true}, SHORT_MS, DLOCK_EUNAVAILABLE, "in time");
@@ -272,9 +266,8 @@ static void meet_login(struct login *login, int code, const char *word) {
 }
 
 /* With caching_sha2_password it would be encrypted with a key that the other side sends, whatever that is. */
-static void a_password_is_not_given_to_who_asks(void **state) {
+TEST(a_password_is_not_given_to_who_asks) {
     const struct part greetings[] = {PART(GREETING), PART(GREETING_OF(SHA2))};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct login login = {.greeting = greetings[i], .method = SWITCH_TO(SHA2)};
         meet_login(&login, DLOCK_EAUTH, "mysql+tls://");
@@ -284,10 +277,9 @@ static void a_password_is_not_given_to_who_asks(void **state) {
 }
 
 /* A server since MySQL 8.0, where the account has another method than the server's default. */
-static void the_method_is_the_accounts(void **state) {
+TEST(the_method_is_the_accounts) {
     struct login login = {.greeting = PART(GREETING_OF(SHA2)), .method = SWITCH_TO(NATIVE), .serves = true};
     enum { SHA1_BYTES = 20, QUERY = 3 };
-    (void)state;
     meet_login(&login, DLOCK_EUNAVAILABLE, "MySQL at"); /* it hangs up when it has heard the first request */
     assert_int_equal(login.heard, SHA1_BYTES);
     assert_int_equal(login.after, QUERY);
@@ -312,9 +304,8 @@ static size_t refuse(void *arg, int fd, unsigned char *bytes) {
 }
 
 /* A wait continues until the server has them again, and no client is told to doubt that it is MySQL. */
-static void a_server_without_resources_is_unavailable(void **state) {
+TEST(a_server_without_resources_is_unavailable) {
     struct refusal refusals[] = {{FIRST, PART(NO_THREAD)}, {ANSWER, PART(NO_SPACE)}};
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         struct flood flood = {.begin = refuse, .arg = &refusals[i], .most_ms = SEND_MS};
         struct dlock_error err = {0};
@@ -326,7 +317,7 @@ static void a_server_without_resources_is_unavailable(void **state) {
 
 /* Galera and group replication: a node that has lost its cluster, or is not a primary. A wait continues, and the
  * message gives the reason. */
-static void a_member_without_its_group_is_unavailable(void **state) {
+TEST(a_member_without_its_group_is_unavailable) {
     static const struct {
         struct part error;
         const char *advice;
@@ -335,7 +326,6 @@ static void a_member_without_its_group_is_unavailable(void **state) {
         {PART("\xff\x1c\x0c#HY000Error on observer while running replication hook"), "look for the primary"}, /* 3100 */
         {PART("\xff\x1d\x0c#40000Plugin instructed the server to rollback"), "look for the primary"},         /* 3101 */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         struct refusal refusal = {ANSWER, answers[i].error};
         struct flood flood = {.begin = refuse, .arg = &refusal, .most_ms = SEND_MS};
@@ -345,18 +335,4 @@ static void a_member_without_its_group_is_unavailable(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_without_end),
-        cmocka_unit_test(columns_without_end),
-        cmocka_unit_test(results_without_end),
-        cmocka_unit_test(a_packet_without_end),
-        cmocka_unit_test(reports_of_progress_without_end),
-        cmocka_unit_test(a_socket_that_is_always_ready),
-        cmocka_unit_test(a_password_is_not_given_to_who_asks),
-        cmocka_unit_test(the_method_is_the_accounts),
-        cmocka_unit_test(a_server_without_resources_is_unavailable),
-        cmocka_unit_test(a_member_without_its_group_is_unavailable),
-    };
-    return cmocka_run_group_tests(tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

@@ -5,19 +5,17 @@
 #include <pthread.h>
 #include <unistd.h>
 
-static void a_cycle_is_two_requests(void **state) {
-    (void)state;
+TEST(a_cycle_is_two_requests) {
     check_cycles(NULL, "cycle");
 }
 
-static void many_claims_are_one_request(void **state) {
+TEST(many_claims_are_one_request) {
     enum { N = 100 };
     static struct held held[N];
     static char names[N][16];
     struct dlock_claim *claims[N];
     struct dlock_error err;
     struct link link;
-    (void)state;
     link_new(&link, NULL, 'a');
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "many-%03d", i);
@@ -37,14 +35,13 @@ static void many_claims_are_one_request(void **state) {
 }
 
 /* A table of all names that were ever used is not searched for one. */
-static void a_request_reads_its_own_rows(void **state) {
+TEST(a_request_reads_its_own_rows) {
     static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
                                     "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";
     struct link link;
     struct held held[2];
     struct dlock_claim *claims[] = {&held[0].claim, &held[1].claim};
     struct dlock_error err;
-    (void)state;
     link_new(&link, NULL, 'a');
     held_new(&held[0], &link, "reads-a");
     held_new(&held[1], &link, "reads-b");
@@ -74,7 +71,7 @@ static int note(const struct dlock_info *info, void *arg) {
 }
 
 /* Nor is it for a list of held names. */
-static void a_list_reads_what_is_held(void **state) {
+TEST(a_list_reads_what_is_held) {
     static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
                                     "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";
     struct link link;
@@ -82,7 +79,6 @@ static void a_list_reads_what_is_held(void **state) {
     struct dlock_error err;
     char cursor[256] = "";
     int n = 0;
-    (void)state;
     sql("UPDATE dlock_locks SET until_us = 0 WHERE name <> ''");
     sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_10000");
     sql("ANALYZE TABLE dlock_locks"); /* the server does so on its own, some time later */
@@ -110,12 +106,11 @@ static void run_documented(const char *first_words) {
 
 /* Old rows are deleted while locks are held, renewed and taken: no client waits for the end of that, and no lock
  * ends. */
-static void old_rows_are_deleted_beside_locks(void **state) {
+TEST(old_rows_are_deleted_beside_locks) {
     static const char *const names[] = {"idle1", "a-new-name", "z-new-name"};
     enum { STEP = 1000, STEPS = 3 };
     struct link link;
     struct held held, fresh;
-    (void)state;
     sql("DELETE FROM dlock_locks WHERE name <> ''");
     sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_%d", STEP * STEPS);
     sql("INSERT INTO dlock_locks SELECT CONCAT('idle', seq), '', 1, CAST(UNIX_TIMESTAMP() * 1000000 AS SIGNED) - seq "
@@ -145,10 +140,9 @@ static void old_rows_are_deleted_beside_locks(void **state) {
 }
 
 /* A row keeps its fence when the clock goes back, and when the lock is broken. */
-static void fences_outlive_the_clock(void **state) {
+TEST(fences_outlive_the_clock) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, NULL, 'a');
     held_new(&held, &link, "clock");
     assert_int_equal(acquire(&link, &held), 0);
@@ -170,11 +164,10 @@ static int64_t held_for_us(const char *name) {
 
 /* Requests in the socket of a server that hung: when it continues, no client waits for them any more. By its clock an
  * hour has passed. The grant of another request with the token stays unchanged. */
-static void a_late_request_gets_nothing(void **state) {
+TEST(a_late_request_gets_nothing) {
     struct link link, other;
     struct held held;
     struct dlock_error err;
-    (void)state;
     link_new(&link, NULL, 'a');
     link_new(&other, NULL, 'b');
     for (int i = 0; i < 3; i++) { /* a new name, a free one, one that is held */
@@ -204,12 +197,11 @@ static void *acquire_both(void *arg) {
 }
 
 /* Another client's transaction that has written more than ours: the server ends ours. */
-static void a_deadlock_is_tried_again(void **state) {
+TEST(a_deadlock_is_tried_again) {
     struct link link;
     struct held a, b;
     pthread_t thread;
     void *rc;
-    (void)state;
     link_new(&link, NULL, 'a');
     held_new(&a, &link, "deadlock-a");
     held_new(&b, &link, "deadlock-b");
@@ -248,11 +240,10 @@ static void a_deadlock_is_tried_again(void **state) {
 }
 
 /* It is not opened again unnoticed: the core has to know. */
-static void an_ended_connection_stays_so(void **state) {
+TEST(an_ended_connection_stays_so) {
     struct link link, next;
     struct held held;
     struct dlock_error err;
-    (void)state;
     link_new(&link, NULL, 'a');
     held_new(&held, &link, "killed");
     assert_int_equal(acquire(&link, &held), 0);
@@ -266,11 +257,10 @@ static void an_ended_connection_stays_so(void **state) {
     link_end(&next);
 }
 
-static void rights(void **state) {
+TEST(rights) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    (void)state;
     sql("DROP TABLE IF EXISTS dlock_locks");
     sql("CREATE OR REPLACE USER app_%d IDENTIFIED BY 'secret'", (int)getpid());
     sql("GRANT SELECT, INSERT, UPDATE ON * TO app_%d", (int)getpid());
@@ -295,13 +285,4 @@ static void rights(void **state) {
     link_end(&link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),           cmocka_unit_test(many_claims_are_one_request),
-        cmocka_unit_test(a_request_reads_its_own_rows),      cmocka_unit_test(a_list_reads_what_is_held),
-        cmocka_unit_test(old_rows_are_deleted_beside_locks), cmocka_unit_test(fences_outlive_the_clock),
-        cmocka_unit_test(a_late_request_gets_nothing),       cmocka_unit_test(a_deadlock_is_tried_again),
-        cmocka_unit_test(an_ended_connection_stays_so),      cmocka_unit_test(rights),
-    };
-    return cmocka_run_group_tests(tests, site_begin, site_end);
-}
+TESTS(NULL, NULL, site_begin, site_end)

@@ -15,16 +15,14 @@ static int begin(void **state) {
     return rc;
 }
 
-static void a_cycle_is_two_requests(void **state) {
-    (void)state;
+TEST(a_cycle_is_two_requests) {
     check_cycles("session", "another");
 }
 
 /* The clock is past whatever a crash of the server may lose of a sequence. */
-static void fences_begin_at_the_clock(void **state) {
+TEST(fences_begin_at_the_clock) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, "session", 'a');
     int64_t now = sql_number("SELECT CAST(UNIX_TIMESTAMP(NOW(6)) * 1000000 AS SIGNED)");
     link_end(&link);
@@ -36,11 +34,10 @@ static void fences_begin_at_the_clock(void **state) {
 }
 
 /* MySQL has no sequences. */
-static void fences_from_a_table(void **state) {
+TEST(fences_from_a_table) {
     struct link a, b;
     struct held mine, others;
     uint64_t fence = 0;
-    (void)state;
     link_new(&a, "session", 'a');
     link_new(&b, "session", 'b');
     ((struct maria *)a.conn)->has_sequence = ((struct maria *)b.conn)->has_sequence = false;
@@ -63,11 +60,10 @@ static void fences_from_a_table(void **state) {
 }
 
 /* The server's own names are short, and know no case. */
-static void names_are_told_apart(void **state) {
+TEST(names_are_told_apart) {
     struct link links[4];
     struct held held[4];
     char long_a[256], long_b[256];
-    (void)state;
     memset(long_a, 'x', 255), memset(long_b, 'x', 255);
     long_a[255] = long_b[255] = '\0';
     long_b[254] = 'y';
@@ -82,10 +78,9 @@ static void names_are_told_apart(void **state) {
 }
 
 /* User locks belong to the whole server, and names to their database. */
-static void databases_are_told_apart(void **state) {
+TEST(databases_are_told_apart) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, "session", 'a');
     held_new(&held, &link, "shared");
     assert_int_equal(acquire(&link, &held), 0);
@@ -95,11 +90,10 @@ static void databases_are_told_apart(void **state) {
     link_end(&link);
 }
 
-static void a_session_that_ends_gives_up(void **state) {
+TEST(a_session_that_ends_gives_up) {
     struct link a, b;
     struct held mine, others;
     struct dlock_error err;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         link_new(&a, "session", 'a');
         link_new(&b, "session", 'b');
@@ -134,10 +128,9 @@ static void go_on_with_another(const char *text, size_t length) {
 }
 
 /* A break ends the grant of its name, and not that of another name which the same session holds by then. */
-static void a_session_that_went_on_is_not_broken(void **state) {
+TEST(a_session_that_went_on_is_not_broken) {
     struct link b;
     struct dlock_error err;
-    (void)state;
     link_new(&owner, "session", 'a');
     link_new(&b, "session", 'b');
     held_new(&left, &owner, "left");
@@ -154,13 +147,12 @@ static void a_session_that_went_on_is_not_broken(void **state) {
 
 /* Long before the next renewal: the server says something, or closes the connection, and the backend knows that that is
  * the end. Until then nothing comes, not even the answers to requests. */
-static void the_end_of_a_session_is_heard_of(void **state) {
+TEST(the_end_of_a_session_is_heard_of) {
     struct link link;
     struct held held;
     struct dlock_wake wake;
     struct dlock_error err;
     struct pollfd end = {.events = POLLIN};
-    (void)state;
     link_new(&link, "session", 'a');
     assert_int_equal(backend->listen(link.conn, &end.fd, TIMEOUT_MS, &err), 0);
     held_new(&held, &link, "heard of");
@@ -176,13 +168,12 @@ static void the_end_of_a_session_is_heard_of(void **state) {
 }
 
 /* A proof whose answer is late comes over the same connection, and is no end. */
-static void a_late_answer_is_no_end(void **state) {
+TEST(a_late_answer_is_no_end) {
     struct link link;
     struct held held;
     struct dlock_wake wake;
     struct dlock_error err;
     struct pollfd answer = {.events = POLLIN};
-    (void)state;
     link_new(&link, "session", 'a');
     held_new(&held, &link, "late");
     assert_int_equal(acquire(&link, &held), 0);
@@ -229,10 +220,9 @@ static void empty_the_sequence(void) {
 }
 
 /* The first client replaces it, and fences continue, also on connections from before. */
-static void a_sequence_without_its_row(void **state) {
+TEST(a_sequence_without_its_row) {
     struct link old, new;
     struct held first, second, third;
-    (void)state;
     link_new(&old, "session", 'a');
     held_new(&first, &old, "row");
     assert_int_equal(acquire(&old, &first), 0);
@@ -258,10 +248,9 @@ static void a_sequence_without_its_row(void **state) {
 }
 
 /* A lock that was released elsewhere shows at the renewal: here by the session itself, without the backend. */
-static void a_renewal_is_a_proof(void **state) {
+TEST(a_renewal_is_a_proof) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, "session", 'a');
     held_new(&held, &link, "proof");
     assert_int_equal(acquire(&link, &held), 0);
@@ -273,19 +262,4 @@ static void a_renewal_is_a_proof(void **state) {
     link_end(&link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_cycle_is_two_requests),
-        cmocka_unit_test(fences_begin_at_the_clock),
-        cmocka_unit_test(fences_from_a_table),
-        cmocka_unit_test(names_are_told_apart),
-        cmocka_unit_test(databases_are_told_apart),
-        cmocka_unit_test(a_session_that_ends_gives_up),
-        cmocka_unit_test(a_session_that_went_on_is_not_broken),
-        cmocka_unit_test(a_renewal_is_a_proof),
-        cmocka_unit_test(the_end_of_a_session_is_heard_of),
-        cmocka_unit_test(a_late_answer_is_no_end),
-        cmocka_unit_test(a_sequence_without_its_row),
-    };
-    return cmocka_run_group_tests(tests, begin, site_end);
-}
+TESTS(NULL, NULL, begin, site_end)

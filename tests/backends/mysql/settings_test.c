@@ -77,28 +77,24 @@ static void check_with(const char *variable, const char *value) {
     link_end(&others);
 }
 
-static void a_commit_ends_its_transaction(void **state) {
-    (void)state;
+TEST(a_commit_ends_its_transaction) {
     check_with("completion_type", "'CHAIN'");
     check_with("completion_type", "'RELEASE'");
 }
 
-static void an_answer_has_all_its_rows(void **state) {
-    (void)state;
+TEST(an_answer_has_all_its_rows) {
     check_with("sql_select_limit", "1");
     check_with("sql_select_limit", "0");
 }
 
-static void long_searches_are_allowed(void **state) {
-    (void)state;
+TEST(long_searches_are_allowed) {
     check_with("sql_big_selects", "0");
 }
 
 /* Else leases would be an hour longer or shorter, and fences go back, when daylight saving time ends. */
-static void times_are_utc(void **state) {
+TEST(times_are_utc) {
     struct link link;
     char zone[16];
-    (void)state;
     change("time_zone", "'-11:30'");
     link_new(&link, NULL, 'a');
     change_back(NULL);
@@ -112,7 +108,7 @@ static void times_are_utc(void **state) {
     link_end(&link);
 }
 
-static void other_settings_change_nothing(void **state) {
+TEST(other_settings_change_nothing) {
     static const char *const settings[][2] = {
         {"autocommit", "0"},
         {"tx_read_only", "1"},
@@ -136,17 +132,7 @@ static void other_settings_change_nothing(void **state) {
         {"sql_notes", "0"},
         {"max_error_count", "0"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) check_with(settings[i][0], settings[i][1]);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(a_commit_ends_its_transaction, change_back),
-        cmocka_unit_test_teardown(an_answer_has_all_its_rows, change_back),
-        cmocka_unit_test_teardown(long_searches_are_allowed, change_back),
-        cmocka_unit_test_teardown(times_are_utc, change_back),
-        cmocka_unit_test_teardown(other_settings_change_nothing, change_back),
-    };
-    return cmocka_run_group_tests(tests, site_begin, site_end);
-}
+TESTS(NULL, change_back, site_begin, site_end)

@@ -1,10 +1,9 @@
 /* Acquire, renew, release: their promises to the core. */
 #include "site.h"
 
-static void grants_and_releases(void **state) {
+TEST(grants_and_releases) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "job");
     int64_t before_us = sql_number("SELECT extract(epoch FROM clock_timestamp()) * 1000000");
@@ -22,10 +21,9 @@ static void grants_and_releases(void **state) {
     link_end(&link);
 }
 
-static void excludes(void **state) {
+TEST(excludes) {
     struct link link, other;
     struct held first, second;
-    (void)state;
     link_new(&link, 'a');
     link_new(&other, 'b');
     held_new(&first, &link, "excluded");
@@ -47,10 +45,9 @@ static void excludes(void **state) {
 }
 
 /* A repeated request gives the same grant and sets its lease again. */
-static void same_token_same_grant(void **state) {
+TEST(same_token_same_grant) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "again");
     assert_int_equal(acquire(&link, &held), 0);
@@ -64,10 +61,9 @@ static void same_token_same_grant(void **state) {
     link_end(&link);
 }
 
-static void leases_end(void **state) {
+TEST(leases_end) {
     struct link link;
     struct held first, second;
-    (void)state;
     link_new(&link, 'a');
     held_new(&first, &link, "lease");
     held_new(&second, &link, "lease");
@@ -85,10 +81,9 @@ static void leases_end(void **state) {
 }
 
 /* A fence grows although the server's clock went back, or does not move. */
-static void fences_grow(void **state) {
+TEST(fences_grow) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "fence");
     assert_int_equal(acquire(&link, &held), 0);
@@ -104,13 +99,12 @@ static void fences_grow(void **state) {
     link_end(&link);
 }
 
-static void names_are_bytes(void **state) {
+TEST(names_are_bytes) {
     static const char *const names[] = {"a b", "it's \"quoted\" \\ %s {}", "../x", "\xc3\xa9", "\xff\xfe invalid", "$1",
                                         "é"};
     struct link link;
     struct held held, other;
     char longest[PG_NAME_MAX + 2];
-    (void)state;
     link_new(&link, 'a');
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         held_new(&held, &link, names[i]);
@@ -131,14 +125,13 @@ static void names_are_bytes(void **state) {
 }
 
 /* More claims than one statement takes, and some that the server need not see. */
-static void batches(void **state) {
+TEST(batches) {
     enum { N = 300 };
     static struct held held[N];
     static char names[N][16];
     struct dlock_claim *claims[N];
     struct dlock_error err;
     struct link link;
-    (void)state;
     link_new(&link, 'a');
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "batch-%03d", i);
@@ -172,11 +165,10 @@ static bool is_flushed(const char *names, const char *modes, const char *flags) 
 }
 
 /* A crash of the server must undo no grant, in whatever way it came about; a place in the queue may be lost. */
-static void grants_are_flushed(void **state) {
+TEST(grants_are_flushed) {
     static const char *const names[] = {"flushed-1", "flushed-2"};
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     for (int i = 0; i < 2; i++) { /* their rows are there */
         held_new(&held, &link, names[i]);
@@ -194,10 +186,9 @@ static void grants_are_flushed(void **state) {
 }
 
 /* Rows unused for a day are deleted, others stay; the next fence of a deleted name is greater than its last one. */
-static void idle_rows_are_swept(void **state) {
+TEST(idle_rows_are_swept) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     sql("TRUNCATE {}.locks");
     held_new(&held, &link, "idle-7");
@@ -240,6 +231,4 @@ static void idle_rows_are_swept(void **state) {
     link_end(&link);
 }
 
-SITE_MAIN(cmocka_unit_test(grants_and_releases), cmocka_unit_test(excludes), cmocka_unit_test(same_token_same_grant),
-          cmocka_unit_test(leases_end), cmocka_unit_test(fences_grow), cmocka_unit_test(names_are_bytes),
-          cmocka_unit_test(batches), cmocka_unit_test(grants_are_flushed), cmocka_unit_test(idle_rows_are_swept))
+TESTS(NULL, NULL, site_begin, site_end)

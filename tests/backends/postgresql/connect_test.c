@@ -27,9 +27,8 @@ static int try(const struct params *params) {
 
 /* ---- who --------------------------------------------------------------------------------------------------------- */
 
-static void passwords(void **state) {
+TEST(passwords) {
     char file[] = "/tmp/dlock-passfile-XXXXXX";
-    (void)state;
     struct link link;
     link_new(&link, 'a'); /* the objects are not the role's */
     link_end(&link);
@@ -60,15 +59,14 @@ static void passwords(void **state) {
     sql("DROP ROLE dlock_password");
 }
 
-static void no_such_database(void **state) {
+TEST(no_such_database) {
     const struct params params = {.path = "/dlock_nowhere"};
-    (void)state;
     assert_int_equal(try(&params), DLOCK_EINVAL);
 }
 
 /* ---- what the URI may say ---------------------------------------------------------------------------------------- */
 
-static void keys(void **state) {
+TEST(keys) {
     static const struct dlock_param bad[] = {{"no_such_key", "hidden"},
                                              {"listen", "hidden"},
                                              {"schema", "hid\"den"},
@@ -80,7 +78,6 @@ static void keys(void **state) {
                                              {"target_session_attrs", "hidden"},
                                              {"hostaddr", "hidden"}};
     enum { OURS = 5 };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         const struct params params = {.more = {bad[i]}};
         int rc = try(&params);
@@ -107,10 +104,9 @@ static void keys(void **state) {
     assert_int_equal(try(&good), 0);
 }
 
-static void application_name(void **state) {
+TEST(application_name) {
     const struct params given = {.more = {{"application_name", "my locks"}}};
     struct link link;
-    (void)state;
     link_new(&link, 'a');
     assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
                                  PQbackendPID(pg_of(&link)->link)),
@@ -123,24 +119,22 @@ static void application_name(void **state) {
     link_end(&link);
 }
 
-static void unix_sockets(void **state) {
+TEST(unix_sockets) {
     char port[12];
     snprintf(port, sizeof port, "%d", site.port);
     const struct params key = {.no_host = true, .more = {{"host", site.folder}, {"port", port}}};
     const struct params host = {.host = site.folder};
     const struct params nowhere = {.no_host = true, .more = {{"host", "/nonexistent"}}};
-    (void)state;
     assert_int_equal(try(&key), 0);
     assert_int_equal(try(&host), 0);
     assert_int_equal(try(&nowhere), DLOCK_EUNAVAILABLE);
 }
 
-static void services_and_environment(void **state) {
+TEST(services_and_environment) {
     char file[] = "/tmp/dlock-service-XXXXXX", port[12], ports[16];
     int fd = mkstemp(file);
     const struct params service = {.no_host = true, .user = "", .path = "", .more = {{"service", "locks"}}};
     const struct params bare = {.no_host = true, .user = "", .path = ""};
-    (void)state;
     assert_true(fd >= 0);
     dprintf(fd, "[locks]\nhost=%s\nport=%d\nuser=dlock\ndbname=postgres\n", site.host, site.port);
     close(fd);
@@ -171,11 +165,10 @@ static void services_and_environment(void **state) {
     unsetenv("PGDATABASE");
 }
 
-static void socket_options(void **state) {
+TEST(socket_options) {
     struct link link;
     int value;
     socklen_t length = sizeof value;
-    (void)state;
     link_new(&link, 'a');
     int fd = PQsocket(pg_of(&link)->link);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
@@ -195,7 +188,7 @@ static void socket_options(void **state) {
 /* Each of three hosts has a third of the first; a call that does not end would take longer than the second. */
 enum { TRIES_MS = 9000, LATE_MS = 10000 };
 
-static void the_first_that_is_there(void **state) {
+TEST(the_first_that_is_there) {
     int port;
     int silent = loopback_listen(&port);
     const struct params params = {.hosts = {{"one", "127.0.0.1", loopback_unused_port()},
@@ -203,7 +196,6 @@ static void the_first_that_is_there(void **state) {
                                             {"three", site.host, site.port}}};
     struct link link;
     struct held held;
-    (void)state;
     int64_t before = now_ms();
     if (link_with(&link, &params, 'a', TRIES_MS, &err) != 0) fail_msg("%s", err.message);
     assert_true(now_ms() - before < TRIES_MS);
@@ -225,12 +217,11 @@ int __wrap_getaddrinfo(const char *name, const char *service, const struct addri
     return __real_getaddrinfo(name, service, hints, found);
 }
 
-static void a_slow_resolver(void **state) {
+TEST(a_slow_resolver) {
     char port[12];
     snprintf(port, sizeof port, "%d", site.port);
     const struct params params = {.more = {{"host", "slow.invalid"}, {"port", port}}};
     struct link link;
-    (void)state;
     int64_t before = now_ms();
     assert_int_equal(link_with(&link, &params, 'a', 300, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - before, 290, 1200);
@@ -240,19 +231,17 @@ static void a_slow_resolver(void **state) {
 }
 
 /* A refusal is one: the next host would get the same password. */
-static void a_refusal_ends_the_search(void **state) {
+TEST(a_refusal_ends_the_search) {
     const struct params params = {
         .user = "dlock_nobody", .hosts = {{"one", site.host, site.port}, {"two", "127.0.0.1", loopback_unused_port()}}};
-    (void)state;
     assert_int_equal(try(&params), DLOCK_EAUTH);
 }
 
-static void nobody_there(void **state) {
+TEST(nobody_there) {
     int port;
     int silent = loopback_listen(&port);
     const struct params refused = {.port = loopback_unused_port()}, hangs = {.port = port};
     struct link link;
-    (void)state;
     assert_int_equal(try(&refused), DLOCK_EUNAVAILABLE);
     int64_t before = now_ms();
     assert_int_equal(link_with(&link, &hangs, 'a', 400, &err), DLOCK_EUNAVAILABLE);
@@ -270,10 +259,9 @@ static int try_again(void *params, struct dlock_error *why) {
 }
 
 /* Without a user in the URI libpq asks the system for its name, which it reads in a file. */
-static void no_descriptor_left(void **state) {
+TEST(no_descriptor_left) {
     struct params named = {0}, nameless = {.user = ""};
     struct dlock_error why = {0};
-    (void)state;
     assert_true(starve(try_again, &named, DLOCK_EUNAVAILABLE, &why) > 0);
     assert_non_null(strstr(why.message, "raise the limit (ulimit -n)"));
     assert_true(starve(try_again, &nameless, DLOCK_EUNAVAILABLE, &why) > 0);
@@ -288,12 +276,11 @@ static void *speak_http(void *arg) {
     return NULL;
 }
 
-static void another_kind_of_server(void **state) {
+TEST(another_kind_of_server) {
     int port;
     int fd = loopback_listen(&port);
     const struct params params = {.port = port};
     pthread_t thread;
-    (void)state;
     assert_int_equal(pthread_create(&thread, NULL, speak_http, &fd), 0);
     assert_int_equal(try(&params), DLOCK_EPROTO);
     pthread_join(thread, NULL);
@@ -301,12 +288,11 @@ static void another_kind_of_server(void **state) {
 }
 
 /* A standby, or what looks like one, is not what we look for. */
-static void read_only_servers(void **state) {
+TEST(read_only_servers) {
     const struct params params = {.user = "dlock_reader"};
     const struct params any = {.user = "dlock_reader", .more = {{"target_session_attrs", "any"}}};
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     link_end(&link);
     sql("DROP ROLE IF EXISTS dlock_reader");
@@ -321,10 +307,4 @@ static void read_only_servers(void **state) {
     sql("DROP ROLE dlock_reader");
 }
 
-SITE_MAIN(cmocka_unit_test(passwords), cmocka_unit_test(no_such_database), cmocka_unit_test(keys),
-          cmocka_unit_test(application_name), cmocka_unit_test(unix_sockets),
-          cmocka_unit_test(services_and_environment), cmocka_unit_test(socket_options),
-          cmocka_unit_test(the_first_that_is_there), cmocka_unit_test(a_slow_resolver),
-          cmocka_unit_test(a_refusal_ends_the_search), cmocka_unit_test(nobody_there),
-          cmocka_unit_test(another_kind_of_server), cmocka_unit_test(no_descriptor_left),
-          cmocka_unit_test(read_only_servers))
+TESTS(NULL, NULL, site_begin, site_end)

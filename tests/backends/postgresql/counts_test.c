@@ -76,8 +76,7 @@ static void cycles_of(enum dlock_mode mode, const char *name) {
     link_end(&link);
 }
 
-static void a_cycle_is_two_statements(void **state) {
-    (void)state;
+TEST(a_cycle_is_two_statements) {
     cycles_of(DLOCK_EXCLUSIVE, "cycle");
     cycles_of(DLOCK_SHARED, "cycle-shared");
     cycles_of(DLOCK_PERMIT, "cycle-permit");
@@ -99,10 +98,9 @@ static void count_inner(struct link *link) {
 }
 
 /* The way that is taken most is short: one UPDATE takes a name, and one gives it back, and neither is in a function. */
-static void a_cycle_is_two_updates(void **state) {
+TEST(a_cycle_is_two_updates) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     for (int i = 0; i < 10; i++) {
         held_new(&held, &link, "short");
@@ -118,11 +116,10 @@ static void a_cycle_is_two_updates(void **state) {
 }
 
 /* … also when others have waited and are gone: after one acquire. */
-static void the_short_way_comes_back(void **state) {
+TEST(the_short_way_comes_back) {
     struct link link, waiter, ear;
     struct held held, next;
     struct dlock_wake wake;
-    (void)state;
     link_new(&link, 'a');
     link_new(&waiter, 'b');
     link_new(&ear, 'b');
@@ -151,11 +148,10 @@ static void the_short_way_comes_back(void **state) {
 
 /* A client that had to wait last time joins the queue at once. When the lock is free again, it returns to the short way
  * after one acquire. */
-static void a_hand_over_is_short(void **state) {
+TEST(a_hand_over_is_short) {
     struct link a, b, ears[2];
     struct held mine, next;
     struct dlock_wake wake;
-    (void)state;
     link_new(&a, 'a');
     link_new(&b, 'b');
     for (int i = 0; i < 2; i++) {
@@ -196,7 +192,7 @@ static void a_hand_over_is_short(void **state) {
     for (int i = 0; i < 2; i++) link_end(&ears[i]);
 }
 
-static void many_claims_are_one_statement(void **state) {
+TEST(many_claims_are_one_statement) {
     enum { N = 256 };
     static struct held held[N];
     static char names[N][16];
@@ -204,7 +200,6 @@ static void many_claims_are_one_statement(void **state) {
     struct dlock_error err;
     struct link link;
     struct trace trace;
-    (void)state;
     link_new(&link, 'a');
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "many-%03d", i);
@@ -225,11 +220,10 @@ static void many_claims_are_one_statement(void **state) {
 /* One statement releases, hands over and tells the waiter, which asks nothing until it confirms. In the server: the
  * release, and the grant to the first in the queue. A holder that did not expect a waiter has tried the short way
  * first, and expects one after that. */
-static void a_hand_over_is_one_statement(void **state) {
+TEST(a_hand_over_is_one_statement) {
     struct link links[2], ears[2];
     struct held held[3];
     struct dlock_wake wake;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         link_new(&links[i], (char)('a' + i));
         link_new(&ears[i], (char)('a' + i));
@@ -257,13 +251,12 @@ static void a_hand_over_is_one_statement(void **state) {
 }
 
 /* However many enter, if the writer expects a waiter. */
-static void readers_enter_by_one_statement(void **state) {
+TEST(readers_enter_by_one_statement) {
     enum { READERS = 20 };
     static struct held reader[READERS];
     struct link writer, link, ear;
     struct held held;
     struct dlock_wake wake;
-    (void)state;
     link_new(&writer, 'a');
     link_new(&link, 'b');
     link_new(&ear, 'b');
@@ -323,9 +316,8 @@ static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dl
     link_end(&ear);
 }
 
-static void a_loser_writes_nothing(void **state) {
+TEST(a_loser_writes_nothing) {
     static const enum dlock_mode writer = DLOCK_EXCLUSIVE, reader = DLOCK_SHARED, permit = DLOCK_PERMIT;
-    (void)state;
     losers_write_nothing("loser-1", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, NULL);
     losers_write_nothing("loser-2", DLOCK_EXCLUSIVE, DLOCK_SHARED, &reader);
     losers_write_nothing("loser-3", DLOCK_SHARED, DLOCK_EXCLUSIVE, NULL);
@@ -381,10 +373,9 @@ static void flushes_of(const struct params *params, enum dlock_mode mode, size_t
 }
 
 /* A grant must survive a crash of the server; a release without a new grant need not. */
-static void only_grants_are_flushed(void **state) {
+TEST(only_grants_are_flushed) {
     const struct params params = {0};
     int64_t acquiring, releasing;
-    (void)state;
     for (int mode = DLOCK_EXCLUSIVE; mode <= DLOCK_PERMIT; mode++) {
         flushes_of(&params, (enum dlock_mode)mode, 1, &acquiring, &releasing);
         assert_true(acquiring >= LOCKS);
@@ -393,10 +384,9 @@ static void only_grants_are_flushed(void **state) {
 }
 
 /* Even if a role's settings turn that off. */
-static void grants_are_flushed_always(void **state) {
+TEST(grants_are_flushed_always) {
     const struct params params = {.user = "dlock_unsafe"};
     int64_t acquiring, releasing;
-    (void)state;
     sql("DROP ROLE IF EXISTS dlock_unsafe");
     sql("CREATE ROLE dlock_unsafe SUPERUSER LOGIN");
     sql("ALTER ROLE dlock_unsafe SET synchronous_commit = off");
@@ -407,10 +397,9 @@ static void grants_are_flushed_always(void **state) {
 }
 
 /* Those of a batch with one flush. The second time there are rows, so that each claim takes the short way. */
-static void batches_are_flushed(void **state) {
+TEST(batches_are_flushed) {
     const struct params params = {0};
     int64_t acquiring, releasing;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         flushes_of(&params, DLOCK_EXCLUSIVE, 2, &acquiring, &releasing);
         assert_true(acquiring >= LOCKS / 2);
@@ -418,11 +407,10 @@ static void batches_are_flushed(void **state) {
 }
 
 /* A release that hands over is a grant. */
-static void hand_overs_are_flushed(void **state) {
+TEST(hand_overs_are_flushed) {
     static struct held held[LOCKS], next[LOCKS];
     static char names[LOCKS][16];
     struct link holder, waiter, ear;
-    (void)state;
     link_new(&holder, 'a');
     link_new(&waiter, 'b');
     link_new(&ear, 'b');
@@ -446,10 +434,9 @@ static void hand_overs_are_flushed(void **state) {
 }
 
 /* Hot rows are updated in place: their index does not grow. */
-static void updates_stay_in_their_page(void **state) {
+TEST(updates_stay_in_their_page) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     sql("TRUNCATE {}.locks");
     for (int i = 0; i < 500; i++) {
@@ -473,19 +460,4 @@ static int counts_begin(void **state) {
     return 0;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_cycle_is_two_statements),
-                                       cmocka_unit_test(a_cycle_is_two_updates),
-                                       cmocka_unit_test(the_short_way_comes_back),
-                                       cmocka_unit_test(a_hand_over_is_short),
-                                       cmocka_unit_test(many_claims_are_one_statement),
-                                       cmocka_unit_test(a_hand_over_is_one_statement),
-                                       cmocka_unit_test(readers_enter_by_one_statement),
-                                       cmocka_unit_test(a_loser_writes_nothing),
-                                       cmocka_unit_test(only_grants_are_flushed),
-                                       cmocka_unit_test(grants_are_flushed_always),
-                                       cmocka_unit_test(batches_are_flushed),
-                                       cmocka_unit_test(hand_overs_are_flushed),
-                                       cmocka_unit_test(updates_stay_in_their_page)};
-    return cmocka_run_group_tests(tests, counts_begin, site_end);
-}
+TESTS(NULL, NULL, counts_begin, site_end)

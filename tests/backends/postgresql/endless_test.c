@@ -86,27 +86,23 @@ static void meet(struct script script, int code, const char *word) {
     assert_true(took_ms < SHORT_MS + SLACK_MS);
 }
 
-static void while_connecting(void **state) {
-    (void)state;
+TEST(while_connecting) {
     meet((struct script){.after = LOGIN, ENDLESS(NOTICE)}, DLOCK_EUNAVAILABLE, "in time");
     meet((struct script){.after = LOGIN, ENDLESS(STATUS)}, DLOCK_EUNAVAILABLE, "in time");
 }
 
 /* A server that greets as CockroachDB is refused before any request. */
-static void another_database(void **state) {
-    (void)state;
+TEST(another_database) {
     meet((struct script){.after = LOGIN, ENDLESS("S\0\0\0\27crdb_version\0v23.1\0" STATUS WRITABLE KEY READY)},
          DLOCK_ENOTSUP, "CockroachDB");
 }
 
-static void in_place_of_an_answer(void **state) {
-    (void)state;
+TEST(in_place_of_an_answer) {
     meet((struct script){.after = ANSWER, ENDLESS(NOTICE)}, DLOCK_EUNAVAILABLE, "in time");
     meet((struct script){.after = ANSWER, ENDLESS(STATUS)}, DLOCK_EUNAVAILABLE, "in time");
 }
 
-static void results_without_end(void **state) {
-    (void)state;
+TEST(results_without_end) {
     meet((struct script){.after = ANSWER, ENDLESS(DONE)}, DLOCK_EPROTO, "more results");
     meet((struct script){.after = ANSWER, ENDLESS(COPIES_OUT)}, DLOCK_EPROTO, "COPY");
     meet((struct script){.after = ANSWER, ENDLESS(COPIES_BOTH)}, DLOCK_EPROTO, "COPY");
@@ -138,11 +134,10 @@ static void leave(struct visit *visit) {
     flood_end(&visit->flood);
 }
 
-static void to_an_idle_session(void **state) {
+TEST(to_an_idle_session) {
     struct visit here;
     struct dlock_wake wake;
     struct dlock_error err = {0};
-    (void)state;
     visit(&here, (struct script){.after = SESSION, ENDLESS(NOTIFICATION)});
     assert_true(dlock_wait_fd(PQsocket(pg_of(&here.link)->link), POLLIN, dlock_deadline_us(TIMEOUT_MS)));
     int rc = 0;
@@ -152,11 +147,10 @@ static void to_an_idle_session(void **state) {
 }
 
 /* The waiter is told to wait, and can be released. */
-static void to_a_waiter(void **state) {
+TEST(to_a_waiter) {
     struct visit here;
     struct dlock_wake wake;
     struct dlock_error err = {0};
-    (void)state;
     visit(&here, (struct script){.after = REQUEST, ENDLESS(NOTICE)});
     assert_int_equal(
         held_run(backend->acquire, &here.link, &here.held, DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_AWAITED, SHORT_MS, &err), 0);
@@ -167,10 +161,9 @@ static void to_a_waiter(void **state) {
 }
 
 /* It would be the next result again and again. */
-static void a_copy_to_a_waiter(void **state) {
+TEST(a_copy_to_a_waiter) {
     struct visit here;
     struct dlock_error err = {0};
-    (void)state;
     visit(&here, (struct script){.after = REQUEST, ENDLESS(COPIES_BOTH)});
     int rc =
         held_run(backend->acquire, &here.link, &here.held, DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_AWAITED, SHORT_MS, &err);
@@ -189,12 +182,4 @@ static int begin_sessions(void **state) {
     return backend == NULL;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(while_connecting),      cmocka_unit_test(another_database),
-        cmocka_unit_test(in_place_of_an_answer), cmocka_unit_test(results_without_end),
-        cmocka_unit_test(to_an_idle_session),    cmocka_unit_test(to_a_waiter),
-        cmocka_unit_test(a_copy_to_a_waiter),
-    };
-    return cmocka_run_group_tests(tests, begin_sessions, NULL);
-}
+TESTS(NULL, NULL, begin_sessions, NULL)

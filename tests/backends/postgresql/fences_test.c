@@ -53,10 +53,9 @@ static int nothing_there(void **state) {
 
 /* As a restored backup would set it, whichever request a new connection begins with. It is not moved again after
  * that. */
-static void a_sequence_set_back_gives_no_old_fences(void **state) {
+TEST(a_sequence_set_back_gives_no_old_fences) {
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link);
     int64_t last = draw(&link);
     link_end(&link);
@@ -73,10 +72,9 @@ static void a_sequence_set_back_gives_no_old_fences(void **state) {
 }
 
 /* One who is refused has drawn nothing yet. */
-static void the_first_grant_counts(void **state) {
+TEST(the_first_grant_counts) {
     struct link link, other;
     struct held held, refused;
-    (void)state;
     session_new(&link);
     session_new(&other);
     int64_t last = grant(&link, &held, DLOCK_EXCLUSIVE, 0);
@@ -90,9 +88,8 @@ static void the_first_grant_counts(void **state) {
 }
 
 /* Fences that are ahead of the clock continue from where they are, and a clock that is far off uses up at most half. */
-static void it_never_moves_back(void **state) {
+TEST(it_never_moves_back) {
     struct link link;
-    (void)state;
     make();
     sql("SELECT setval('{}.fences', (1::bigint << 54) + 5)");
     for (int i = 0; i < 3; i++) {
@@ -131,9 +128,8 @@ static void ask(PGconn *plain, enum what what) {
 /* No session draws while another one moves the sequence. The mover waits for sessions that draw, and continues from
  * their last number if that is ahead of the clock. Once the sequence is moved no session waits for the flush, and the
  * catalogue is unchanged. */
-static void nobody_draws_meanwhile(void **state) {
+TEST(nobody_draws_meanwhile) {
     PGconn *drawer = plain_open(), *first = plain_open();
-    (void)state;
     make();
     int64_t row = sql_number("SELECT xmin::text::bigint FROM pg_sequence WHERE seqrelid = '{}.fences'::regclass");
     sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '60s'");
@@ -160,11 +156,10 @@ static void nobody_draws_meanwhile(void **state) {
 }
 
 /* A transaction that draws and stays open delays no other client for long. */
-static void an_open_transaction_is_reported(void **state) {
+TEST(an_open_transaction_is_reported) {
     struct link link;
     struct held held;
     PGconn *drawer = plain_open();
-    (void)state;
     make();
     sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '50ms'");
     plain_run(drawer, "BEGIN");
@@ -188,8 +183,7 @@ static void wait_for_lock(struct link *link, struct held *held) {
 
 /* The first in the queue has the lock already when its fence has to wait for others, as for the commit of one that moves
  * the sequence while a standby is away. It keeps the lock, and does not go to the end of the queue, but can give up. */
-static void who_waits_for_a_fence_keeps_the_lock(void **state) {
-    (void)state;
+TEST(who_waits_for_a_fence_keeps_the_lock) {
     make();
     sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '50ms'");
     for (int gives_up = 0; gives_up < 2; gives_up++) {
@@ -233,14 +227,13 @@ static void who_waits_for_a_fence_keeps_the_lock(void **state) {
 
 /* One that has drawn, and waits for the lock of a client whose first fence waits for it: the client gives way, since the
  * server cannot take its lock away. */
-static void a_deadlock_frees_the_lock(void **state) {
+TEST(a_deadlock_frees_the_lock) {
     const struct params params = {.more = {{"mode", "session"}, {"options", "-c deadlock_timeout=100ms"}}};
     char schema[80], text[400];
     int64_t key;
     struct link link;
     struct held held;
     PGconn *drawer = plain_open();
-    (void)state;
     make();
     snprintf(schema, sizeof schema, "\"%s\"", site.schema);
     assert_true(pg_key(schema, "fence", &key));
@@ -294,11 +287,10 @@ static int compare(const void *a, const void *b) {
 }
 
 /* First fences and later ones of many connections: each number once, and each connection's grow. */
-static void no_number_comes_twice(void **state) {
+TEST(no_number_comes_twice) {
     static struct drawer drawers[THREADS];
     static int64_t all[THREADS * EACH];
     pthread_t threads[THREADS];
-    (void)state;
     make();
     sql("ALTER FUNCTION {}.first_fence() SET lock_timeout = '60s'");
     for (int i = 0; i < THREADS; i++) {
@@ -318,10 +310,9 @@ static void no_number_comes_twice(void **state) {
 }
 
 /* Even if a role's settings turn that off. */
-static void a_move_is_flushed(void **state) {
+TEST(a_move_is_flushed) {
     char end[32];
     PGconn *plain = plain_open();
-    (void)state;
     make();
     plain_run(plain, "SET synchronous_commit = off");
     plain_run(plain, "BEGIN");
@@ -339,14 +330,13 @@ static void a_move_is_flushed(void **state) {
 
 /* Not only one that asks without waiting: asking again would not help, and would never end. The server is far away, so
  * that no answer is there at once. */
-static void one_that_waits_is_told_what_it_may_not(void **state) {
+TEST(one_that_waits_is_told_what_it_may_not) {
     char app[80];
     struct relay *relay = relay_new(site.port);
     const struct params params = {
         .user = app, .host = "127.0.0.1", .port = relay_port(relay), .more = {{"mode", "session"}}};
     struct link link;
     struct held held;
-    (void)state;
     make();
     snprintf(app, sizeof app, "fences_wait_%s", site.schema);
     sql("CREATE ROLE %s LOGIN", app);
@@ -365,10 +355,9 @@ static void one_that_waits_is_told_what_it_may_not(void **state) {
 }
 
 /* It stays, also if it does not have what is called here. */
-static void a_newer_version_stays(void **state) {
+TEST(a_newer_version_stays) {
     struct link link;
     struct held held;
-    (void)state;
     make();
     sql("DROP FUNCTION {}.first_fence()");
     sql("CREATE OR REPLACE FUNCTION {}.session_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
@@ -379,21 +368,4 @@ static void a_newer_version_stays(void **state) {
     link_end(&link);
 }
 
-#define FENCE_TEST(f) cmocka_unit_test_setup(f, nothing_there)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        FENCE_TEST(a_sequence_set_back_gives_no_old_fences),
-        FENCE_TEST(the_first_grant_counts),
-        FENCE_TEST(it_never_moves_back),
-        FENCE_TEST(nobody_draws_meanwhile),
-        FENCE_TEST(an_open_transaction_is_reported),
-        FENCE_TEST(who_waits_for_a_fence_keeps_the_lock),
-        FENCE_TEST(a_deadlock_frees_the_lock),
-        FENCE_TEST(no_number_comes_twice),
-        FENCE_TEST(a_move_is_flushed),
-        FENCE_TEST(one_that_waits_is_told_what_it_may_not),
-        FENCE_TEST(a_newer_version_stays),
-    };
-    return cmocka_run_group_tests(tests, site_begin_sessions, site_end);
-}
+TESTS(nothing_there, NULL, site_begin_sessions, site_end)

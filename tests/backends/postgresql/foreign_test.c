@@ -69,8 +69,7 @@ static void look_around(struct link *link) {
 
 /* Every call of the default mode: alone and in a batch, with wake-ups in the call's transaction and apart, with and
  * without its own session. */
-static void rows(void **state) {
-    (void)state;
+TEST(rows) {
     for (int off = 0; off < 2; off++) {
         struct link link, other, ear;
         struct held held, waiter, reader;
@@ -108,12 +107,11 @@ static void rows(void **state) {
     assert_nothing_ran();
 }
 
-static void sessions(void **state) {
+TEST(sessions) {
     const struct dlock_param mode = {"mode", "session"}, schema = {"schema", "foreign_sessions"};
     struct link link, other;
     struct held held, waiter;
     struct dlock_wake wake;
-    (void)state;
     backend = by_sessions;
     database_link(&link, 'a', mode, schema);
     database_link(&other, 'b', mode, schema);
@@ -160,10 +158,9 @@ static bool doctor_says(struct link *link, const char *part) {
 }
 
 /* Our functions search their schema: where others may create objects, we create none, in either mode. */
-static void an_open_schema_is_refused(void **state) {
+TEST(an_open_schema_is_refused) {
     struct link link;
     struct held held;
-    (void)state;
     for (int mode = 0; mode < 2; mode++) {
         sql("DROP SCHEMA IF EXISTS {} CASCADE");
         sql("CREATE SCHEMA {}");
@@ -188,10 +185,9 @@ static void an_open_schema_is_refused(void **state) {
     sql("DROP SCHEMA {} CASCADE");
 }
 
-static void doctor_names_a_schema_of_somebody_else(void **state) {
+TEST(doctor_names_a_schema_of_somebody_else) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "owner");
     assert_int_equal(acquire(&link, &held), 0);
@@ -204,10 +200,9 @@ static void doctor_names_a_schema_of_somebody_else(void **state) {
     link_end(&link);
 }
 
-static void doctor_names_tables_that_forget(void **state) {
+TEST(doctor_names_tables_that_forget) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "forgets");
     assert_int_equal(acquire(&link, &held), 0);
@@ -224,9 +219,8 @@ static void doctor_names_tables_that_forget(void **state) {
 }
 
 /* A role that may read everything and change nothing: with the secret it could send wake-ups that are believed. */
-static void a_reader_learns_no_secret(void **state) {
+TEST(a_reader_learns_no_secret) {
     struct link ear;
-    (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
     assert_int_equal(sql_number("SELECT count(secret) FROM {}.listeners"), 1);
@@ -248,14 +242,4 @@ static int end(void **state) {
     return database_end(state) || site_end(state);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows),
-        cmocka_unit_test(sessions),
-        cmocka_unit_test(an_open_schema_is_refused),
-        cmocka_unit_test(doctor_names_a_schema_of_somebody_else),
-        cmocka_unit_test(doctor_names_tables_that_forget),
-        cmocka_unit_test(a_reader_learns_no_secret),
-    };
-    return cmocka_run_group_tests(tests, begin, end);
-}
+TESTS(NULL, NULL, begin, end)

@@ -6,7 +6,7 @@ static const char *channel_of(const struct link *ear) {
 }
 
 /* Messages that are not our wake-ups, from a sender that knows the channel. */
-static void nonsense_on_the_channel(void **state) {
+TEST(nonsense_on_the_channel) {
     static const char *const nonsense[] = {"",
                                            "hello",
                                            "granted",
@@ -27,7 +27,6 @@ static void nonsense_on_the_channel(void **state) {
                                            "wantedx61"};
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "stranger");
     char channel[64];
     snprintf(channel, sizeof channel, "%s", channel_of(&s.first_ear));
@@ -60,12 +59,11 @@ static void forge(PGconn *stranger, const char *channel, const char *message) {
 
 /* Every role may notify. A role that has learned the channel, from one that may see statements, receives every token
  * and every message, but cannot send what the client would believe. */
-static void nobody_can_forge_a_wake(void **state) {
+TEST(nobody_can_forge_a_wake) {
     struct scene s;
     struct held again;
     struct dlock_wake wake;
     char channel[64], heard[1024], text[2048];
-    (void)state;
     scene_begin(&s, "forged");
     snprintf(channel, sizeof channel, "%s", channel_of(&s.first_ear));
     PGconn *stranger = stranger_open();
@@ -103,10 +101,9 @@ static void nobody_can_forge_a_wake(void **state) {
 }
 
 /* Of the next listener everything is another. */
-static void every_listener_has_its_own_secret(void **state) {
+TEST(every_listener_has_its_own_secret) {
     struct link ear;
     char channel[64], secret[64];
-    (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
     snprintf(channel, sizeof channel, "%s", channel_of(&ear));
@@ -126,5 +123,4 @@ static void every_listener_has_its_own_secret(void **state) {
     link_end(&ear);
 }
 
-SITE_MAIN(cmocka_unit_test(nonsense_on_the_channel), cmocka_unit_test(nobody_can_forge_a_wake),
-          cmocka_unit_test(every_listener_has_its_own_secret))
+TESTS(NULL, NULL, site_begin, site_end)

@@ -2,11 +2,10 @@
 #include "queue_scene.h"
 
 /* A waiter listens, and is stopped: its hand-over ends unconfirmed, and all that its client waits with goes. */
-static void a_hand_over_lapses(void **state) {
+TEST(a_hand_over_lapses) {
     struct scene s;
     struct held again;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "lapse");
     held_new(&again, &s.first, "lapse");
     assert_int_equal(queue_up(&s.first, &again), DLOCK_EBUSY);
@@ -71,9 +70,8 @@ static void let_lapse(const char *name) {
 
 /* However many dead waiters there are, the live one waits for one hand-over, and no client waits for theirs any
  * more. */
-static void several_dead_cost_one_hand_over(void **state) {
+TEST(several_dead_cost_one_hand_over) {
     struct crowd c;
-    (void)state;
     crowd_begin(&c, "three dead", LEASE_MS);
     assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
     assert_in_range(c.lives.claim.retry_ms, 1, 2250);
@@ -85,9 +83,8 @@ static void several_dead_cost_one_hand_over(void **state) {
 
 /* A hand-over for a shorter lease is no proof that a waiter which has not asked since is dead: it keeps its place, and
  * one that asks goes first this time. */
-static void short_hand_overs_are_passed_over(void **state) {
+TEST(short_hand_overs_are_passed_over) {
     struct crowd c;
-    (void)state;
     crowd_begin(&c, "short lives", 500);
     let_lapse("short lives");
     assert_int_equal(queue_up(&c.live, &c.lives), 0);
@@ -96,10 +93,9 @@ static void short_hand_overs_are_passed_over(void **state) {
 }
 
 /* A waiter that finds out that a hand-over has lapsed does not pass the living ones before it. */
-static void who_asked_meanwhile_keeps_its_place(void **state) {
+TEST(who_asked_meanwhile_keeps_its_place) {
     struct crowd c;
     struct dlock_wake wake;
-    (void)state;
     crowd_begin(&c, "in order", LEASE_MS);
     assert_int_equal(queue_up(&c.dead[1], &c.waits[1]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
@@ -112,10 +108,9 @@ static void who_asked_meanwhile_keeps_its_place(void **state) {
 }
 
 /* A confirmed one ends like every other grant. */
-static void a_confirmed_hand_over_stays(void **state) {
+TEST(a_confirmed_hand_over_stays) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "confirmed");
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.first_ear, &wake);
@@ -125,6 +120,4 @@ static void a_confirmed_hand_over_stays(void **state) {
     scene_end(&s);
 }
 
-SITE_MAIN(cmocka_unit_test(a_hand_over_lapses), cmocka_unit_test(several_dead_cost_one_hand_over),
-          cmocka_unit_test(short_hand_overs_are_passed_over), cmocka_unit_test(who_asked_meanwhile_keeps_its_place),
-          cmocka_unit_test(a_confirmed_hand_over_stays))
+TESTS(NULL, NULL, site_begin, site_end)

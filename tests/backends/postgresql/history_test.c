@@ -56,18 +56,16 @@ static void expect_a_quarantine(void) {
     assert_int_equal(ask(true), 0);
 }
 
-static void new_rows_have_lost_nothing(void **state) {
-    (void)state;
+TEST(new_rows_have_lost_nothing) {
     for (int i = 0; i < 2; i++) assert_int_equal(ask(true), 0);
 }
 
-static void rows_of_another_server(void **state) {
+TEST(rows_of_another_server) {
     static const char *const others[] = {
         "regexp_replace(token, '^[0-9]+', '1')",                /* another system */
         "regexp_replace(token, ' [0-9A-F]{8} ', ' 00000000 ')", /* another timeline: a promotion */
         "regexp_replace(token, '[0-9]+$', '1')",                /* another table: a dump was restored */
     };
-    (void)state;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         assert_int_equal(ask(true), 0);
         sql("UPDATE {}.locks SET token = %s, fence = 1 WHERE name = ''", others[i]);
@@ -76,16 +74,14 @@ static void rows_of_another_server(void **state) {
 }
 
 /* A crash has emptied an unlogged table, or the rows were deleted. */
-static void rows_without_a_record(void **state) {
-    (void)state;
+TEST(rows_without_a_record) {
     assert_int_equal(ask(true), 0);
     sql("TRUNCATE {}.locks");
     expect_a_quarantine();
 }
 
 /* The quarantine of a server that may have lost grants in a crash counts from its start. */
-static void rows_of_an_earlier_start(void **state) {
-    (void)state;
+TEST(rows_of_an_earlier_start) {
     assert_int_equal(ask(true), 0);
     int64_t started_us = sql_number("SELECT (date_part('epoch', pg_postmaster_start_time()) * 1000000)::bigint");
     sql("UPDATE {}.locks SET token = token || ' 1', fence = 1 WHERE name = ''");
@@ -95,12 +91,11 @@ static void rows_of_an_earlier_start(void **state) {
 }
 
 /* Whatever the server says, it is no longer than the client's own quarantine. */
-static void no_longer_than_a_quarantine(void **state) {
+TEST(no_longer_than_a_quarantine) {
     static const char says[] = "CREATE OR REPLACE FUNCTION {}.quarantine_left(quarantine_ms bigint) RETURNS bigint "
                                "LANGUAGE sql AS 'SELECT %s'";
     struct link link;
     struct held held;
-    (void)state;
     assert_int_equal(ask(true), 0);
     sql(says, "36028797018963967");
     assert_int_equal(ask(true), DLOCK_ENOTREADY);
@@ -112,19 +107,17 @@ static void no_longer_than_a_quarantine(void **state) {
 }
 
 /* A clock that was set back does not extend it without end. */
-static void a_record_from_the_future(void **state) {
-    (void)state;
+TEST(a_record_from_the_future) {
     assert_int_equal(ask(true), 0);
     sql("UPDATE {}.locks SET fence = {}.clock_us() + 36000000000 WHERE name = ''");
     expect_a_quarantine();
 }
 
 /* Grants that the rows show stay held, and are renewed and released. */
-static void known_grants_stay(void **state) {
+TEST(known_grants_stay) {
     struct link mine, others;
     struct held held, rivals[2];
     struct dlock_claim *claims[2] = {&rivals[0].claim, &rivals[1].claim};
-    (void)state;
     link_quarantined(&mine, 'a', NULL);
     held_new(&held, &mine, "known");
     assert_int_equal(acquire(&mine, &held), 0);
@@ -148,9 +141,8 @@ static void known_grants_stay(void **state) {
 }
 
 /* A connection asks once. Behind a pooler each request may reach another server. */
-static void once_or_each_time(void **state) {
+TEST(once_or_each_time) {
     struct link link, pooled;
-    (void)state;
     link_quarantined(&link, 'a', NULL);
     link_quarantined(&pooled, 'b', "off");
     for (int i = 0; i < 2; i++) {
@@ -171,10 +163,9 @@ static int none(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
-static void the_record_is_no_lock(void **state) {
+TEST(the_record_is_no_lock) {
     struct link link;
     char cursor[256] = "";
-    (void)state;
     assert_int_equal(ask(true), 0);
     link_new(&link, 'a');
     assert_int_equal(backend->list(link.conn, "", cursor, none, NULL, TIMEOUT_MS, &err), 0);
@@ -183,9 +174,4 @@ static void the_record_is_no_lock(void **state) {
     link_end(&link);
 }
 
-#define HISTORY_TEST(f) cmocka_unit_test_setup(f, nothing_there)
-
-SITE_MAIN(HISTORY_TEST(new_rows_have_lost_nothing), HISTORY_TEST(rows_of_another_server),
-          HISTORY_TEST(rows_without_a_record), HISTORY_TEST(rows_of_an_earlier_start),
-          HISTORY_TEST(a_record_from_the_future), HISTORY_TEST(no_longer_than_a_quarantine),
-          HISTORY_TEST(known_grants_stay), HISTORY_TEST(once_or_each_time), HISTORY_TEST(the_record_is_no_lock))
+TESTS(nothing_there, NULL, site_begin, site_end)

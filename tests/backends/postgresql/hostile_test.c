@@ -31,7 +31,7 @@ static int batch_of(dlock_batch *operation, size_t n) {
     return rc;
 }
 
-static void acquires(void **state) {
+TEST(acquires) {
     static const char *const columns =
         "claim integer, granted bigint, server_us bigint, in_use integer, place integer, left_ms bigint";
     static const char *const arguments = "bytea[], text[], bigint[], integer[], integer[], integer[], bigint, integer";
@@ -53,7 +53,6 @@ static void acquires(void **state) {
         "SELECT 1, 0::bigint, 1::bigint, -1, 1, 1::bigint",
         two_rows,
     };
-    (void)state;
     assert_int_equal(batch_of(backend->acquire, 1), 0);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         answer_call("acquire", arguments, columns, rows[i]);
@@ -83,10 +82,9 @@ static void answer_short(const char *view, const char *columns, const char *rows
     sql("INSERT INTO {}.%s VALUES %s", view, rows);
 }
 
-static void short_answers(void **state) {
+TEST(short_answers) {
     static const char *const taken[] = {"(NULL, 1)", "(1, NULL)",      "(-1, 1)",       "(36028797018963968, 1)",
                                         "(0, 1)",    "(1, 0), (1, 0)", "(1, 1), (1, 1)"};
-    (void)state;
     for (size_t i = 0; i < sizeof taken / sizeof *taken; i++) {
         answer_short(
             "take",
@@ -102,8 +100,7 @@ static void short_answers(void **state) {
     sql("TRUNCATE {}.give");
 }
 
-static void renewals_and_releases(void **state) {
-    (void)state;
+TEST(renewals_and_releases) {
     answer_call("renew", "bytea[], text[], bigint[], integer[], integer", "claim integer, server_us bigint",
                 "SELECT 1, -1::bigint");
     assert_int_equal(batch_of(backend->renew, 1), DLOCK_EPROTO);
@@ -116,7 +113,7 @@ static void renewals_and_releases(void **state) {
     assert_int_equal(batch_of(backend->release, 1), DLOCK_EPROTO);
 }
 
-static void holders(void **state) {
+TEST(holders) {
     static const char *const columns =
         "name bytea, token text, fence bigint, left_ms bigint, waiters bigint, mode integer, permits integer";
     static const char *const rows[] = {
@@ -136,7 +133,6 @@ static void holders(void **state) {
         "SELECT 'x'::bytea, 't', 1::bigint, 1::bigint, 1::bigint, 1, 3",
     };
     struct link link;
-    (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char cursor[256] = "";
         answer("holders", "bytea, bytea, integer", columns, rows[i]);
@@ -149,8 +145,7 @@ static void holders(void **state) {
     }
 }
 
-static void errors(void **state) {
-    (void)state;
+TEST(errors) {
     /* A name is no SQL, and no format: the server's words are quoted as they are, on one line. */
     answer_call("release", "bytea[], text[], integer", "claim integer, ended boolean", "SELECT 1, true");
     sql("CREATE OR REPLACE FUNCTION {}.release(bytea[], text[], integer) RETURNS TABLE (claim integer, ended "
@@ -169,5 +164,4 @@ static void errors(void **state) {
     link_end(&link);
 }
 
-SITE_MAIN(cmocka_unit_test(acquires), cmocka_unit_test(short_answers), cmocka_unit_test(renewals_and_releases),
-          cmocka_unit_test(holders), cmocka_unit_test(errors))
+TESTS(NULL, NULL, site_begin, site_end)

@@ -18,11 +18,10 @@ static int see(const struct dlock_info *info, void *arg) {
 
 static struct seen seen;
 
-static void inspects(void **state) {
+TEST(inspects) {
     struct link link, ear, other;
     struct held held, waiter;
     struct dlock_error err;
-    (void)state;
     link_new(&link, 'a');
     link_new(&other, 'b');
     link_new(&ear, 'b');
@@ -67,10 +66,9 @@ static int list_all(struct link *link, const char *prefix) {
     return pages;
 }
 
-static void lists_in_pages(void **state) {
+TEST(lists_in_pages) {
     enum { N = 1200 };
     struct link link;
-    (void)state;
     memset(&seen, 0, sizeof seen);
     link_new(&link, 'a');
     sql("TRUNCATE {}.locks");
@@ -106,12 +104,11 @@ static void lists_in_pages(void **state) {
     link_end(&link);
 }
 
-static void breaks(void **state) {
+TEST(breaks) {
     struct link link, other, ear;
     struct held held, waiter;
     struct dlock_wake wake;
     struct dlock_error err;
-    (void)state;
     link_new(&link, 'a');
     link_new(&other, 'b');
     link_new(&ear, 'b');
@@ -137,4 +134,4 @@ static void breaks(void **state) {
     link_end(&ear);
 }
 
-SITE_MAIN(cmocka_unit_test(inspects), cmocka_unit_test(lists_in_pages), cmocka_unit_test(breaks))
+TESTS(NULL, NULL, site_begin, site_end)

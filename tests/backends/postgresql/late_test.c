@@ -57,8 +57,7 @@ static void expect_free(const struct held *held) {
 }
 
 /* The request is in the network for longer than its client waits. */
-static void a_request_that_was_held_back(void **state) {
-    (void)state;
+TEST(a_request_that_was_held_back) {
     for (size_t i = 0; i < WAYS; i++) {
         struct relay *relay = relay_new(site.port);
         struct link link;
@@ -79,8 +78,7 @@ static void a_request_that_was_held_back(void **state) {
 }
 
 /* The server's process is not run while its client waits, and reads the request when the connection has been reset. */
-static void a_request_that_was_not_read(void **state) {
-    (void)state;
+TEST(a_request_that_was_not_read) {
     for (size_t i = 0; i < WAYS; i++) {
         struct link link;
         struct held held;
@@ -96,9 +94,8 @@ static void a_request_that_was_not_read(void **state) {
 }
 
 /* An acquire in time is granted, whatever has happened to the server's clock since its last answer. */
-static void a_clock_that_was_set(void **state) {
+TEST(a_clock_that_was_set) {
     static const int64_t steps_us[] = {-3600000000, 3600000000};
-    (void)state;
     for (size_t i = 0; i < WAYS; i++) {
         for (size_t j = 0; j < 2; j++) {
             struct link link;
@@ -114,5 +111,4 @@ static void a_clock_that_was_set(void **state) {
     }
 }
 
-SITE_MAIN(cmocka_unit_test(a_request_that_was_held_back), cmocka_unit_test(a_request_that_was_not_read),
-          cmocka_unit_test(a_clock_that_was_set))
+TESTS(NULL, NULL, site_begin, site_end)

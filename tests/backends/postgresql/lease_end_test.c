@@ -29,12 +29,11 @@ static void *take_and_die(void *arg) {
 }
 
 /* A dead holder's lock is the next waiter's a moment later, whatever the place, and so on to the last. */
-static void a_line_behind_the_dead(void **state) {
+TEST(a_line_behind_the_dead) {
     struct waiter waiter[WAITERS];
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct link link;
     struct held dead;
-    (void)state;
     options.lease_ms = EACH_MS;
     options.flags = DLOCK_FIXED_LEASE;
     link_new(&link, 'a');
@@ -65,4 +64,4 @@ static void a_line_behind_the_dead(void **state) {
     }
 }
 
-SITE_MAIN(cmocka_unit_test(a_line_behind_the_dead))
+TESTS(NULL, NULL, site_begin, site_end)

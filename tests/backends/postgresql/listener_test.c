@@ -19,7 +19,7 @@ static void await_channel_other_than(const char *channel) {
     }
 }
 
-static void one_that_a_proxy_forgot_is_replaced(void **state) {
+TEST(one_that_a_proxy_forgot_is_replaced) {
     struct relay *relay = relay_new(site.port);
     const char *const uri = "postgresql://dlock@127.0.0.1:%d/postgres?schema=%s&lease=3s";
     dlock_client *near = api_client(uri, site.port, site.schema);
@@ -28,7 +28,6 @@ static void one_that_a_proxy_forgot_is_replaced(void **state) {
     char channel[128];
     pthread_t thread;
     void *code;
-    (void)state;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     assert_int_equal(pthread_create(&thread, NULL, acquire_it, lock), 0);
     await_channel_other_than("");
@@ -63,7 +62,7 @@ static void *acquire_and_release_it(void *arg) {
 
 /* It is read after the waiter has been granted the lock again, and before the wake-up for that: the fence is the
  * server's, and greater than the previous holder's. */
-static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
+TEST(one_that_brings_an_old_grant_late_is_not_believed) {
     struct relay *relay = relay_new(site.port);
     const char *const uri = "postgresql://dlock@127.0.0.1:%d/postgres?schema=%s&lease=30s";
     dlock_client *near = api_client(uri, site.port, site.schema);
@@ -71,7 +70,6 @@ static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
     dlock_lock *held = api_lock(near, "n", NULL), *lock = api_lock(far, "n", NULL);
     pthread_t thread;
     void *fence;
-    (void)state;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     uint64_t before = dlock_fence(held);
     assert_int_equal(pthread_create(&thread, NULL, acquire_and_release_it, lock), 0);
@@ -90,14 +88,13 @@ static void one_that_brings_an_old_grant_late_is_not_believed(void **state) {
 }
 
 /* The probe is in flight when the server sends a wake-up, which counts as the answer; then the next probe is due. */
-static void a_probe_that_a_wake_up_has_overtaken_does_no_harm(void **state) {
+TEST(a_probe_that_a_wake_up_has_overtaken_does_no_harm) {
     struct relay *relay = relay_new(site.port);
     const struct params through = {.port = relay_port(relay)};
     struct link holder, waiter, ear;
     struct held held, waiting;
     struct dlock_wake wake;
     struct dlock_error err = {0};
-    (void)state;
     link_new(&holder, 'a');
     link_new(&waiter, 'b');
     assert_int_equal(link_with(&ear, &through, 'b', TIMEOUT_MS, &err), 0);
@@ -122,6 +119,4 @@ static void a_probe_that_a_wake_up_has_overtaken_does_no_harm(void **state) {
     relay_end(relay);
 }
 
-SITE_MAIN(cmocka_unit_test(one_that_a_proxy_forgot_is_replaced),
-          cmocka_unit_test(one_that_brings_an_old_grant_late_is_not_believed),
-          cmocka_unit_test(a_probe_that_a_wake_up_has_overtaken_does_no_harm))
+TESTS(NULL, NULL, site_begin, site_end)

@@ -12,9 +12,8 @@ static int take_permit(struct held *held, int who, const char *name, uint32_t li
     return acquire(&party[who].link, held);
 }
 
-static void as_many_as_permitted(void **state) {
+TEST(as_many_as_permitted) {
     struct held permit[5];
-    (void)state;
     for (int i = 0; i < 3; i++) {
         assert_int_equal(take_permit(&permit[i], i, "permits", 3), 0);
         assert_true(i == 0 || permit[i].claim.fence > permit[i - 1].claim.fence);
@@ -45,9 +44,8 @@ static void as_many_as_permitted(void **state) {
     assert_int_equal(sql_number("SELECT count(*) FROM {}.shares WHERE name = 'permits'"), 0);
 }
 
-static void several_are_let_in_at_once(void **state) {
+TEST(several_are_let_in_at_once) {
     struct held permit[5];
-    (void)state;
     for (int i = 0; i < 5; i++) {
         want(&permit[i], i, "several", DLOCK_PERMIT, 2);
         assert_int_equal(queue_up(&party[i].link, &permit[i]), i < 2 ? 0 : DLOCK_EBUSY);
@@ -78,9 +76,8 @@ static void assert_in_use(int who, const char *name, enum dlock_mode mode, uint3
 }
 
 /* A name is either a lock or a number of permits, as long as it has a holder or a waiter. */
-static void one_use_at_a_time(void **state) {
+TEST(one_use_at_a_time) {
     struct held one, two;
-    (void)state;
     assert_int_equal(take_permit(&one, 0, "use", 3), 0);
     assert_in_use(1, "use", DLOCK_PERMIT, 2, "3 permits");
     assert_in_use(1, "use", DLOCK_PERMIT, 4, "3 permits");
@@ -110,12 +107,11 @@ static void one_use_at_a_time(void **state) {
 /* ---- all modes --------------------------------------------------------------------------------------------------- */
 
 /* Several grants of one name in one request; lost ones are told apart from the others. */
-static void renewals_of_one_name(void **state) {
+TEST(renewals_of_one_name) {
     enum { N = 4 };
     struct held held[N];
     struct dlock_claim *claims[N];
     struct dlock_error err;
-    (void)state;
     for (int i = 0; i < N; i++) {
         assert_int_equal(take(&held[i], 0, "many", DLOCK_SHARED), 0);
         held[i].claim.token = held[i].token;
@@ -146,13 +142,12 @@ static int see(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-static void every_holder_is_seen(void **state) {
+TEST(every_holder_is_seen) {
     struct held one, two, writer, permit;
     struct dlock_error err;
     struct seen seen = {0};
     char cursor[256] = "";
     int rc;
-    (void)state;
     assert_int_equal(take(&one, 0, "seen", DLOCK_SHARED), 0);
     assert_int_equal(take(&two, 1, "seen", DLOCK_SHARED), 0);
     assert_int_equal(wait_for(&writer, 2, "seen", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
@@ -189,9 +184,8 @@ static void every_holder_is_seen(void **state) {
 }
 
 /* The row of a held name stays, however long ago its last grant was. */
-static void held_names_are_not_swept(void **state) {
+TEST(held_names_are_not_swept) {
     struct held reader;
-    (void)state;
     assert_int_equal(take(&reader, 0, "old", DLOCK_SHARED), 0);
     sql("UPDATE {}.locks SET expires_us = expires_us - 90000000000, fence = fence - 90000000000");
     for (int i = 0; i < 50; i++) sql("SELECT {}.sweep()");
@@ -233,9 +227,8 @@ static void *hammer(void *arg) {
     return NULL;
 }
 
-static void nobody_is_let_in_wrongly(void **state) {
+TEST(nobody_is_let_in_wrongly) {
     pthread_t threads[PARTIES];
-    (void)state;
     for (int i = 0; i < PARTIES; i++) assert_int_equal(pthread_create(&threads[i], NULL, hammer, &party[i]), 0);
     sleep_ms(3000);
     atomic_store(&over, true);
@@ -245,6 +238,4 @@ static void nobody_is_let_in_wrongly(void **state) {
     assert_int_equal(sql_number("SELECT count(*) FROM {}.shares"), 0);
 }
 
-SITE_MAIN(PARTIES_TEST(as_many_as_permitted), PARTIES_TEST(several_are_let_in_at_once), PARTIES_TEST(one_use_at_a_time),
-          PARTIES_TEST(renewals_of_one_name), PARTIES_TEST(every_holder_is_seen),
-          PARTIES_TEST(held_names_are_not_swept), PARTIES_TEST(nobody_is_let_in_wrongly))
+TESTS(parties_begin, parties_end, site_begin, site_end)

@@ -40,10 +40,9 @@ static void standby(const char *name) {
 }
 
 /* Without other notifying transactions the release notifies by itself, in the same statement. */
-static void a_release_tells_by_itself(void **state) {
+TEST(a_release_tells_by_itself) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "alone");
     sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
     assert_int_equal(release(&s.holder, &s.held), 0);
@@ -54,11 +53,10 @@ static void a_release_tells_by_itself(void **state) {
 }
 
 /* Another client's hand-over is not committed yet. */
-static void a_release_beside_another_tells_afterwards(void **state) {
+TEST(a_release_beside_another_tells_afterwards) {
     struct scene s;
     struct dlock_wake wake;
     PGconn *other = plain_open();
-    (void)state;
     scene_begin(&s, "beside");
     plain_run(other, "BEGIN");
     plain_run(other, "SELECT pg_advisory_xact_lock(x'646c6f636b01'::bigint)");
@@ -89,11 +87,10 @@ static void release_nothing(struct scene *s) {
 
 /* NOTIFY's lock is kept while a commit is flushed: where that takes long, a release drops one before it takes the
  * other. */
-static void where_commits_are_slow_others_are_told_afterwards(void **state) {
+TEST(where_commits_are_slow_others_are_told_afterwards) {
     struct scene s;
     struct held again, waits;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "flushed");
     commits_take_ms(50);
     release_nothing(&s);
@@ -119,11 +116,10 @@ static void where_commits_are_slow_others_are_told_afterwards(void **state) {
 }
 
 /* One release may be late for many reasons, and the next ones are not. */
-static void after_one_slow_release_others_are_told_at_once(void **state) {
+TEST(after_one_slow_release_others_are_told_at_once) {
     struct scene s;
     struct held again, waits;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "late-once");
     held_new(&again, &s.holder, "late");
     held_new(&waits, &s.waiter, "late");
@@ -153,11 +149,10 @@ static void *notify_in_thread(void *arg) {
 }
 
 /* Another session's slow commit has NOTIFY's lock. The grant is there before any client is told. */
-static void a_slow_commit_elsewhere(void **state) {
+TEST(a_slow_commit_elsewhere) {
     struct scene s;
     PGconn *slow = plain_open();
     pthread_t thread;
-    (void)state;
     scene_begin(&s, "slow");
     release_nothing(&s); /* so quick that the next one is slow */
     standby("nobody");
@@ -190,11 +185,10 @@ static void room_again(void) {
 }
 
 /* A waiter that was not told asks, and has it. */
-static void no_room_for_notices(void **state) {
+TEST(no_room_for_notices) {
     struct scene s;
     struct held again;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "full");
     no_room();
     assert_int_equal(release(&s.holder, &s.held), 0);
@@ -213,10 +207,9 @@ static void no_room_for_notices(void **state) {
 }
 
 /* A client dies after its release has handed the lock over and before it has told so: its guardian releases again. */
-static void a_second_release_tells_again(void **state) {
+TEST(a_second_release_tells_again) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "again");
     no_room();
     assert_int_equal(release(&s.holder, &s.held), 0);
@@ -232,7 +225,4 @@ static void a_second_release_tells_again(void **state) {
     scene_end(&s);
 }
 
-SITE_MAIN(cmocka_unit_test(a_release_tells_by_itself), cmocka_unit_test(a_release_beside_another_tells_afterwards),
-          cmocka_unit_test(where_commits_are_slow_others_are_told_afterwards),
-          cmocka_unit_test(after_one_slow_release_others_are_told_at_once), cmocka_unit_test(a_slow_commit_elsewhere),
-          cmocka_unit_test(no_room_for_notices), cmocka_unit_test(a_second_release_tells_again))
+TESTS(NULL, NULL, site_begin, site_end)

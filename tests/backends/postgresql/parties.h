@@ -15,7 +15,6 @@ extern struct party party[PARTIES];
 /* Setup and teardown of a test. */
 int parties_begin(void **state);
 int parties_end(void **state);
-#define PARTIES_TEST(f) cmocka_unit_test_setup_teardown(f, parties_begin, parties_end)
 
 /* Makes a claim of party `who`; take() and wait_for() also request it. */
 void want(struct held *held, int who, const char *name, enum dlock_mode mode, uint32_t limit);

@@ -16,10 +16,9 @@ static int link_through(struct link *link, const char *database, const char *lis
 }
 
 /* Unless listening is turned off, a pooler is an error: no client waits for wake-ups that cannot come. */
-static void a_pooler_is_noticed(void **state) {
+TEST(a_pooler_is_noticed) {
     static const char *const databases[] = {"/transactions", "/sessions"};
     struct link link;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(link_through(&link, databases[i], NULL, 'a'), DLOCK_ENOTSUP);
         assert_non_null(strstr(err.message, "listen=off"));
@@ -28,10 +27,9 @@ static void a_pooler_is_noticed(void **state) {
 }
 
 /* The promise does not hold: a client finds the statements that another one has prepared. */
-static void listening_against_better_knowledge(void **state) {
+TEST(listening_against_better_knowledge) {
     struct link one, two;
     struct held held, other;
-    (void)state;
     assert_int_equal(link_through(&one, "/transactions", "on", 'a'), 0);
     assert_int_equal(link_through(&two, "/transactions", "on", 'b'), 0);
     held_new(&held, &one, "mixed");
@@ -77,14 +75,13 @@ static void assert_nothing_left(void) {
     for (int i = 0; i < 3; i++) PQfinish(plain[i]);
 }
 
-static void without_listening(void **state) {
+TEST(without_listening) {
     enum { LINKS = 8, ROUNDS = 20 };
     struct link links[LINKS];
     struct held held[LINKS];
     char cursor[256] = "";
     int fd, n = 0;
     uint64_t fence = 0;
-    (void)state;
     sql("DROP SCHEMA IF EXISTS {} CASCADE"); /* also created through it */
     for (int i = 0; i < LINKS; i++)
         if (link_through(&links[i], "/transactions", "off", (char)('0' + i)) != 0) fail_msg("%s", err.message);
@@ -119,11 +116,10 @@ static void without_listening(void **state) {
 }
 
 /* A pooler of whole sessions does no harm, once the URI says that it is one. */
-static void whole_sessions(void **state) {
+TEST(whole_sessions) {
     struct link link, ear;
     struct held held, waiter;
     struct dlock_wake wake;
-    (void)state;
     assert_int_equal(link_through(&link, "/sessions", "on", 'a'), 0);
     assert_int_equal(link_through(&ear, "/sessions", "on", 'a'), 0);
     link_listen(&ear);
@@ -140,5 +136,4 @@ static void whole_sessions(void **state) {
     link_end(&ear);
 }
 
-SITE_MAIN(cmocka_unit_test(a_pooler_is_noticed), cmocka_unit_test(listening_against_better_knowledge),
-          cmocka_unit_test(without_listening), cmocka_unit_test(whole_sessions))
+TESTS(NULL, NULL, site_begin, site_end)

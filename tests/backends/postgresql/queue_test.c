@@ -3,10 +3,9 @@
 
 #include <pthread.h>
 
-static void first_come_first_served(void **state) {
+TEST(first_come_first_served) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "a name, with spaces");
     /* Before a hand-over of the meantime could have ended. */
     assert_int_equal(s.one.claim.retry_ms, 2250);
@@ -32,10 +31,9 @@ static void first_come_first_served(void **state) {
     scene_end(&s);
 }
 
-static void asking_again_keeps_the_place(void **state) {
+TEST(asking_again_keeps_the_place) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "place");
     assert_int_equal(queue_up(&s.first, &s.one), DLOCK_EBUSY);
     assert_int_equal(queue_up(&s.second, &s.two), DLOCK_EBUSY);
@@ -47,10 +45,9 @@ static void asking_again_keeps_the_place(void **state) {
     scene_end(&s);
 }
 
-static void leaving_the_queue(void **state) {
+TEST(leaving_the_queue) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "leave");
     /* It had no grant: an owner who believes that is told so. */
     assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
@@ -64,10 +61,9 @@ static void leaving_the_queue(void **state) {
 }
 
 /* The first waiter's process is gone. */
-static void dead_waiters_are_skipped(void **state) {
+TEST(dead_waiters_are_skipped) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "dead");
     link_end(&s.first_ear);
     sql_wait("SELECT count(*) FROM (SELECT {}.lives('%s')) x(lives) WHERE NOT lives", s.one.token);
@@ -79,12 +75,11 @@ static void dead_waiters_are_skipped(void **state) {
 }
 
 /* A free lock with a waiter belongs to that waiter: the lease of its holder ended. */
-static void nobody_barges(void **state) {
+TEST(nobody_barges) {
     struct scene s;
     struct link fourth;
     struct held late;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "barge");
     link_new(&fourth, 'd');
     held_new(&late, &fourth, "barge");
@@ -140,12 +135,11 @@ static int64_t join_during(struct scene *s, void *(*call)(void *), const char *f
 
 /* A release that saw only the queue from before its wait would wake no waiter; one with a time from before its wait
  * would seem older than the answer that says so. */
-static void joining_during_a_release(void **state) {
+TEST(joining_during_a_release) {
     static const char *const statements[] = {"give", "release"}; /* the short way, the long one */
     static const char *const names[] = {"during", "during, too"};
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         scene_begin(&s, names[i]);
         strcpy(pg_of(&s.holder)->wanted, i == 0 ? "" : names[i]);
@@ -159,12 +153,11 @@ static void joining_during_a_release(void **state) {
 }
 
 /* One who asks, and finds it free, would pass who joined first. */
-static void joining_during_an_acquire(void **state) {
+TEST(joining_during_an_acquire) {
     static const char *const statements[] = {"take", "acquire"}; /* the short way, the long one */
     static const char *const names[] = {"meanwhile", "meanwhile, too"};
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         scene_begin(&s, names[i]);
         assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
@@ -182,10 +175,9 @@ static void joining_during_an_acquire(void **state) {
 
 /* A call that waits for the row in order to join the queue is not passed: a free lock is not taken before its turn. But
  * any client can take the turn, and keep it: that only delays. */
-static void a_turn_is_waited_for_but_not_for_long(void **state) {
+TEST(a_turn_is_waited_for_but_not_for_long) {
     struct scene s;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "turn");
     PGconn *stranger = stranger_open();
     plain_run(stranger, "SELECT pg_advisory_lock(hashtextextended(encode('turn', 'hex'), 1))");
@@ -209,10 +201,9 @@ static void a_turn_is_waited_for_but_not_for_long(void **state) {
 }
 
 /* A release may have the row already, and so waits for no turn. */
-static void a_release_needs_no_turn(void **state) {
+TEST(a_release_needs_no_turn) {
     struct scene s;
     PGconn *plain = plain_open();
-    (void)state;
     scene_begin(&s, "no turn");
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT pg_advisory_xact_lock({}.turn_key('no turn'))");
@@ -223,8 +214,4 @@ static void a_release_needs_no_turn(void **state) {
     scene_end(&s);
 }
 
-SITE_MAIN(cmocka_unit_test(first_come_first_served), cmocka_unit_test(asking_again_keeps_the_place),
-          cmocka_unit_test(leaving_the_queue), cmocka_unit_test(dead_waiters_are_skipped),
-          cmocka_unit_test(nobody_barges), cmocka_unit_test(joining_during_a_release),
-          cmocka_unit_test(joining_during_an_acquire), cmocka_unit_test(a_turn_is_waited_for_but_not_for_long),
-          cmocka_unit_test(a_release_needs_no_turn))
+TESTS(NULL, NULL, site_begin, site_end)

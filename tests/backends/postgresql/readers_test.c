@@ -4,9 +4,8 @@
 
 /* ---- readers and writers ----------------------------------------------------------------------------------------- */
 
-static void readers_hold_together(void **state) {
+TEST(readers_hold_together) {
     struct held one, two, writer, late;
-    (void)state;
     assert_int_equal(take(&one, 0, "together", DLOCK_SHARED), 0);
     assert_int_equal(take(&two, 1, "together", DLOCK_SHARED), 0);
     assert_true(two.claim.fence > one.claim.fence);
@@ -34,9 +33,8 @@ static void readers_hold_together(void **state) {
 }
 
 /* Writers do not starve: a reader that comes after a waiting writer waits behind it. */
-static void no_reader_passes_a_writer(void **state) {
+TEST(no_reader_passes_a_writer) {
     struct held reader, writer, second, third;
-    (void)state;
     assert_int_equal(take(&reader, 0, "order", DLOCK_SHARED), 0);
     assert_int_equal(wait_for(&writer, 1, "order", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
     assert_int_equal(take(&third, 3, "order", DLOCK_SHARED), DLOCK_EBUSY);
@@ -90,9 +88,8 @@ static void line_end(struct line *line) {
     assert_int_equal(give(&held[4], 4), 0);
 }
 
-static void leading_readers_enter_together(void **state) {
+TEST(leading_readers_enter_together) {
     struct line line;
-    (void)state;
     line_begin(&line, "leading");
     assert_int_equal(give(&line.held[0], 0), 0);
     line_expect_readers(&line);
@@ -100,9 +97,8 @@ static void leading_readers_enter_together(void **state) {
 }
 
 /* A waiter that leaves the queue may have been all that others waited for. */
-static void a_writer_gives_up(void **state) {
+TEST(a_writer_gives_up) {
     struct held reader, writer, one, two;
-    (void)state;
     assert_int_equal(take(&reader, 0, "given-up", DLOCK_SHARED), 0);
     assert_int_equal(wait_for(&writer, 1, "given-up", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
     assert_int_equal(wait_for(&one, 2, "given-up", DLOCK_SHARED), DLOCK_EBUSY);
@@ -116,9 +112,8 @@ static void a_writer_gives_up(void **state) {
 }
 
 /* Its process is gone: the next who asks is let in, and with it those behind. */
-static void a_dead_writer_keeps_nobody_out(void **state) {
+TEST(a_dead_writer_keeps_nobody_out) {
     struct held reader, writer, one, two;
-    (void)state;
     assert_int_equal(take(&reader, 0, "dead", DLOCK_SHARED), 0);
     assert_int_equal(wait_for(&writer, 1, "dead", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
     assert_int_equal(wait_for(&one, 2, "dead", DLOCK_SHARED), DLOCK_EBUSY);
@@ -135,9 +130,8 @@ static void a_dead_writer_keeps_nobody_out(void **state) {
 }
 
 /* A crashed reader ends with its own lease, whatever others do, and waiters know when to retry. */
-static void a_readers_lease_ends(void **state) {
+TEST(a_readers_lease_ends) {
     struct held crashed, reader, writer;
-    (void)state;
     want(&crashed, 0, "crashed", DLOCK_SHARED, 0);
     crashed.claim.lease_ms = 2200; /* less than a waiter is silent for otherwise */
     assert_int_equal(acquire(&party[0].link, &crashed), 0);
@@ -154,9 +148,8 @@ static void a_readers_lease_ends(void **state) {
 }
 
 /* A reader was let in and does not answer: it ends, and what its client waits for goes. */
-static void a_readers_hand_over_lapses(void **state) {
+TEST(a_readers_hand_over_lapses) {
     struct held writer, gone, also_gone, reader, next;
-    (void)state;
     assert_int_equal(take(&writer, 0, "lapse", DLOCK_EXCLUSIVE), 0);
     assert_int_equal(wait_for(&gone, 1, "lapse", DLOCK_SHARED), DLOCK_EBUSY);
     assert_int_equal(wait_for(&reader, 2, "lapse", DLOCK_SHARED), DLOCK_EBUSY);
@@ -175,9 +168,8 @@ static void a_readers_hand_over_lapses(void **state) {
 }
 
 /* A waiter whose own grant has ended by the server's clock, but is still in its row: it gets another one. */
-static void an_ended_grant_is_in_nobodys_way(void **state) {
+TEST(an_ended_grant_is_in_nobodys_way) {
     struct held writer, reader;
-    (void)state;
     assert_int_equal(take(&writer, 0, "ended", DLOCK_EXCLUSIVE), 0);
     assert_int_equal(wait_for(&reader, 1, "ended", DLOCK_SHARED), DLOCK_EBUSY);
     sql("INSERT INTO {}.shares VALUES ('ended', '%s', 1, 1, false)", reader.token);
@@ -188,9 +180,8 @@ static void an_ended_grant_is_in_nobodys_way(void **state) {
 }
 
 /* A reader that answered, and ended later, does not end others. */
-static void a_confirmed_reader_ends_alone(void **state) {
+TEST(a_confirmed_reader_ends_alone) {
     struct held writer, renewed, asked, next, last;
-    (void)state;
     assert_int_equal(take(&writer, 0, "confirmed", DLOCK_EXCLUSIVE), 0);
     assert_int_equal(wait_for(&renewed, 1, "confirmed", DLOCK_SHARED), DLOCK_EBUSY);
     assert_int_equal(wait_for(&asked, 2, "confirmed", DLOCK_SHARED), DLOCK_EBUSY);
@@ -212,10 +203,9 @@ static void a_confirmed_reader_ends_alone(void **state) {
 
 /* ---- downgrade --------------------------------------------------------------------------------------------------- */
 
-static void downgrades(void **state) {
+TEST(downgrades) {
     struct line line;
     struct held *writer = &line.held[0];
-    (void)state;
     line_begin(&line, "down");
     uint64_t fence = writer->claim.fence;
     writer->claim.mode = DLOCK_SHARED;
@@ -232,9 +222,8 @@ static void downgrades(void **state) {
 }
 
 /* No writer slips in, not even one that waits first. */
-static void downgrades_before_a_writer(void **state) {
+TEST(downgrades_before_a_writer) {
     struct held writer, next, reader;
-    (void)state;
     assert_int_equal(take(&writer, 0, "down-next", DLOCK_EXCLUSIVE), 0);
     assert_int_equal(wait_for(&next, 1, "down-next", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
     assert_int_equal(wait_for(&reader, 2, "down-next", DLOCK_SHARED), DLOCK_EBUSY);
@@ -252,9 +241,8 @@ static void downgrades_before_a_writer(void **state) {
 }
 
 /* A lost grant is not restored, and a client cannot downgrade another's. */
-static void downgrades_of_nothing(void **state) {
+TEST(downgrades_of_nothing) {
     struct held writer, other, reader;
-    (void)state;
     assert_int_equal(take(&writer, 0, "down-none", DLOCK_EXCLUSIVE), 0);
     want(&other, 1, "down-none", DLOCK_SHARED, 0);
     assert_int_equal(renew(&party[1].link, &other), DLOCK_ELOST);
@@ -270,19 +258,12 @@ static void downgrades_of_nothing(void **state) {
 }
 
 /* The answer to a downgrade was lost: whatever became of it, the grant can be released. */
-static void releases_what_was_not_downgraded(void **state) {
+TEST(releases_what_was_not_downgraded) {
     struct held writer;
-    (void)state;
     assert_int_equal(take(&writer, 0, "down-lost", DLOCK_EXCLUSIVE), 0);
     writer.claim.mode = DLOCK_SHARED;
     assert_int_equal(give(&writer, 0), 0);
     assert_int_equal(give(&writer, 0), DLOCK_ELOST);
 }
 
-SITE_MAIN(PARTIES_TEST(readers_hold_together), PARTIES_TEST(no_reader_passes_a_writer),
-          PARTIES_TEST(leading_readers_enter_together), PARTIES_TEST(a_writer_gives_up),
-          PARTIES_TEST(a_dead_writer_keeps_nobody_out), PARTIES_TEST(a_readers_lease_ends),
-          PARTIES_TEST(a_readers_hand_over_lapses), PARTIES_TEST(a_confirmed_reader_ends_alone),
-          PARTIES_TEST(an_ended_grant_is_in_nobodys_way), PARTIES_TEST(downgrades),
-          PARTIES_TEST(downgrades_before_a_writer), PARTIES_TEST(downgrades_of_nothing),
-          PARTIES_TEST(releases_what_was_not_downgraded))
+TESTS(parties_begin, parties_end, site_begin, site_end)

@@ -82,23 +82,19 @@ static void held_and_waited_for(const char *name, enum dlock_mode mode, enum dlo
     waiter_end(&waiter);
 }
 
-static void a_restart(void **state) {
-    (void)state;
+TEST(a_restart) {
     held_and_waited_for("restart", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, "restart -m fast");
 }
 
-static void a_crash(void **state) {
-    (void)state;
+TEST(a_crash) {
     held_and_waited_for("crash", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, "restart -m immediate");
 }
 
-static void a_crash_with_a_reader(void **state) {
-    (void)state;
+TEST(a_crash_with_a_reader) {
     held_and_waited_for("crash-reader", DLOCK_SHARED, DLOCK_EXCLUSIVE, "restart -m immediate");
 }
 
-static void a_crash_with_a_permit(void **state) {
-    (void)state;
+TEST(a_crash_with_a_permit) {
     held_and_waited_for("crash-permit", DLOCK_PERMIT, DLOCK_PERMIT, "restart -m immediate");
 }
 
@@ -108,12 +104,11 @@ static void count_loss(dlock_lock *lock, const struct dlock_error *why, void *ar
 }
 
 /* Away for longer than the lease: the holder learns of its loss, and the waiter gets the lock afterwards. */
-static void an_outage(void **state) {
+TEST(an_outage) {
     int losses = 0;
     dlock_client *holder = client_new("1s");
     dlock_lock *lock = lock_new(holder, "outage", DLOCK_EXCLUSIVE, count_loss, &losses);
     struct waiter waiter;
-    (void)state;
     if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
     uint64_t fence = dlock_fence(lock);
     waiter_begin(&waiter, "outage", DLOCK_EXCLUSIVE);
@@ -140,11 +135,10 @@ static void run(PGconn *plain, const char *statement) {
 }
 
 /* mode=session: the fence comes from what another session has written ahead, and which is not on disk. */
-static void a_crash_repeats_no_fence(void **state) {
+TEST(a_crash_repeats_no_fence) {
     dlock_client *client = api_client("%s?mode=session&schema=crashing&timeout=10s", getenv("DLOCK_TEST_SERVER"));
     dlock_lock *lock = lock_new(client, "fences", DLOCK_EXCLUSIVE, NULL, NULL);
     PGconn *plain = PQconnectdb(getenv("DLOCK_TEST_SERVER"));
-    (void)state;
     if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
     if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
     run(plain, "ALTER SYSTEM SET wal_writer_delay = '10s'");
@@ -164,12 +158,4 @@ static void a_crash_repeats_no_fence(void **state) {
     dlock_close(client);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_restart),
-                                       cmocka_unit_test(a_crash),
-                                       cmocka_unit_test(a_crash_with_a_reader),
-                                       cmocka_unit_test(a_crash_with_a_permit),
-                                       cmocka_unit_test(a_crash_repeats_no_fence),
-                                       cmocka_unit_test(an_outage)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

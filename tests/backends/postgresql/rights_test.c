@@ -101,8 +101,7 @@ static void live_as_app(void) {
     link_end(&ear);
 }
 
-static void created_on_first_use(void **state) {
-    (void)state;
+TEST(created_on_first_use) {
     sql("GRANT CREATE ON DATABASE postgres TO %s", app);
     live_as_app();
     assert_true(is_there());
@@ -111,24 +110,21 @@ static void created_on_first_use(void **state) {
 }
 
 /* An empty schema that belongs to the role is also accepted. */
-static void created_in_a_given_schema(void **state) {
-    (void)state;
+TEST(created_in_a_given_schema) {
     sql("CREATE SCHEMA {} AUTHORIZATION %s", app);
     live_as_app();
 }
 
-static void no_right_to_create(void **state) {
+TEST(no_right_to_create) {
     struct link link;
-    (void)state;
     assert_no_right_to_lock(&link, "its DBA has to run what `dlock schema postgresql` prints");
     assert_false(is_there());
 }
 
-static void no_right_to_use(void **state) {
+TEST(no_right_to_use) {
     struct dlock_error err;
     struct held held;
     struct link link;
-    (void)state;
     make_as_dba();
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
     sql("GRANT USAGE ON SCHEMA {} TO %s", app);
@@ -143,12 +139,11 @@ static void no_right_to_use(void **state) {
 }
 
 /* Where there is no schema there is no lock, and only who takes one makes it. */
-static void looking_creates_nothing(void **state) {
+TEST(looking_creates_nothing) {
     struct link link;
     struct held held;
     struct dlock_error err;
     char cursor[256] = "";
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "nothing");
     assert_int_equal(backend->check(link.conn, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
@@ -166,17 +161,15 @@ static void looking_creates_nothing(void **state) {
     link_end(&link);
 }
 
-static void the_printed_grants_are_enough(void **state) {
-    (void)state;
+TEST(the_printed_grants_are_enough) {
     make_as_dba();
     grant_as_printed();
     live_as_app();
 }
 
 /* … and no more than that: only through the functions and the two views, which its own objects do not deceive. */
-static void the_printed_grants_are_no_more(void **state) {
+TEST(the_printed_grants_are_no_more) {
     char text[512];
-    (void)state;
     make_as_dba();
     grant_as_printed();
     snprintf(text, sizeof text, "SET ROLE %s", app);
@@ -213,11 +206,10 @@ static void the_printed_grants_are_no_more(void **state) {
 }
 
 /* Settings of a role that would break something. */
-static void settings_of_the_role(void **state) {
+TEST(settings_of_the_role) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    (void)state;
     make_as_dba();
     grant_as_printed();
     sql("ALTER ROLE %s SET default_transaction_isolation = 'serializable'", app);
@@ -255,8 +247,7 @@ static void *connect_in_thread(void *arg) {
 }
 
 /* Several clients find nothing there, at the same moment. */
-static void created_by_several_at_once(void **state) {
-    (void)state;
+TEST(created_by_several_at_once) {
     for (int round = 0; round < 3; round++) {
         struct link links[CLIENTS];
         pthread_t threads[CLIENTS];
@@ -276,10 +267,9 @@ static void created_by_several_at_once(void **state) {
 }
 
 /* Dropped under a client that has prepared its statements. */
-static void created_again(void **state) {
+TEST(created_again) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "again");
     assert_int_equal(acquire(&link, &held), 0);
@@ -291,11 +281,10 @@ static void created_again(void **state) {
 }
 
 /* Objects of a newer dlock are left alone. */
-static void a_newer_version_stays(void **state) {
+TEST(a_newer_version_stays) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    (void)state;
     make_as_dba();
     sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
     link_new(&link, 'a');
@@ -338,8 +327,7 @@ static PGconn *open_as_app(void) {
 
 /* A role that may create schemas creates ours first, with its own version of a function that the script, or a client,
  * would call. */
-static void a_strangers_schema_is_refused(void **state) {
-    (void)state;
+TEST(a_strangers_schema_is_refused) {
     sql("GRANT CREATE ON DATABASE postgres TO %s", app);
     PGconn *stranger = open_as_app();
     plain_run(stranger, "CREATE SCHEMA {}");
@@ -353,7 +341,7 @@ static void a_strangers_schema_is_refused(void **state) {
 }
 
 /* In a schema that is the DBA's, but open to others: whatever they have made there. */
-static void a_strangers_objects_are_refused(void **state) {
+TEST(a_strangers_objects_are_refused) {
     static const char *const objects[] = {
         "CREATE FUNCTION {}.schema_version() RETURNS integer " MAKES_SUPERUSERS,
         "CREATE FUNCTION {}.begin_call(integer) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'",
@@ -363,7 +351,6 @@ static void a_strangers_objects_are_refused(void **state) {
         "CREATE TYPE {}.shares AS (name bytea)",
         "CREATE OPERATOR {}.|| (LEFTARG = text, RIGHTARG = integer, FUNCTION = pg_catalog.\"repeat\")",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof objects / sizeof *objects; i++) {
         sql("DROP SCHEMA IF EXISTS {} CASCADE");
         sql("CREATE SCHEMA {}");
@@ -376,9 +363,8 @@ static void a_strangers_objects_are_refused(void **state) {
 }
 
 /* The file is also for DBAs: psql accepts it, twice. */
-static void psql_takes_the_file(void **state) {
+TEST(psql_takes_the_file) {
     char command[1024];
-    (void)state;
     snprintf(command, sizeof command,
              "sed 's/\"dlock\"/\"%s\"/g' '%s' | '%s/psql' -X -q -v ON_ERROR_STOP=1 -h %s -p %d -U dlock postgres 2>&1 "
              "| grep -v NOTICE",
@@ -388,11 +374,4 @@ static void psql_takes_the_file(void **state) {
     live_as_app();
 }
 
-#define ROLE_TEST(f) cmocka_unit_test_setup_teardown(f, role_begin, role_end)
-
-SITE_MAIN(ROLE_TEST(created_on_first_use), ROLE_TEST(created_in_a_given_schema), ROLE_TEST(no_right_to_create),
-          ROLE_TEST(no_right_to_use), ROLE_TEST(looking_creates_nothing), ROLE_TEST(the_printed_grants_are_enough),
-          ROLE_TEST(the_printed_grants_are_no_more), ROLE_TEST(settings_of_the_role),
-          ROLE_TEST(created_by_several_at_once), ROLE_TEST(created_again), ROLE_TEST(a_newer_version_stays),
-          ROLE_TEST(psql_takes_the_file), ROLE_TEST(a_strangers_schema_is_refused),
-          ROLE_TEST(a_strangers_objects_are_refused))
+TESTS(role_begin, role_end, site_begin, site_end)

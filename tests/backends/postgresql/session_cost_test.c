@@ -21,8 +21,7 @@ static void run(void) {
 }
 
 /* Two requests are sent, waited for and read, as libpq itself does. The keeper is not involved. */
-static void an_uncontended_cycle(void **state) {
-    (void)state;
+TEST(an_uncontended_cycle) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) run();
@@ -31,7 +30,4 @@ static void an_uncontended_cycle(void **state) {
     assert_in_range(calls, 4, 6);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_uncontended_cycle)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

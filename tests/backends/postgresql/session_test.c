@@ -43,10 +43,9 @@ static void expect_turn(struct link *link, uint64_t *fence) {
     *fence = wake.fence;
 }
 
-static void grants_and_releases(void **state) {
+TEST(grants_and_releases) {
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link, 'a');
     uint64_t fence = 0;
     for (int i = 0; i < 3; i++) {
@@ -76,11 +75,10 @@ static void grants_and_releases(void **state) {
 }
 
 /* As many as wait; the server keeps the order. */
-static void first_come_first_served(void **state) {
+TEST(first_come_first_served) {
     enum { N = 6 };
     struct link links[N];
     struct held held[N];
-    (void)state;
     for (int i = 0; i < N; i++) {
         session_new(&links[i], 'a');
         held_new(&held[i], &links[i], "line");
@@ -96,10 +94,9 @@ static void first_come_first_served(void **state) {
     for (int i = 0; i < N; i++) link_end(&links[i]);
 }
 
-static void readers_stand_in_one_line_with_writers(void **state) {
+TEST(readers_stand_in_one_line_with_writers) {
     struct link links[3];
     struct held held[3];
-    (void)state;
     for (int i = 0; i < 3; i++) {
         session_new(&links[i], 'a');
         held_new(&held[i], &links[i], "read");
@@ -134,10 +131,9 @@ __attribute__((visibility("default"))) int PQcancel(PGcancel *request, char *why
 }
 
 /* Nothing of the cancellation is left when the release returns. */
-static void a_late_signal_hits_no_other_request(void **state) {
+TEST(a_late_signal_hits_no_other_request) {
     struct link holder, waiter;
     struct held held, waits;
-    (void)state;
     late_ms = 100;
     session_new(&holder, 'a');
     session_new(&waiter, 'b');
@@ -159,10 +155,9 @@ static void a_late_signal_hits_no_other_request(void **state) {
 }
 
 /* Nothing remains of it when the release returns, and the connection still works, or says that it does not. */
-static void a_wait_is_given_up(void **state) {
+TEST(a_wait_is_given_up) {
     struct link holder, waiter;
     struct held held, waits;
-    (void)state;
     session_new(&holder, 'a');
     session_new(&waiter, 'b');
     held_new(&held, &holder, "given up");
@@ -186,11 +181,10 @@ static void a_wait_is_given_up(void **state) {
 }
 
 /* The server's limits on a statement, and from PostgreSQL 17 on on a transaction, are no limits on waits. */
-static void a_wait_outlasts_the_servers_timeouts(void **state) {
+TEST(a_wait_outlasts_the_servers_timeouts) {
     enum { WAIT_MS = 1500 };
     struct link holder, waiter;
     struct held held, waits;
-    (void)state;
     session_new(&holder, 'a');
     bool newer = PQserverVersion(pg_of(&holder)->link) >= 170000;
     if (session_with(&waiter, 'b', "options",
@@ -210,10 +204,9 @@ static void a_wait_outlasts_the_servers_timeouts(void **state) {
 }
 
 /* It came before the cancellation, unread: it does not stay. The connection has to go, and says so. */
-static void a_grant_nobody_waits_for_is_given_back(void **state) {
+TEST(a_grant_nobody_waits_for_is_given_back) {
     struct link holder, waiter;
     struct held held, waits;
-    (void)state;
     session_new(&holder, 'a');
     session_new(&waiter, 'b');
     held_new(&held, &holder, "late");
@@ -230,12 +223,11 @@ static void a_grant_nobody_waits_for_is_given_back(void **state) {
 }
 
 /* Not even the last pause between two cancellations outlasts the time that the caller has. */
-static void a_silent_server_costs_no_more_than_the_time_given(void **state) {
+TEST(a_silent_server_costs_no_more_than_the_time_given) {
     enum { ROUNDS = 5, GIVEN_MS = 80, LAST_PAUSE_ENDS_MS = 120 };
     int64_t fewest_ms = INT64_MAX;
     struct link holder, waiter;
     struct held held, waits;
-    (void)state;
     session_new(&holder, 'a');
     held_new(&held, &holder, "silent");
     assert_int_equal(acquire(&holder, &held), 0);
@@ -260,12 +252,11 @@ static void a_silent_server_costs_no_more_than_the_time_given(void **state) {
 
 /* However it ended, the holder learns of it at once, or in its release, which checks first, or from the release's
  * answer. */
-static void a_session_that_is_ended_has_lost_its_lock(void **state) {
+TEST(a_session_that_is_ended_has_lost_its_lock) {
     enum { HEARD, LOOKED, ANSWERED, WAYS };
     struct link link, other;
     struct held held;
     struct dlock_wake wake;
-    (void)state;
     for (int way = 0; way < WAYS; way++) {
         session_new(&link, 'a');
         session_new(&other, 'b');
@@ -288,11 +279,10 @@ static void a_session_that_is_ended_has_lost_its_lock(void **state) {
 }
 
 /* The server ends a holder that does not renew, but not before its lease is over; one that renews is not ended. */
-static void the_lease_ends_at_the_server(void **state) {
+TEST(the_lease_ends_at_the_server) {
     enum { SHORT_MS = 2000 };
     struct link link, other;
     struct held held, next;
-    (void)state;
     session_new(&link, 'a');
     session_new(&other, 'b');
     held_new(&held, &link, "leased");
@@ -338,12 +328,11 @@ static void expect_patience(const struct link *link, const char *const shown[4])
 
 /* The settings for the server's patience with silent clients: no less than the lease, which an extension makes longer.
  * A renewal with an unchanged lease does not send them. */
-static void the_server_is_patient(void **state) {
+TEST(the_server_is_patient) {
     static const char *const at_first[] = {"20", "23000", "20s", "1s"};
     static const char *const extended[] = {"61", "64000", "61s", "1s"};
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link, 'a');
     held_new(&held, &link, "patient");
     held.claim.lease_ms = 20000;
@@ -365,11 +354,10 @@ static void the_server_is_patient(void **state) {
 }
 
 /* The lock that a client in another language would take. */
-static void keys_can_be_worked_out_anywhere(void **state) {
+TEST(keys_can_be_worked_out_anywhere) {
     static const char sql[] = "SELECT ('x' || encode(substr(sha256('\"a schema\" %s'), 1, 8), 'hex'))::bit(64)::bigint";
     char name[PG_NAME_MAX + 1];
     int64_t key;
-    (void)state;
     for (int length = 1; length <= PG_NAME_MAX; length++) {
         memset(name, 'a' + length % 26, sizeof name);
         name[length] = '\0';
@@ -381,12 +369,11 @@ static void keys_can_be_worked_out_anywhere(void **state) {
 }
 
 /* It is set where it is another one than the connection has. */
-static void leases_may_differ(void **state) {
+TEST(leases_may_differ) {
     static const int leases_ms[] = {20000, 20000, 30000};
     static const char *const expected[] = {"20s", "20s", "30s"};
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link, 'a');
     for (int i = 0; i < 6; i++) {
         held_new(&held, &link, "lease");
@@ -403,10 +390,9 @@ static void leases_may_differ(void **state) {
 
 /* A server that is slow costs no lock: the answer to a renewal may come during the next one, also if it makes the lease
  * longer, which takes two requests. */
-static void a_late_answer_keeps_the_session(void **state) {
+TEST(a_late_answer_keeps_the_session) {
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link, 'a');
     held_new(&held, &link, "slow");
     assert_int_equal(acquire(&link, &held), 0);
@@ -429,10 +415,9 @@ static void a_late_answer_keeps_the_session(void **state) {
 }
 
 /* The lease in it may be another one than the next lock's. */
-static void a_late_answer_leaves_no_lease_to_the_next(void **state) {
+TEST(a_late_answer_leaves_no_lease_to_the_next) {
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link, 'a');
     held_new(&held, &link, "slow");
     assert_int_equal(acquire(&link, &held), 0);
@@ -454,10 +439,9 @@ static void a_late_answer_leaves_no_lease_to_the_next(void **state) {
 }
 
 /* Objects that are created again give no old fences. */
-static void fences_outlive_their_schema(void **state) {
+TEST(fences_outlive_their_schema) {
     struct link link;
     struct held held;
-    (void)state;
     session_new(&link, 'a');
     held_new(&held, &link, "fence");
     assert_int_equal(acquire(&link, &held), 0);
@@ -472,7 +456,7 @@ static void fences_outlive_their_schema(void **state) {
 }
 
 /* They would not exclude each other. */
-static void modes_refuse_each_other(void **state) {
+TEST(modes_refuse_each_other) {
     const struct dlock_backend *sessions = backend, *rows;
     struct link link, other;
     struct held held;
@@ -504,9 +488,8 @@ static void modes_refuse_each_other(void **state) {
     backend = sessions;
 }
 
-static void what_a_uri_may_say(void **state) {
+TEST(what_a_uri_may_say) {
     struct link link;
-    (void)state;
     assert_int_equal(session_with(&link, 'a', "listen", "off"), DLOCK_ENOTSUP);
     link_end(&link);
     const struct params unknown = {.more = {{"mode", "table"}}};
@@ -515,26 +498,4 @@ static void what_a_uri_may_say(void **state) {
     link_end(&link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grants_and_releases),
-        cmocka_unit_test(first_come_first_served),
-        cmocka_unit_test(readers_stand_in_one_line_with_writers),
-        cmocka_unit_test(a_wait_is_given_up),
-        cmocka_unit_test(a_late_signal_hits_no_other_request),
-        cmocka_unit_test(a_wait_outlasts_the_servers_timeouts),
-        cmocka_unit_test(a_grant_nobody_waits_for_is_given_back),
-        cmocka_unit_test(a_silent_server_costs_no_more_than_the_time_given),
-        cmocka_unit_test(a_session_that_is_ended_has_lost_its_lock),
-        cmocka_unit_test(the_lease_ends_at_the_server),
-        cmocka_unit_test(the_server_is_patient),
-        cmocka_unit_test(keys_can_be_worked_out_anywhere),
-        cmocka_unit_test(leases_may_differ),
-        cmocka_unit_test(a_late_answer_keeps_the_session),
-        cmocka_unit_test(a_late_answer_leaves_no_lease_to_the_next),
-        cmocka_unit_test(fences_outlive_their_schema),
-        cmocka_unit_test(modes_refuse_each_other),
-        cmocka_unit_test(what_a_uri_may_say),
-    };
-    return cmocka_run_group_tests(tests, site_begin_sessions, site_end);
-}
+TESTS(NULL, NULL, site_begin_sessions, site_end)

@@ -27,11 +27,6 @@ extern struct site site;
 int site_begin(void **state);
 int site_begin_sessions(void **state); /* the backend is that of mode=session */
 int site_end(void **state);
-#define SITE_MAIN(...)                                              \
-    int main(void) {                                                \
-        const struct CMUnitTest tests[] = {__VA_ARGS__};            \
-        return cmocka_run_group_tests(tests, site_begin, site_end); \
-    }
 
 /* ---- SQL beside dlock; {} stands for the program's schema. An error fails the test ---- */
 

@@ -12,12 +12,11 @@
 enum { PATIENCE_MS = 3000, LATE_MS = 10000 };
 
 /* psql sits on the row. */
-static void a_row_locked_by_others(void **state) {
+TEST(a_row_locked_by_others) {
     struct link link, after;
     struct held held, other;
     struct dlock_error err;
     PGconn *plain = plain_open();
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "sat-on");
     held.claim.lease_ms = 60000; /* longer than all of this */
@@ -76,13 +75,12 @@ static void await_renewal(void) {
 }
 
 /* The lease ends while its renewal waits for the row: the grant is lost. */
-static void a_lease_ends_while_it_is_renewed(void **state) {
+TEST(a_lease_ends_while_it_is_renewed) {
     struct link link;
     struct held held;
     struct renewal renewal = {.link = &link, .held = &held, .n = 1, .timeout_ms = TIMEOUT_MS};
     pthread_t thread;
     PGconn *plain = plain_open();
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "overtaken");
     assert_int_equal(acquire(&link, &held), 0);
@@ -102,14 +100,13 @@ static void a_lease_ends_while_it_is_renewed(void **state) {
 }
 
 /* Two rows are waited for in sequence: in total for as long as the caller waits. */
-static void patience_is_for_all_waits(void **state) {
+TEST(patience_is_for_all_waits) {
     struct link link;
     struct held held[2];
     /* A second more than the server has for its word; with as much for each wait it would have none. */
     struct renewal renewal = {.link = &link, .held = held, .n = 2, .timeout_ms = 10000};
     pthread_t thread;
     PGconn *first = plain_open(), *second = plain_open();
-    (void)state;
     link_new(&link, 'a');
     for (int i = 0; i < 2; i++) {
         held_new(&held[i], &link, i ? "patience-2" : "patience-1");
@@ -134,9 +131,8 @@ static void patience_is_for_all_waits(void **state) {
 }
 
 /* The server is slow, and we have given up before it grants or queues anything: then it does neither. */
-static void nothing_comes_late(void **state) {
+TEST(nothing_comes_late) {
     static const bool ways[] = {false, true}; /* the short one, the long one */
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct link link, slow;
         struct held held;
@@ -165,12 +161,11 @@ static void nothing_comes_late(void **state) {
 
 /* take waits for a row, and we have given up before it has it. The time until the row is free is longer than ours,
  * since the server's count begins when it has read the request, but shorter than the session's lock_timeout. */
-static void nothing_is_taken_late(void **state) {
+TEST(nothing_is_taken_late) {
     struct link link, slow;
     struct held held;
     struct dlock_error err;
     PGconn *plain = plain_open();
-    (void)state;
     link_new(&link, 'a');
     link_new(&slow, 'b');
     held_new(&held, &link, "taken late");
@@ -193,11 +188,10 @@ static void nothing_is_taken_late(void **state) {
 }
 
 /* A call that is repeated has less time left. */
-static void patience_is_for_all_tries(void **state) {
+TEST(patience_is_for_all_tries) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "tries");
     assert_int_equal(acquire(&link, &held), 0);
@@ -231,11 +225,10 @@ static void *take(void *arg) {
 }
 
 /* All have seen that it is free, and wait for its row: it is one's. */
-static void several_take_a_free_lock(void **state) {
+TEST(several_take_a_free_lock) {
     struct taker takers[TAKERS];
     int granted = 0;
     PGconn *plain = plain_open();
-    (void)state;
     sql("INSERT INTO {}.locks (name) VALUES ('taken')");
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'taken' FOR UPDATE");
@@ -289,10 +282,9 @@ static void *fight(void *arg) {
 }
 
 /* The same names in opposite orders. */
-static void opposite_orders(void **state) {
+TEST(opposite_orders) {
     static struct opponent one, two;
     pthread_t first, second;
-    (void)state;
     for (int i = 0; i < NAMES; i++) snprintf(names[i], sizeof names[i], "fight-%03d", i);
     link_new(&one.link, 'a');
     link_new(&two.link, 'b');
@@ -322,12 +314,11 @@ static void *acquire_two(void *arg) {
 }
 
 /* Another client's transaction locks the rows in another order: if the server ends ours, we try again. */
-static void a_deadlock_with_others(void **state) {
+TEST(a_deadlock_with_others) {
     struct link link;
     pthread_t thread;
     void *failure;
     PGconn *plain = plain_open();
-    (void)state;
     link_new(&link, 'a');
     sql("INSERT INTO {}.locks (name) VALUES ('dead-1'), ('dead-2')");
     plain_run(plain, "SET deadlock_timeout = '30s'"); /* so that it is us who notice */
@@ -345,11 +336,10 @@ static void a_deadlock_with_others(void **state) {
 
 /* ---- connections that end ---------------------------------------------------------------------------------------- */
 
-static void a_terminated_session(void **state) {
+TEST(a_terminated_session) {
     struct link link;
     struct held held;
     struct dlock_error err;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "terminated");
     assert_int_equal(acquire(&link, &held), 0);
@@ -367,11 +357,10 @@ static void a_terminated_session(void **state) {
 }
 
 /* The server's process hangs: we do not, and what it does later does not happen. */
-static void a_stopped_server_process(void **state) {
+TEST(a_stopped_server_process) {
     struct link link, after;
     struct held held, other;
     struct dlock_error err;
-    (void)state;
     link_new(&link, 'a');
     held_new(&held, &link, "stopped");
     int pid = PQbackendPID(pg_of(&link)->link);
@@ -395,11 +384,10 @@ static void a_stopped_server_process(void **state) {
 }
 
 /* A child closes the parent's connection without a message to the server. */
-static void a_forked_child_abandons(void **state) {
+TEST(a_forked_child_abandons) {
     struct link link, ear;
     struct held held;
     int status;
-    (void)state;
     link_new(&link, 'a');
     link_new(&ear, 'a');
     link_listen(&ear);
@@ -428,11 +416,10 @@ static void a_forked_child_abandons(void **state) {
 }
 
 /* An old snapshot keeps dead rows from going away: it must not stop the locks. */
-static void an_old_snapshot(void **state) {
+TEST(an_old_snapshot) {
     struct link link;
     struct held held;
     PGconn *plain = plain_open();
-    (void)state;
     link_new(&link, 'a');
     plain_run(plain, "BEGIN ISOLATION LEVEL REPEATABLE READ");
     plain_run(plain, "SELECT count(*) FROM {}.locks");
@@ -448,10 +435,4 @@ static void an_old_snapshot(void **state) {
     link_end(&link);
 }
 
-SITE_MAIN(cmocka_unit_test(a_row_locked_by_others), cmocka_unit_test(a_lease_ends_while_it_is_renewed),
-          cmocka_unit_test(patience_is_for_all_waits), cmocka_unit_test(patience_is_for_all_tries),
-          cmocka_unit_test(nothing_comes_late), cmocka_unit_test(nothing_is_taken_late),
-          cmocka_unit_test(several_take_a_free_lock), cmocka_unit_test(opposite_orders),
-          cmocka_unit_test(a_deadlock_with_others), cmocka_unit_test(a_terminated_session),
-          cmocka_unit_test(a_stopped_server_process), cmocka_unit_test(a_forked_child_abandons),
-          cmocka_unit_test(an_old_snapshot))
+TESTS(NULL, NULL, site_begin, site_end)

@@ -38,11 +38,10 @@ static void *try_once(void *arg) {
 }
 
 /* They do not take the locks from under each other. */
-static void one_of_many_tries_wins(void **state) {
+TEST(one_of_many_tries_wins) {
     struct together all[CLIENTS];
     pthread_t threads[CLIENTS];
     pthread_barrier_t barrier;
-    (void)state;
     assert_int_equal(pthread_barrier_init(&barrier, NULL, CLIENTS), 0);
     for (int i = 0; i < CLIENTS; i++) together_new(&all[i], "tries");
     for (int round = 0; round < ROUNDS; round++) {
@@ -63,10 +62,9 @@ static void one_of_many_tries_wins(void **state) {
 }
 
 /* A turn of more locks than idle connections are kept opens no new ones. */
-static void turns_keep_their_connections(void **state) {
+TEST(turns_keep_their_connections) {
     struct together together;
     char since[64];
-    (void)state;
     together_new(&together, "turns");
     for (int turn = 0; turn < ROUNDS; turn++) {
         assert_int_equal(dlock_acquire_all(together.locks, LOCKS, -1, NULL), 0);
@@ -86,4 +84,4 @@ static void turns_keep_their_connections(void **state) {
     together_end(&together);
 }
 
-SITE_MAIN(cmocka_unit_test(one_of_many_tries_wins), cmocka_unit_test(turns_keep_their_connections))
+TESTS(NULL, NULL, site_begin, site_end)

@@ -2,11 +2,10 @@
 #include "queue_scene.h"
 
 /* A new listener does not wait for the end of the old one, and one of the two is enough to be alive. */
-static void listeners_of_one_client(void **state) {
+TEST(listeners_of_one_client) {
     struct scene s;
     struct link third;
     struct dlock_wake wake;
-    (void)state;
     scene_begin(&s, "twice");
     link_new(&third, 'b');
     const int old = PQbackendPID(pg_of(&s.first_ear)->link);
@@ -21,9 +20,8 @@ static void listeners_of_one_client(void **state) {
 }
 
 /* Waiters that live stay in the table, and most of the others go. */
-static void listeners_that_ended_are_forgotten(void **state) {
+TEST(listeners_that_ended_are_forgotten) {
     struct link ear, other;
-    (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
     sql("INSERT INTO {}.listeners (client, channel, secret) SELECT 'ended-' || n, 'ended-' || n, '' FROM "
@@ -54,11 +52,10 @@ static void assert_wanted(struct link *ear, const char *name) {
 }
 
 /* A holder that may linger is told of every other client that asks; other holders are not. */
-static void who_lingers_is_told(void **state) {
+TEST(who_lingers_is_told) {
     struct link link, ear, other, other_ear;
     struct held held, mine, theirs, shared;
     struct dlock_wake wake;
-    (void)state;
     link_new(&link, 'b');
     link_new(&ear, 'b');
     link_new(&other, 'c');
@@ -98,7 +95,7 @@ static void who_lingers_is_told(void **state) {
 }
 
 /* Several wake-ups are read one by one, until none is left. */
-static void many_wakes(void **state) {
+TEST(many_wakes) {
     enum { N = 50 };
     static struct held held[N], waiter[N];
     static char names[N][16];
@@ -106,7 +103,6 @@ static void many_wakes(void **state) {
     struct dlock_wake wake;
     struct dlock_error err;
     struct dlock_claim *claims[N];
-    (void)state;
     link_new(&holder, 'a');
     link_new(&waiting_link, 'b');
     link_new(&ear, 'b');
@@ -131,12 +127,11 @@ static void many_wakes(void **state) {
     link_end(&ear);
 }
 
-static void the_listeners_end_shows(void **state) {
+TEST(the_listeners_end_shows) {
     struct link ear;
     struct dlock_wake wake;
     struct dlock_error err;
     int rc = 0;
-    (void)state;
     link_new(&ear, 'b');
     link_listen(&ear);
     sql("SELECT pg_terminate_backend(%d)", PQbackendPID(pg_of(&ear)->link));
@@ -146,6 +141,4 @@ static void the_listeners_end_shows(void **state) {
     link_end(&ear);
 }
 
-SITE_MAIN(cmocka_unit_test(listeners_of_one_client), cmocka_unit_test(listeners_that_ended_are_forgotten),
-          cmocka_unit_test(who_lingers_is_told), cmocka_unit_test(many_wakes),
-          cmocka_unit_test(the_listeners_end_shows))
+TESTS(NULL, NULL, site_begin, site_end)

@@ -27,8 +27,7 @@ static void cycle_without(dlock_client *client, int cycles) {
     assert_true(now_ms() - begun_ms < 50000);
 }
 
-static void a_stopped_minority_costs_no_waiting(void **state) {
-    (void)state;
+TEST(a_stopped_minority_costs_no_waiting) {
     dlock_client *client = quorum_of(3, "quarantine=0&" PATIENT);
     cycle_without(client, 10);
     member_stop(1);
@@ -41,8 +40,7 @@ static void a_stopped_minority_costs_no_waiting(void **state) {
     assert_true(now_ms() - begun_ms < 50000);
 }
 
-static void a_member_that_stops_in_an_answer_costs_no_waiting(void **state) {
-    (void)state;
+TEST(a_member_that_stops_in_an_answer_costs_no_waiting) {
     struct relay *relay = relay_new(member[0].port);
     dlock_client *client =
         api_client("quorum:?quarantine=0&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
@@ -55,8 +53,7 @@ static void a_member_that_stops_in_an_answer_costs_no_waiting(void **state) {
     relay_end(relay);
 }
 
-static void a_dead_minority_costs_no_waiting(void **state) {
-    (void)state;
+TEST_WITH(five, members_none, a_dead_minority_costs_no_waiting) {
     dlock_client *client = quorum_of(5, "quarantine=0&" PATIENT);
     member_kill(0);
     member_kill(3);
@@ -70,8 +67,7 @@ static void a_dead_minority_costs_no_waiting(void **state) {
 }
 
 /* Clients that contend are told at once as well. */
-static void a_busy_lock_is_busy_at_once(void **state) {
-    (void)state;
+TEST(a_busy_lock_is_busy_at_once) {
     dlock_client *holder = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
     dlock_client *other = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
     dlock_lock *lock = take_everywhere(holder, "busy", NULL);
@@ -89,8 +85,7 @@ static void a_busy_lock_is_busy_at_once(void **state) {
 }
 
 /* Nor does a client wait for it where its vote would decide: after a split vote the client tries again. */
-static void a_split_vote_waits_for_no_stopped_member(void **state) {
-    (void)state;
+TEST(a_split_vote_waits_for_no_stopped_member) {
     dlock_client *client = quorum_of(3, "quarantine=0&" PATIENT);
     cycle_without(client, 10);
     for (int i = 0; i < 3; i++) await_free(i, "cycled"); /* all are connected */
@@ -103,8 +98,7 @@ static void a_split_vote_waits_for_no_stopped_member(void **state) {
 }
 
 /* It gets the releases that it has missed: nothing stays there until its lease ends. */
-static void a_member_that_was_away_gets_its_releases(void **state) {
-    (void)state;
+TEST(a_member_that_was_away_gets_its_releases) {
     dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
     dlock_lock *lock = take(client, "missed", NULL);
     await_held(2, "missed");
@@ -130,9 +124,8 @@ static void a_member_that_was_away_gets_its_releases(void **state) {
 
 /* It grants the request that was in its socket when it continues. That grant is released as well, however long ago the
  * request was given up: without an end of its lease it would stay for good. */
-static void a_grant_made_late_is_given_back(void **state) {
+TEST(a_grant_made_late_is_given_back) {
     char fence[32];
-    (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=1s");
     give_back(take(client, "stale", NULL));
     for (int i = 0; i < 3; i++) await_free(i, "stale"); /* all are connected */
@@ -152,8 +145,7 @@ static void a_grant_made_late_is_given_back(void **state) {
 
 /* ---- a majority -------------------------------------------------------------------------------------------------- */
 
-static void a_dead_majority_is_an_outage(void **state) {
-    (void)state;
+TEST(a_dead_majority_is_an_outage) {
     struct dlock_error err = {0};
     char port[16];
     dlock_client *client = quorum_of(3, "quarantine=0&timeout=2s");
@@ -178,12 +170,11 @@ static void *extend(void *lock) {
 }
 
 /* Where too many are gone, a renewal does not wait for one that hangs: the next one finds those that are back. */
-static void a_renewal_without_a_majority_ends_early(void **state) {
+TEST(a_renewal_without_a_majority_ends_early) {
     struct dlock_stats stats = DLOCK_STATS_INIT;
     struct relay *relay[2] = {relay_new(member[0].port), relay_new(member[1].port)};
     pthread_t thread;
     void *rc;
-    (void)state;
     dlock_client *client = api_client("quorum:?quarantine=0&lease=5m&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d"
                                       "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d",
                                       relay_port(relay[0]), relay_port(relay[1]), member[2].port);
@@ -213,9 +204,8 @@ static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *ar
 }
 
 /* The member that is there keeps the grant, and is asked to renew it: it is not enough. */
-static void holders_lose_a_lock_without_a_majority(void **state) {
+TEST(holders_lose_a_lock_without_a_majority) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=1s&timeout=1s");
     options.on_lost = count_loss;
     dlock_lock *lock = api_lock(client, "lost", &options);
@@ -235,8 +225,7 @@ static void holders_lose_a_lock_without_a_majority(void **state) {
 
 /* Two that have forgotten it, and whose quarantine is off, say so: the holder learns of it long before its lease
  * ends. */
-static void a_majority_that_forgot_is_a_loss(void **state) {
-    (void)state;
+TEST(a_majority_that_forgot_is_a_loss) {
     dlock_client *client = quorum_of(3, "quarantine=0&lease=30s");
     dlock_lock *lock = take_everywhere(client, "forgotten", NULL);
     ask_number(&member[0], "DEL forgotten");
@@ -251,10 +240,9 @@ static void a_majority_that_forgot_is_a_loss(void **state) {
 
 /* Each member in turn forgets everything. The holder keeps its lock, since each member learns of it again once its
  * quarantine is over, and no other client is granted it. */
-static void a_holder_survives_the_restart_of_every_member(void **state) {
+TEST(a_holder_survives_the_restart_of_every_member) {
     char token[DLOCK_TOKEN_MAX + 1];
     uint64_t fence;
-    (void)state;
     dlock_client *client = quorum_of(3, "lease=4s"), *other = quorum_of(3, "lease=4s");
     dlock_lock *lock = take_everywhere(client, "rolling", &fence); /* within the quarantine of young servers */
     for (int i = 0; i < 3; i++) {
@@ -281,8 +269,7 @@ static void a_holder_survives_the_restart_of_every_member(void **state) {
 }
 
 /* One has lost the grant, the other is silent: the vote of the first is got again before the lease ends. */
-static void a_holder_gets_a_lost_vote_again(void **state) {
-    (void)state;
+TEST(a_holder_gets_a_lost_vote_again) {
     dlock_client *client = quorum_of(3, "quarantine=0&lease=6s");
     dlock_lock *lock = take_everywhere(client, "regained", NULL);
     member_stop(2);
@@ -293,8 +280,7 @@ static void a_holder_gets_a_lost_vote_again(void **state) {
 }
 
 /* One in its quarantine grants nothing, and is not missed. */
-static void a_quarantine_of_one_is_not_felt(void **state) {
-    (void)state;
+TEST(a_quarantine_of_one_is_not_felt) {
     dlock_client *early = quorum_of(3, "lease=1s");
     give_back(take(early, "young", NULL)); /* the servers were young, until here */
     dlock_client *client = quorum_of(3, "lease=1s");
@@ -308,9 +294,8 @@ static void a_quarantine_of_one_is_not_felt(void **state) {
     dlock_close(early);
 }
 
-static void a_quarantine_of_a_majority_is_one(void **state) {
+TEST(a_quarantine_of_a_majority_is_one) {
     struct dlock_error err = {0};
-    (void)state;
     dlock_client *client = quorum_of(3, "lease=2s&quarantine=10m");
     dlock_lock *lock = api_lock(client, "young", NULL);
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_ENOTREADY);
@@ -320,8 +305,7 @@ static void a_quarantine_of_a_majority_is_one(void **state) {
 
 /* Idle connections that die are no outage, nor are those that die amid the releases which follow a request that was
  * sent twice. */
-static void idle_connections_may_die(void **state) {
-    (void)state;
+TEST(idle_connections_may_die) {
     dlock_client *client = quorum_of(3, "quarantine=0");
     give_back(take(client, "idle", NULL));
     for (int round = 0; round < 60; round++) {
@@ -371,9 +355,8 @@ static void *release_it(void *lock) {
 }
 
 /* Such an acquire may arrive after the release, for a lease: its grant is released within a quarter of that. */
-static void a_late_acquire_is_given_back(void **state) {
+TEST(a_late_acquire_is_given_back) {
     char token[DLOCK_TOKEN_MAX + 1];
-    (void)state;
     dlock_client *client = relayed("late");
     dlock_lock *lock = api_lock(client, "late", &by_handle);
     assert_int_equal(call_twice(acquire_it, lock), 0);
@@ -388,8 +371,7 @@ static void a_late_acquire_is_given_back(void **state) {
 }
 
 /* The first release ended the grant, and its answers were lost: the second one finds nothing. */
-static void not_found_after_another_release_is_success(void **state) {
-    (void)state;
+TEST(not_found_after_another_release_is_success) {
     dlock_client *client = relayed("twice");
     dlock_lock *lock = api_lock(client, "twice", &by_handle);
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
@@ -410,11 +392,10 @@ static void keep_line(int level, const char *line, void *arg) {
     if (strstr(line, "of the quorum is back")) back++;
 }
 
-static void the_log_tells_who_is_away(void **state) {
+TEST(the_log_tells_who_is_away) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     char uri[500];
     dlock_client *client;
-    (void)state;
     options.log = keep_line;
     away = back = 0;
     quorum_uri(uri, sizeof uri, 3, "quarantine=0");
@@ -429,29 +410,4 @@ static void the_log_tells_who_is_away(void **state) {
     dlock_close(client);
 }
 
-#define TEST(function, members) cmocka_unit_test_setup_teardown(function, members, members_none)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_stopped_minority_costs_no_waiting, members_three),
-        TEST(a_member_that_stops_in_an_answer_costs_no_waiting, members_three),
-        TEST(a_dead_minority_costs_no_waiting, five),
-        TEST(a_busy_lock_is_busy_at_once, members_three),
-        TEST(a_split_vote_waits_for_no_stopped_member, members_three),
-        TEST(a_member_that_was_away_gets_its_releases, members_three),
-        TEST(a_grant_made_late_is_given_back, members_three),
-        TEST(a_dead_majority_is_an_outage, members_three),
-        TEST(a_renewal_without_a_majority_ends_early, members_three),
-        TEST(holders_lose_a_lock_without_a_majority, members_three),
-        TEST(a_majority_that_forgot_is_a_loss, members_three),
-        TEST(a_holder_survives_the_restart_of_every_member, members_three),
-        TEST(a_holder_gets_a_lost_vote_again, members_three),
-        TEST(a_quarantine_of_one_is_not_felt, members_three),
-        TEST(a_quarantine_of_a_majority_is_one, members_three),
-        TEST(idle_connections_may_die, members_three),
-        TEST(a_late_acquire_is_given_back, members_three),
-        TEST(not_found_after_another_release_is_success, members_three),
-        TEST(the_log_tells_who_is_away, members_three),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(members_three, members_none, NULL, NULL)

@@ -213,10 +213,9 @@ static void *check(void *client) {
 }
 
 /* Each uses a connection to every member, as its only thread. */
-static void two_threads_may_check_at_a_time(void **state) {
+TEST(two_threads_may_check_at_a_time) {
     pthread_t other;
     void *theirs;
-    (void)state;
     dlock_client *client = client_of(3, "timeout=120s");
     assert_int_equal(pthread_create(&other, NULL, check, client), 0);
     void *ours = check(client);
@@ -228,10 +227,9 @@ static void two_threads_may_check_at_a_time(void **state) {
 }
 
 /* A check that gives up, since another one lasts, leaves the connection that both use to acquires. */
-static void a_check_that_gives_up_stops_no_acquire(void **state) {
+TEST(a_check_that_gives_up_stops_no_acquire) {
     pthread_t other;
     void *theirs;
-    (void)state;
     dlock_client *client = client_of(3, "timeout=4s");
     dlock_lock *lock = api_lock(client, "n", NULL);
     checks_last = true;
@@ -257,8 +255,7 @@ static int is_busy(int i, struct dlock_claim *claim, int timeout_ms, struct dloc
 
 /* A member that sends useless wake-ups faster than they can be read keeps neither waits from their end nor locks from
  * their renewals. */
-static void wake_ups_without_end_stop_nothing(void **state) {
-    (void)state;
+TEST(wake_ups_without_end_stop_nothing) {
     dlock_client *client = client_of(3, "lease=3s");
     dlock_lock *held = api_lock(client, "held", NULL), *lock = api_lock(client, "busy", NULL);
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
@@ -293,8 +290,7 @@ __attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
 #endif
 
 /* Connecting again would need more memory than the request. */
-static void a_renewal_without_memory_keeps_the_members(void **state) {
-    (void)state;
+TEST(a_renewal_without_memory_keeps_the_members) {
     if (!FAILS) skip();
     dlock_client *client = client_of(3, "lease=3s");
     dlock_lock *lock = api_lock(client, "held", NULL);
@@ -324,8 +320,7 @@ static int one_ends_one_hangs(int i, struct dlock_claim *claim, int timeout_ms, 
 }
 
 /* The answer of a member that gets the request again decides, although the caller polls another one's connection. */
-static void an_answer_to_a_worker_ends_the_callers_wait(void **state) {
-    (void)state;
+TEST(an_answer_to_a_worker_ends_the_callers_wait) {
     dlock_client *client = client_of(3, "timeout=120s");
     dlock_lock *lock = api_lock(client, "n", NULL);
     assert_int_equal(toy[0].connects, 1);
@@ -354,8 +349,7 @@ static int stops_short(int i, struct dlock_claim *claim, int timeout_ms, struct 
 }
 
 /* However many members stop in the middle of their answers: the call ends 100 ms after its deadline. */
-static void stops_in_many_answers_end_with_the_deadline(void **state) {
-    (void)state;
+TEST(stops_in_many_answers_end_with_the_deadline) {
     dlock_client *client = client_of(TOYS, "timeout=500ms");
     dlock_lock *lock = api_lock(client, "n", NULL);
     for (int i = 0; i < TOYS; i++) toy[i].begin_ms = 1;
@@ -377,8 +371,7 @@ static int grants_by_half(int i, struct dlock_claim *claim, int timeout_ms, stru
 }
 
 /* Half of the members may have granted the lock to another client. */
-static void half_of_the_members_is_no_majority(void **state) {
-    (void)state;
+TEST(half_of_the_members_is_no_majority) {
     for (int members = 4; members <= 6; members += 2) {
         toys_new(NULL);
         dlock_client *client = client_of(members, "timeout=20s");
@@ -400,8 +393,7 @@ static int two_keep_it_longer(int i, struct dlock_claim *claim, int timeout_ms, 
 }
 
 /* Any three of five members have one that keeps the grant for three seconds. */
-static void a_grant_lasts_as_long_as_at_a_majority(void **state) {
-    (void)state;
+TEST(a_grant_lasts_as_long_as_at_a_majority) {
     dlock_client *client = client_of(5, "timeout=20s&lease=10s");
     dlock_lock *lock = api_lock(client, "n", NULL);
     script = two_keep_it_longer;
@@ -414,18 +406,4 @@ static void a_grant_lasts_as_long_as_at_a_majority(void **state) {
     dlock_close(client);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, toys_new, toys_end)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(two_threads_may_check_at_a_time),
-        TEST(a_check_that_gives_up_stops_no_acquire),
-        TEST(wake_ups_without_end_stop_nothing),
-        TEST(a_renewal_without_memory_keeps_the_members),
-        TEST(an_answer_to_a_worker_ends_the_callers_wait),
-        TEST(stops_in_many_answers_end_with_the_deadline),
-        TEST(half_of_the_members_is_no_majority),
-        TEST(a_grant_lasts_as_long_as_at_a_majority),
-    };
-    return cmocka_run_group_tests(tests, toys_register, NULL);
-}
+TESTS(toys_new, toys_end, toys_register, NULL)

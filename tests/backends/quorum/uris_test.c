@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static void uris_are_refused(void **state) {
+TEST(uris_are_refused) {
     static const struct {
         int code;
         const char *uri, *why;
@@ -43,7 +43,6 @@ static void uris_are_refused(void **state) {
          "quarantine=9s in a member's URI is shorter than that of the whole, 10s"},
         {DLOCK_ENOTSUP, "quorum:?of=mem:a&of=mem:b&of=mem:c&linger=1s", "\"linger\" needs a server"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct dlock_error err = {0};
         dlock_client *client = NULL;
@@ -55,11 +54,10 @@ static void uris_are_refused(void **state) {
 }
 
 /* A client that does not connect at once is told later. */
-static void a_lazy_client_is_told_of_a_missing_backend(void **state) {
+TEST(a_lazy_client_is_told_of_a_missing_backend) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     struct dlock_error err = {0};
     dlock_client *client;
-    (void)state;
     options.flags = DLOCK_CLIENT_LAZY;
     assert_int_equal(dlock_open("quorum:?of=mem:a&of=nosuch:b&of=mem:c", &options, &client, NULL), 0);
     dlock_lock *lock = api_lock(client, "name", NULL);
@@ -69,14 +67,13 @@ static void a_lazy_client_is_told_of_a_missing_backend(void **state) {
     dlock_close(client);
 }
 
-static void uris_are_taken(void **state) {
+TEST(uris_are_taken) {
     static const char *const good[] = {
         "quorum:?of=mem:a&of=mem:b&of=mem:c",
         "QUORUM:?of=mem:a&of=mem:b&of=mem:c&of=mem:d&lease=1s&timeout=1s",
         "quorum:?of=mem:a&of=mem:b%3Fdelay=1ms&of=mem:c%3Fquarantine=3s%26fail=0.001&prefix=x",
         "quorum:?of=mem:a&of=mem:b&of=mem:c&of=mem:d&of=mem:e&of=mem:f&of=mem:g&of=mem:h&of=mem:i",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct dlock_error err = {0};
         dlock_client *client = api_client("%s", good[i]);
@@ -89,8 +86,7 @@ static void uris_are_taken(void **state) {
 }
 
 /* The members' capabilities, less those that the core hides from a backend or that members cannot offer as one. */
-static void it_offers_what_a_majority_can(void **state) {
-    (void)state;
+TEST(it_offers_what_a_majority_can) {
     dlock_client *client = api_client("quorum:?of=mem:a&of=mem:b&of=mem:c");
     const uint32_t caps = dlock_client_backend(client)->caps;
     assert_int_equal(caps,
@@ -98,12 +94,4 @@ static void it_offers_what_a_majority_can(void **state) {
     dlock_close(client);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(uris_are_refused),
-        cmocka_unit_test(a_lazy_client_is_told_of_a_missing_backend),
-        cmocka_unit_test(uris_are_taken),
-        cmocka_unit_test(it_offers_what_a_majority_can),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -25,9 +25,8 @@ static uint64_t fence_without(int without, const char *name) {
 }
 
 /* One member's fences are far ahead of the others'. Each majority has met the one before it, in one member at least. */
-static void fences_grow_when_majorities_change(void **state) {
+TEST(fences_grow_when_majorities_change) {
     char name[16];
-    (void)state;
     for (int ahead = 0; ahead < 3; ahead++) {
         uint64_t last = 0;
         snprintf(name, sizeof name, "changing-%d", ahead);
@@ -50,9 +49,8 @@ static void await_fence(int i, int64_t fence) {
 }
 
 /* The greatest fence counts, and each member that has granted gets to know it; one that was away with a renewal. */
-static void every_member_stores_the_fence(void **state) {
+TEST(every_member_stores_the_fence) {
     uint64_t fence;
-    (void)state;
     const int64_t far = 1700000000000000 + 10 * AHEAD * 24 * 365;
     ask_text(&member[1], "SET {stored}:dlock:fence %" PRId64 " PX 600000", far);
     dlock_client *client = quorum_of(3, "quarantine=0&lease=2s");
@@ -70,10 +68,9 @@ static void every_member_stores_the_fence(void **state) {
 }
 
 /* Fences are counted up at all members alike for a moment: no further round trip is needed then. */
-static void most_cycles_are_two_round_trips(void **state) {
+TEST(most_cycles_are_two_round_trips) {
     enum { CYCLES = 100 };
     struct monitor monitor[3];
-    (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0");
     for (int i = 0; i < 3; i++) {
         give_back(take(client, "counted", NULL));
@@ -101,9 +98,8 @@ static int64_t switches(int who) {
 
 /* The caller sends the requests and reads the answers. A worker is woken only for what comes later than the majority's,
  * which on a busy machine is some; when all of them go through workers, they sleep six times a cycle and more. */
-static void most_cycles_need_no_other_thread(void **state) {
+TEST(most_cycles_need_no_other_thread) {
     enum { CYCLES = 300 };
-    (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0");
     give_back(take(client, "alone", NULL));
     const int64_t before = switches(RUSAGE_SELF) - switches(RUSAGE_THREAD);
@@ -114,8 +110,7 @@ static void most_cycles_need_no_other_thread(void **state) {
 
 /* Another client has a majority: a try that lost releases its votes at once, instead of keeping them until its lease
  * ends. */
-static void a_lost_vote_is_given_back(void **state) {
-    (void)state;
+TEST(a_lost_vote_is_given_back) {
     dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
     ask_text(&member[0], "SET split somebody PX 600000");
     ask_text(&member[1], "SET split somebody PX 600000");
@@ -129,8 +124,7 @@ static void a_lost_vote_is_given_back(void **state) {
 }
 
 /* A split vote, without a majority for any client, delays no client. */
-static void a_minority_of_another_is_outvoted(void **state) {
-    (void)state;
+TEST(a_minority_of_another_is_outvoted) {
     dlock_client *client = quorum_of(3, "quarantine=0");
     ask_text(&member[1], "SET outvoted somebody PX 600000");
     for (int i = 0; i < 20; i++) assert_int_equal(try_once(client, "outvoted", NULL), 0);
@@ -139,8 +133,7 @@ static void a_minority_of_another_is_outvoted(void **state) {
 }
 
 /* What the members are told is this client's alone. */
-static void a_break_at_a_minority_is_no_loss(void **state) {
-    (void)state;
+TEST(a_break_at_a_minority_is_no_loss) {
     dlock_client *client = quorum_of(3, "quarantine=0&lease=3s");
     dlock_lock *lock = take_everywhere(client, "nibbled", NULL);
     for (int i = 0; i < 6; i++) {
@@ -160,10 +153,9 @@ static void *renew_it(void *lock) {
 
 /* A renewal asks members that have lost the grant for a new one. It does not if the owner has released the lock in the
  * meantime, while the answer of a slow member was awaited. */
-static void a_renewal_takes_nothing_that_was_released_meanwhile(void **state) {
+TEST(a_renewal_takes_nothing_that_was_released_meanwhile) {
     const struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     pthread_t thread;
-    (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
     dlock_lock *lock = api_lock(client, "over", &options);
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
@@ -188,11 +180,10 @@ static void *wait_for_it(void *lock) {
 }
 
 /* The release of a failed try may reach a member late: it must not end the grant of the next one. */
-static void each_try_has_its_own_token(void **state) {
+TEST(each_try_has_its_own_token) {
     char first[DLOCK_TOKEN_MAX + 1], later[DLOCK_TOKEN_MAX + 1];
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     pthread_t thread;
-    (void)state;
     dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
     dlock_lock *lock = take(client, "retried", NULL);
     await_held(0, "retried");
@@ -221,19 +212,4 @@ static void each_try_has_its_own_token(void **state) {
     dlock_close(client);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, members_three, members_none)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(fences_grow_when_majorities_change),
-        TEST(every_member_stores_the_fence),
-        TEST(most_cycles_are_two_round_trips),
-        TEST(a_lost_vote_is_given_back),
-        TEST(a_minority_of_another_is_outvoted),
-        TEST(a_break_at_a_minority_is_no_loss),
-        TEST(each_try_has_its_own_token),
-        TEST(most_cycles_need_no_other_thread),
-        TEST(a_renewal_takes_nothing_that_was_released_meanwhile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(members_three, members_none, NULL, NULL)

@@ -98,11 +98,10 @@ static int looks(int waiters, int64_t ms) {
 
 /* One to line up; then its vote at the gate is confirmed, two others are asked, their fences are raised, and three
  * members get the release. */
-static void a_hand_over_takes_nine_requests(void **state) {
+TEST(a_hand_over_takes_nine_requests) {
     enum { WAITERS = 4, TURNS = 50 };
     struct waiter waiters[WAITERS] = {{0}};
     struct monitor monitors[3];
-    (void)state;
     dlock_client *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "turns", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "turns", TURNS, 60000);
@@ -121,11 +120,10 @@ static void a_hand_over_takes_nine_requests(void **state) {
 }
 
 /* Polls would be a hundred times as many. */
-static void waiting_takes_few_requests(void **state) {
+TEST(waiting_takes_few_requests) {
     enum { WAITERS = 4 };
     struct waiter waiters[WAITERS] = {{0}};
     struct monitor monitors[3];
-    (void)state;
     dlock_client *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "long", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "long", 1, 60000);
@@ -171,15 +169,13 @@ static bool are_served_in_order(void) {
     return kept;
 }
 
-static void waiters_are_served_in_the_order_of_the_gate(void **state) {
-    (void)state;
+TEST(waiters_are_served_in_the_order_of_the_gate) {
     for (const int64_t until = now_ms() + 60000; !are_served_in_order();)
         if (now_ms() > until) fail_msg("no queue stayed as it was");
 }
 
-static void a_wait_that_ends_leaves_no_place(void **state) {
+TEST(a_wait_that_ends_leaves_no_place) {
     struct waiter waiter = {0};
-    (void)state;
     dlock_client *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "left", NULL);
     wait_begin(&waiter, quorum_of(3, QUIET), "left", 1, 2000);
@@ -206,9 +202,8 @@ static void await_kept(int i, const char *name) {
 
 /* Others have the majority, without the gate: the client with the gate's vote keeps it, and so no client behind it is
  * sent to ask for nothing. */
-static void the_first_keeps_its_vote(void **state) {
+TEST(the_first_keeps_its_vote) {
     struct waiter first = {0}, second = {0};
-    (void)state;
     for (int i = 1; i < 3; i++) ask_text(&member[i], "SET kept somebody PX 600000");
     wait_begin(&first, quorum_of(3, QUIET), "kept", 1, 60000);
     await_kept(0, "kept");
@@ -221,9 +216,8 @@ static void the_first_keeps_its_vote(void **state) {
 }
 
 /* Another client has the gate's vote for long, and no other vote: the others are a majority. */
-static void a_gate_alone_keeps_nobody_out(void **state) {
+TEST(a_gate_alone_keeps_nobody_out) {
     struct waiter waiter = {0};
-    (void)state;
     dlock_client *client = quorum_of(3, QUIET);
     ask_text(&member[0], "SET stuck 0123456789abcdef01234567.stuck PX 600000");
     dlock_lock *lock = take_everywhere(client, "stuck", NULL);
@@ -262,13 +256,11 @@ static void a_gate_goes_and_comes(bool by_stopping) {
     dlock_close(client);
 }
 
-static void waiters_go_on_without_a_dead_gate(void **state) {
-    (void)state;
+TEST(waiters_go_on_without_a_dead_gate) {
     a_gate_goes_and_comes(false);
 }
 
-static void waiters_go_on_without_a_silent_gate(void **state) {
-    (void)state;
+TEST(waiters_go_on_without_a_silent_gate) {
     a_gate_goes_and_comes(true);
 }
 
@@ -281,11 +273,10 @@ static int grants_in(int ms) {
 /* A gate that hung for longer than a lease grants the tries that were in its socket, which were given up long ago.
  * Those grants are released when it continues, so that no client waits for the ends of their leases: until then there
  * would be a twentieth of the grants, or less. */
-static void a_gate_that_stood_still_slows_nobody_down(void **state) {
+TEST(a_gate_that_stood_still_slows_nobody_down) {
     enum { WAITERS = 8, WINDOW_MS = 1500 };
     struct waiter waiters[WAITERS] = {{0}};
     int before = 0, after = 0;
-    (void)state;
     for (int i = 0; i < WAITERS; i++)
         wait_begin(&waiters[i], quorum_of(3, "quarantine=0&lease=3s"), "crowded", INT_MAX, 20000);
     for (int tries = 0; tries < 3 && after * 6 <= before; tries++) { /* the machine may be busy with something else */
@@ -304,11 +295,10 @@ static void a_gate_that_stood_still_slows_nobody_down(void **state) {
 }
 
 /* A client that does not reach the first member queues at another one: each learns of a release. */
-static void clients_may_have_different_gates(void **state) {
+TEST(clients_may_have_different_gates) {
     enum { WAITERS = 4, TURNS = 20 };
     struct waiter waiters[WAITERS] = {{0}};
     char uri[500];
-    (void)state;
     dlock_client *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "cut", NULL);
     for (int i = 0; i < WAITERS; i++) { /* port 9 has no server */
@@ -327,12 +317,11 @@ static void clients_may_have_different_gates(void **state) {
 
 /* Two of three servers are up, and some clients cannot listen at the first. If both kinds of clients kept a vote where
  * they queue, none would get two. Members behind a relay answer later. */
-static void clients_that_cannot_listen_keep_nothing(void **state) {
+TEST(clients_that_cannot_listen_keep_nothing) {
     enum { WAITERS = 4, TURNS = 5 };
     struct waiter waiters[WAITERS] = {{0}};
     struct relay *far[2] = {relay_new(member[0].port), relay_new(member[1].port)};
     char uri[500];
-    (void)state;
     ask_text(&member[0], "ACL SETUSER deaf on nopass ~* &dlock:* +@all -subscribe");
     dlock_client *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "deaf", NULL);
@@ -354,21 +343,4 @@ static void clients_that_cannot_listen_keep_nothing(void **state) {
     for (int i = 0; i < 2; i++) relay_end(far[i]);
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, members_three, members_none)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(a_hand_over_takes_nine_requests),
-        TEST(waiting_takes_few_requests),
-        TEST(waiters_are_served_in_the_order_of_the_gate),
-        TEST(a_wait_that_ends_leaves_no_place),
-        TEST(the_first_keeps_its_vote),
-        TEST(a_gate_alone_keeps_nobody_out),
-        TEST(waiters_go_on_without_a_dead_gate),
-        TEST(waiters_go_on_without_a_silent_gate),
-        TEST(a_gate_that_stood_still_slows_nobody_down),
-        TEST(clients_may_have_different_gates),
-        TEST(clients_that_cannot_listen_keep_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(members_three, members_none, NULL, NULL)

@@ -31,8 +31,7 @@ static void assert_two_commands(const char *name, enum dlock_mode mode, uint32_t
     dlock_close(client);
 }
 
-static void an_uncontended_cycle_is_two_commands(void **state) {
-    (void)state;
+TEST(an_uncontended_cycle_is_two_commands) {
     assert_two_commands("alone", DLOCK_EXCLUSIVE, 0, true);
     assert_two_commands("read", DLOCK_SHARED, 0, true);
     assert_two_commands("seats", DLOCK_PERMIT, 3, false);
@@ -41,12 +40,11 @@ static void an_uncontended_cycle_is_two_commands(void **state) {
 /* One client holds and four wait, each in turn: a waiter is woken by one message and asks once more, since any client
  * may have sent it. Each calls three scripts; a TIME before the release makes the server send that message before the
  * reply. */
-static void a_contended_acquisition_is_three_scripts(void **state) {
+TEST(a_contended_acquisition_is_three_scripts) {
     enum { CLIENTS = 5, ROUNDS = 30 };
     dlock_client *clients[CLIENTS];
     struct api_worker workers[CLIENTS];
     struct monitor monitor;
-    (void)state;
     memset(workers, 0, sizeof workers);
     for (int i = 0; i < CLIENTS; i++) {
         clients[i] = api_open(&server, "quarantine=0&lease=30s");
@@ -94,12 +92,11 @@ static int64_t scripts_called(void) {
 }
 
 /* PUBLISH is no write command, and who may read knows the tokens. */
-static void a_reader_s_message_grants_nothing(void **state) {
+TEST(a_reader_s_message_grants_nothing) {
     dlock_client *holds = api_open(&server, "quarantine=0"), *waits = api_open(&server, "quarantine=0");
     dlock_lock *held = api_lock(holds, "forged", NULL), *exported = api_lock(waits, "exported", NULL);
     struct api_worker waiter = {.lock = api_lock(waits, "forged", NULL), .timeout_ms = 60000, .rounds = 1};
     char ticket[DLOCK_TICKET_MAX + 1], channel[64], token[DLOCK_TOKEN_MAX + 1], others[DLOCK_TOKEN_MAX + 1];
-    (void)state;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     assert_int_equal(dlock_acquire(exported, 0, NULL), 0);
     assert_int_equal(dlock_export(exported, ticket, sizeof ticket, NULL), 0);
@@ -142,13 +139,12 @@ static void restart(void) {
 }
 
 /* Without quarantine: the holder learns of its loss at its next renewal, and others get the lock at once. */
-static void restarted_while_held(void **state) {
+TEST(restarted_while_held) {
     dlock_client *client = api_open(&server, "lease=1s&quarantine=0"), *other = api_open(&server, "quarantine=0");
     struct api_worker holder = {.lock = api_lock(client, "held", NULL), .rounds = 1, .hold_ms = 15000};
     dlock_lock *lock = api_lock(other, "held", NULL);
     struct dlock_error err = {0};
     uint64_t fence;
-    (void)state;
     api_begin(&holder);
     api_await_grant(&holder);
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
@@ -168,7 +164,7 @@ static void restarted_while_held(void **state) {
 
 /* A holder that got the lock by hand-over is killed: its waiters, all of them alive, notice at the end of its lease,
  * whatever their places, and get the lock in order. */
-static void ten_who_wait_replace_a_killed_holder(void **state) {
+TEST(ten_who_wait_replace_a_killed_holder) {
     enum { WAITING = 10, LEASE = 2000, SLACK_MS = 2000 };
     struct api_worker worker[WAITING];
     dlock_client *clients[WAITING];
@@ -176,7 +172,6 @@ static void ten_who_wait_replace_a_killed_holder(void **state) {
     struct held first, second;
     struct dlock_wake wake;
     int64_t asked_ms, answered_ms;
-    (void)state;
     link_to(&before, server.port, 'e');
     link_to(&killed, server.port, 'f');
     link_to(&ear, server.port, 'f');
@@ -211,12 +206,11 @@ static void ten_who_wait_replace_a_killed_holder(void **state) {
 }
 
 /* Without quarantine: the queue is gone, and who waited in it gets the lock all the same. */
-static void restarted_while_waiting(void **state) {
+TEST(restarted_while_waiting) {
     dlock_client *client = api_open(&server, "quarantine=0"), *other = api_open(&server, "lease=2s&quarantine=0");
     struct api_worker waiter = {.lock = api_lock(client, "waited for", NULL), .timeout_ms = 20000, .rounds = 1};
     dlock_lock *lock = api_lock(other, "waited for", NULL);
     int64_t begin;
-    (void)state;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     api_begin(&waiter);
     while (ask_number(&server, "ZCARD %s", "{waited for}:dlock:queue") == 0) sleep_ms(5);
@@ -234,13 +228,12 @@ static void restarted_while_waiting(void **state) {
 }
 
 /* With quarantine, no other client gets the lock before its holder has noticed. */
-static void quarantine_protects_the_holder(void **state) {
+TEST(quarantine_protects_the_holder) {
     static const char query[] = "lease=2s"; /* and so is the quarantine */
     dlock_client *client, *other;
     struct api_worker holder = {.rounds = 1, .hold_ms = 15000}, waiter = {.timeout_ms = 20000, .rounds = 1};
     struct dlock_error err = {0};
     dlock_lock *lock;
-    (void)state;
     client = api_open(&server, query);
     other = api_open(&server, query);
     holder.timeout_ms = 10000; /* the server may have been started just now */
@@ -270,12 +263,11 @@ static void quarantine_protects_the_holder(void **state) {
 }
 
 /* A server outage costs clients only time, as long as the server forgets nothing. */
-static void restarted_with_a_journal(void **state) {
+TEST(restarted_with_a_journal) {
     static const char *const journal[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct server safe;
     dlock_client *client;
     struct api_worker holder = {.rounds = 1, .hold_ms = 4000, .timeout_ms = 20000};
-    (void)state;
     server_start(&safe, journal);
     client = api_open(&safe, "lease=6s&quarantine=6s");
     holder.lock = api_lock(client, "journalled", NULL);
@@ -293,11 +285,10 @@ static void restarted_with_a_journal(void **state) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static void a_full_server_grants_nothing_and_says_why(void **state) {
+TEST(a_full_server_grants_nothing_and_says_why) {
     dlock_client *client = api_open(&server, "quarantine=0&timeout=500ms");
     dlock_lock *held = api_lock(client, "held before", NULL), *lock = api_lock(client, "too much", NULL);
     struct dlock_error err = {0};
-    (void)state;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     ask_text(&server, "CONFIG SET maxmemory 1");
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EUNAVAILABLE);
@@ -315,12 +306,11 @@ static void a_full_server_grants_nothing_and_says_why(void **state) {
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* A child closes the connections it inherited; its own child finds other files under their numbers. */
-static void a_child_of_a_child_closes_nothing(void **state) {
+TEST(a_child_of_a_child_closes_nothing) {
     enum { FILES = 40 };
     dlock_client *client = api_open(&server, "quarantine=0");
     dlock_lock *lock = api_lock(client, "forked twice", NULL);
     int status;
-    (void)state;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     pid_t child = fork();
     if (child == 0) {
@@ -369,11 +359,10 @@ static void expect_renewed(dlock_lock *lock, int64_t for_ms) {
 }
 
 /* The server has renewed the lock, and its answer is on the way, when the process forks: the answer is the parent's. */
-static void a_fork_in_the_middle_of_a_renewal(void **state) {
+TEST(a_fork_in_the_middle_of_a_renewal) {
     struct relay *relay = relay_new(server.port);
     dlock_client *client = api_client("redis://127.0.0.1:%d?quarantine=0&lease=3s", relay_port(relay));
     dlock_lock *lock = api_lock(client, "forked", NULL);
-    (void)state;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     uint64_t fence = dlock_fence(lock);
     await_change(relay, relay_trips, relay_trips(relay)); /* the first renewal: the next one has its connection */
@@ -394,12 +383,11 @@ static void a_fork_in_the_middle_of_a_renewal(void **state) {
 }
 
 /* The connection is there, and the server's greeting on the way. */
-static void a_fork_in_the_middle_of_a_connect(void **state) {
+TEST(a_fork_in_the_middle_of_a_connect) {
     struct relay *relay = relay_new(server.port);
     dlock_client *client = api_client("redis://127.0.0.1:%d?quarantine=0&lease=3s&timeout=20s", relay_port(relay));
     dlock_lock *lock = api_lock(client, "forked", NULL);
     struct api_worker worker = {.lock = lock, .timeout_ms = 20000, .rounds = 1, .hold_ms = 4500};
-    (void)state;
     relay_hold(relay, RELAY_ANSWERS, true);
     relay_hang_up(relay);
     int trips = relay_trips(relay);
@@ -418,13 +406,12 @@ static void a_fork_in_the_middle_of_a_connect(void **state) {
 }
 
 /* Each scheme has an alias, by which the same module is found. */
-static void valkey_is_redis(void **state) {
+TEST(valkey_is_redis) {
     static const char host[] = "127.0.0.1";
     char uri[80];
     struct dlock_error err;
     dlock_client *client = api_open(&server, "quarantine=0"), *other;
     dlock_lock *lock = api_lock(client, "aliased", NULL);
-    (void)state;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     other = api_client("valkey://%s:%d?quarantine=0", host, server.port);
     assert_string_equal(dlock_client_backend(other)->name, "redis");
@@ -444,21 +431,4 @@ static void valkey_is_redis(void **state) {
     assert_non_null(strstr(err.message, "Sentinel"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_uncontended_cycle_is_two_commands),
-        cmocka_unit_test(a_contended_acquisition_is_three_scripts),
-        cmocka_unit_test(a_reader_s_message_grants_nothing),
-        cmocka_unit_test(ten_who_wait_replace_a_killed_holder),
-        cmocka_unit_test(restarted_while_held),
-        cmocka_unit_test(restarted_while_waiting),
-        cmocka_unit_test(quarantine_protects_the_holder),
-        cmocka_unit_test(restarted_with_a_journal),
-        cmocka_unit_test(a_full_server_grants_nothing_and_says_why),
-        cmocka_unit_test(a_child_of_a_child_closes_nothing),
-        cmocka_unit_test(a_fork_in_the_middle_of_a_renewal),
-        cmocka_unit_test(a_fork_in_the_middle_of_a_connect),
-        cmocka_unit_test(valkey_is_redis),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

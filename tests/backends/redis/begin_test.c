@@ -27,9 +27,8 @@ static void begin(struct held *held, enum dlock_operation operation) {
     assert_int_equal(poll(&answer, 1, TIMEOUT_MS), 1);
 }
 
-static void an_operation_can_be_begun(void **state) {
+TEST(an_operation_can_be_begun) {
     struct held held, other;
-    (void)state;
     claim_init(&held, "begun", 'a', 1);
     claim_init(&other, "begun", 'b', 1);
     begin(&held, DLOCK_ACQUIRE);
@@ -46,9 +45,8 @@ static void an_operation_can_be_begun(void **state) {
 }
 
 /* The answer to what was begun says so; the call that reads it then takes a further round trip. */
-static void a_begun_operation_may_lack_its_script(void **state) {
+TEST(a_begun_operation_may_lack_its_script) {
     struct held held;
-    (void)state;
     claim_init(&held, "begun", 'a', 1);
     ask_text(&server, "SCRIPT FLUSH");
     begin(&held, DLOCK_ACQUIRE);
@@ -58,11 +56,4 @@ static void a_begun_operation_may_lack_its_script(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, pair_end)
-    const struct CMUnitTest tests[] = {
-        TEST(an_operation_can_be_begun),
-        TEST(a_begun_operation_may_lack_its_script),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, pair_end, group_begin, group_end)

@@ -24,10 +24,9 @@ static int64_t wall_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-static void a_grant_is_the_plain_key(void **state) {
+TEST(a_grant_is_the_plain_key) {
     struct held held;
     int64_t before = wall_us();
-    (void)state;
     claim_init(&held, "jobs/nightly", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_true(held.claim.fence >= (uint64_t)before && held.claim.fence < (uint64_t)1 << 55);
@@ -43,10 +42,9 @@ static void a_grant_is_the_plain_key(void **state) {
     assert_int_equal(release(&one, &held), DLOCK_ELOST);
 }
 
-static void acquiring_again_gives_the_same_grant(void **state) {
+TEST(acquiring_again_gives_the_same_grant) {
     struct held held;
     uint64_t fence;
-    (void)state;
     claim_init(&held, "again", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     fence = held.claim.fence;
@@ -64,9 +62,8 @@ static void acquiring_again_gives_the_same_grant(void **state) {
     assert_int_equal(held.claim.fence, fence);
 }
 
-static void a_losing_try_changes_nothing(void **state) {
+TEST(a_losing_try_changes_nothing) {
     struct held held, other;
-    (void)state;
     claim_init(&held, "busy", 'a', 1);
     claim_init(&other, "busy", 'b', 1);
     assert_int_equal(acquire(&one, &held), 0);
@@ -80,9 +77,8 @@ static void a_losing_try_changes_nothing(void **state) {
     assert_string_equal(ask_text(&server, "GET busy"), held.token);
 }
 
-static void renewal_sets_the_lease_and_creates_nothing(void **state) {
+TEST(renewal_sets_the_lease_and_creates_nothing) {
     struct held held;
-    (void)state;
     claim_init(&held, "renewed", 'a', 1);
     assert_int_equal(renew(&one, &held), DLOCK_ELOST);
     assert_int_equal(ask_number(&server, "DBSIZE"), 0);
@@ -104,9 +100,8 @@ static void renewal_sets_the_lease_and_creates_nothing(void **state) {
     assert_string_equal(ask_text(&server, "GET renewed"), "somebody-else");
 }
 
-static void a_lease_may_be_absurdly_long(void **state) {
+TEST(a_lease_may_be_absurdly_long) {
     struct held held;
-    (void)state;
     claim_init(&held, "long", 'a', 1);
     held.claim.lease_ms = INT64_MAX;
     assert_int_equal(acquire(&one, &held), 0);
@@ -119,10 +114,9 @@ static void a_lease_may_be_absurdly_long(void **state) {
 }
 
 /* Fences grow from grant to grant, even when the server forgets everything, and never by going back to the clock. */
-static void fences_grow(void **state) {
+TEST(fences_grow) {
     struct held held;
     uint64_t last = 0;
-    (void)state;
     claim_init(&held, "fenced", 'a', 1);
     for (int i = 0; i < 50; i++) {
         assert_int_equal(acquire(&one, &held), 0);
@@ -139,11 +133,10 @@ static void fences_grow(void **state) {
 
 /* The next fence is greater, and lives for its time at least, whatever the last one was and however long it had to
  * live. */
-static void fences_are_made_to_last(void **state) {
+TEST(fences_are_made_to_last) {
     const int64_t now = wall_us(), life_us = INT64_C(1000) * LIFE_MS;
     const int64_t last[] = {now - 30 * life_us, now - life_us, now - 1000, now + life_us / 2, 1};
     struct held held;
-    (void)state;
     for (int i = 0; i < 5; i++) {
         char name[16];
         snprintf(name, sizeof name, "lasting-%d", i);
@@ -167,8 +160,7 @@ static uint64_t fence_by(struct link *by, const char *name, int number) {
 }
 
 /* One connection asks the server's clock for a fence once a second at most, and counts on. */
-static void fences_are_counted_for_a_moment(void **state) {
-    (void)state;
+TEST(fences_are_counted_for_a_moment) {
     uint64_t first = fence_by(&one, "counted", 1), now;
     assert_int_equal(fence_by(&one, "counted", 2), first + 1);
     assert_int_equal(fence_by(&one, "counted", 3), first + 2);
@@ -179,8 +171,7 @@ static void fences_are_counted_for_a_moment(void **state) {
 
 /* A server that comes back without its latest fences comes back without its connections: clients that reconnect ask its
  * clock first. */
-static void fences_survive_a_server_that_forgets_some(void **state) {
-    (void)state;
+TEST(fences_survive_a_server_that_forgets_some) {
     uint64_t before = fence_by(&one, "forgotten", 1), last = fence_by(&one, "forgotten", 2);
     assert_int_equal(last, before + 1);
     ask_text(&server, "SET {forgotten}:dlock:fence %llu PX %d", (unsigned long long)before, LIFE_MS);
@@ -188,10 +179,9 @@ static void fences_survive_a_server_that_forgets_some(void **state) {
 }
 
 /* Fences that are counted up grow, whatever became of the key in that moment. */
-static void counted_fences_are_fences(void **state) {
+TEST(counted_fences_are_fences) {
     static const char *const commands[] = {"redis.call('DEL', '{whatever}:dlock:fence')",
                                            "redis.call('SET', '{whatever}:dlock:fence', 5)", "redis.call('FLUSHALL')"};
-    (void)state;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++) {
         uint64_t last = fence_by(&one, "whatever", 1);
         ask_text(&server, "EVAL %s 0", commands[i]);
@@ -201,14 +191,13 @@ static void counted_fences_are_fences(void **state) {
 }
 
 /* `fences=` in the URI says how long they are kept; leases of any length come on top of that. */
-static void fences_live_as_long_as_the_uri_says(void **state) {
+TEST(fences_live_as_long_as_the_uri_says) {
     enum { SHORT_MS = 120000, LONG_LEASE_MS = 7200000 };
     struct uri uri;
     struct link link;
     struct held held;
     struct dlock_claim *claim = &held.claim;
     struct dlock_error err;
-    (void)state;
     uri_init(&uri, server.port);
     uri.param[0] = (struct dlock_param){"fences", "2m"};
     uri.parts.n_params = 1;
@@ -235,11 +224,10 @@ static void fences_live_as_long_as_the_uri_says(void **state) {
 }
 
 /* Application keys that look like those we once kept beside a lock are left alone. */
-static void keys_beside_a_lock_are_left_alone(void **state) {
+TEST(keys_beside_a_lock_are_left_alone) {
     static const char *const words[] = {"fence", "queue", "waiters", "holders", "grants"};
     enum { N = sizeof words / sizeof words[0] };
     struct held held, other;
-    (void)state;
     for (int i = 0; i < N; i++) ask_text(&server, "SET {order:7}:%s mine", words[i]);
     for (int mode = DLOCK_EXCLUSIVE; mode <= DLOCK_SHARED; mode++) {
         claim_init(&held, "order:7", 'a', 1);
@@ -255,10 +243,9 @@ static void keys_beside_a_lock_are_left_alone(void **state) {
 }
 
 /* A foreign value in one of our keys is an error, and stays. */
-static void foreign_data_in_our_keys_is_an_error(void **state) {
+TEST(foreign_data_in_our_keys_is_an_error) {
     static const char *const words[] = {"fence", "queue", "holders", "grants"};
     struct held held;
-    (void)state;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         const bool is_fence = i == 0;
         ask_text(&server, "SET {data}:dlock:%s mine", words[i]);
@@ -274,13 +261,12 @@ static void foreign_data_in_our_keys_is_an_error(void **state) {
 }
 
 /* It concerns the locks whose data that are, and no other of the same batch. */
-static void foreign_data_spoil_no_batch(void **state) {
+TEST(foreign_data_spoil_no_batch) {
     enum { N = 3 };
     static char names[N][16];
     struct held held[N], waiter[N];
     struct dlock_claim *claims[N];
     struct dlock_error err = {0};
-    (void)state;
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "batch-%d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -304,9 +290,8 @@ static void foreign_data_spoil_no_batch(void **state) {
 }
 
 /* Without a valid fence no lock is granted. */
-static void a_fence_of_another_type_is_an_error(void **state) {
+TEST(a_fence_of_another_type_is_an_error) {
     struct held held;
-    (void)state;
     for (int i = 0; i < 2; i++) { /* it also becomes one after a grant */
         ask_number(&server, "LPUSH {typed}:dlock:fence x");
         claim_init(&held, "typed", 'a', 1);
@@ -318,7 +303,7 @@ static void a_fence_of_another_type_is_an_error(void **state) {
     }
 }
 
-static void names_become_keys(void **state) {
+TEST(names_become_keys) {
     static const struct {
         const char *name, *key;
     } names[] = {
@@ -333,7 +318,6 @@ static void names_become_keys(void **state) {
     };
     char longest[256], encoded[3 * 255 + 1] = "";
     struct held held;
-    (void)state;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         claim_init(&held, names[i].name, 'a', (int)i);
         assert_int_equal(acquire(&one, &held), 0);
@@ -349,12 +333,11 @@ static void names_become_keys(void **state) {
 }
 
 /* Other data under the name is never touched, and does not disturb the rest of the batch. */
-static void other_data_is_left_alone(void **state) {
+TEST(other_data_is_left_alone) {
     struct held held[3];
     struct dlock_claim *claims[3];
     struct dlock_error err = {0};
     static const char *const names[] = {"data-1", "data-2", "data-3"};
-    (void)state;
     ask_number(&server, "HSET data-2 field value");
     for (int i = 0; i < 3; i++) {
         claim_init(&held[i], names[i], 'a', i);
@@ -371,14 +354,13 @@ static void other_data_is_left_alone(void **state) {
     assert_string_equal(ask_text(&server, "HGET data-2 field"), "value");
 }
 
-static void batches_are_answered_claim_by_claim(void **state) {
+TEST(batches_are_answered_claim_by_claim) {
     enum { N = 600 };
     static struct held held[N];
     static char names[N][16];
     static struct dlock_claim *claims[N];
     struct dlock_error err = {0};
     struct held busy;
-    (void)state;
     claim_init(&busy, "batch-100", 'b', 1);
     assert_int_equal(acquire(&two, &busy), 0);
     for (int i = 0; i < N; i++) {
@@ -415,11 +397,10 @@ static void assert_batch(dlock_batch *batch, struct held *held, int odd, int lis
 
 /* A client that comes back to many locks, renews them or releases them does so in few calls, each lock for itself: one
  * that is busy, or no lock at all, or whose key has to be encoded, spoils none of the others. */
-static void many_locks_are_few_calls(void **state) {
+TEST(many_locks_are_few_calls) {
     static struct held held[SOME];
     static char names[SOME][16];
     struct held other;
-    (void)state;
     for (int i = 0; i < SOME; i++) {
         snprintf(names[i], sizeof names[i], i == ODD ? "some-%02d{}" : "some-%02d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -454,11 +435,10 @@ static int64_t input_bytes(void) {
 
 /* Where the server has the scripts, a new connection sends next to nothing but its requests; and where it has not, none
  * that it does not need. */
-static void scripts_are_sent_when_they_are_missing(void **state) {
+TEST(scripts_are_sent_when_they_are_missing) {
     struct link link;
     struct held held;
     int64_t first, second;
-    (void)state;
     ask_text(&server, "SCRIPT FLUSH");
     for (int i = 0; i < 2; i++) {
         first = input_bytes(); /* this question among them */
@@ -473,10 +453,9 @@ static void scripts_are_sent_when_they_are_missing(void **state) {
     }
 }
 
-static void a_cycle_is_two_commands(void **state) {
+TEST(a_cycle_is_two_commands) {
     struct monitor monitor;
     struct held held;
-    (void)state;
     claim_init(&held, "counted", 'a', 1);
     monitor_begin(&monitor, &server);
     for (int i = 0; i < 10; i++) {
@@ -492,30 +471,4 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.commands, 8 + 9 * 6);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, pair_end)
-    const struct CMUnitTest tests[] = {
-        TEST(a_grant_is_the_plain_key),
-        TEST(acquiring_again_gives_the_same_grant),
-        TEST(a_losing_try_changes_nothing),
-        TEST(renewal_sets_the_lease_and_creates_nothing),
-        TEST(a_lease_may_be_absurdly_long),
-        TEST(fences_grow),
-        TEST(fences_are_made_to_last),
-        TEST(fences_are_counted_for_a_moment),
-        TEST(fences_survive_a_server_that_forgets_some),
-        TEST(counted_fences_are_fences),
-        TEST(a_fence_of_another_type_is_an_error),
-        TEST(fences_live_as_long_as_the_uri_says),
-        TEST(keys_beside_a_lock_are_left_alone),
-        TEST(foreign_data_in_our_keys_is_an_error),
-        TEST(foreign_data_spoil_no_batch),
-        TEST(names_become_keys),
-        TEST(other_data_is_left_alone),
-        TEST(batches_are_answered_claim_by_claim),
-        TEST(many_locks_are_few_calls),
-        TEST(scripts_are_sent_when_they_are_missing),
-        TEST(a_cycle_is_two_commands),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, pair_end, group_begin, group_end)

@@ -48,8 +48,7 @@ static void kill_first(void) {
     server_kill(&master[0]);
 }
 
-static void killed_master(void **state) {
-    (void)state;
+TEST(killed_master) {
     fail_over(kill_first, "SIGKILL");
     players_end();
     server_again(&master[0], NULL);
@@ -59,8 +58,7 @@ static void stop_first(void) {
     kill(master[0].pid, SIGSTOP);
 }
 
-static void stopped_master(void **state) {
-    (void)state;
+TEST(stopped_master) {
     fail_over(stop_first, "SIGSTOP");
     /* It learns that it is a replica now. No client asks it in this time: new requests go to the map's node. */
     kill(master[0].pid, SIGCONT);
@@ -74,8 +72,7 @@ static void take_over(void) {
     assert_string_equal(said_to(&replica, "CLUSTER FAILOVER TAKEOVER"), "OK");
 }
 
-static void replica_that_takes_over(void **state) {
-    (void)state;
+TEST(replica_that_takes_over) {
     fail_over(take_over, "TAKEOVER");
     await_said(&master[0], "INFO replication", "role:slave");
     players_end();
@@ -83,10 +80,9 @@ static void replica_that_takes_over(void **state) {
 
 /* A manual failover with the master's consent: the node of the promoted replica grants nothing for one quarantine; the
  * other nodes continue. */
-static void promoted_replica(void **state) {
+TEST(promoted_replica) {
     char uri[200], other[24];
     struct dlock_error err;
-    (void)state;
     name_from(1000, &master[0], other);
     uri_of(uri, "lease=4s");
     await_quarantines(uri);
@@ -108,14 +104,4 @@ static void promoted_replica(void **state) {
 }
 
 /* The name of one test: only that. They take long, and CTest runs them side by side. */
-int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(killed_master),
-        TEST(stopped_master),
-        TEST(replica_that_takes_over),
-        TEST(promoted_replica),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("cluster_failover", tests, NULL, NULL);
-}
+TESTS(setup, teardown, NULL, NULL)

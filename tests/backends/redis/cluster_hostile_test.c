@@ -138,7 +138,7 @@ static int connect_with(struct node *node, struct link *link, const char *map, s
     return link_try(link, &uri.parts, 'a', 0, SHORT_MS, err);
 }
 
-static void maps_that_make_no_sense(void **state) {
+TEST(maps_that_make_no_sense) {
     static const struct {
         const char *map;
         int code;
@@ -180,7 +180,6 @@ static void maps_that_make_no_sense(void **state) {
         {"-NOPERM this user has no permissions\r\n", DLOCK_EAUTH},
         {"-MOVED 1 127.0.0.1:<port>\r\n", DLOCK_EPROTO},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
         struct node node;
         struct link link;
@@ -195,7 +194,7 @@ static void maps_that_make_no_sense(void **state) {
 }
 
 /* Since Redis 7: nodes that do not know their address, that are called by names, or have none. */
-static void maps_of_other_kinds(void **state) {
+TEST(maps_of_other_kinds) {
     static const char *const maps[] = {
         "*1\r\n*3\r\n:0\r\n:16383\r\n" NODE,
         "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$-1\r\n:<port>\r\n$1\r\nx\r\n*0\r\n",
@@ -206,7 +205,6 @@ static void maps_of_other_kinds(void **state) {
         "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:<port>\r\n$0\r\n\r\n*2\r\n$8\r\nhostname\r\n$"
         "4\r\nnode\r\n",
     };
-    (void)state;
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
         struct node node;
         struct link link;
@@ -220,13 +218,12 @@ static void maps_of_other_kinds(void **state) {
 }
 
 /* Each slot is a separate range, with a master and a replica. */
-static void a_map_of_as_many_ranges_as_slots(void **state) {
+TEST(a_map_of_as_many_ranges_as_slots) {
     enum { SLOTS = 16384, ROOM = SLOTS * 120 };
     static char map[ROOM];
     struct node node = {.map = map, .says = FAKE_SAYS(GRANTED)};
     struct link link;
     struct dlock_error err;
-    (void)state;
     node_start(&node);
     size_t used = (size_t)snprintf(map, ROOM, "*%d\r\n", SLOTS);
     for (int slot = 0; slot < SLOTS; slot++)
@@ -244,7 +241,7 @@ static void tell_half(struct node *node) {
     if (node->maps > 0) node->map = "*2\r\n*3\r\n:0\r\n:0\r\n*3\r\n$-1\r\n:1\r\n$1\r\nx\r\n:1\r\n";
 }
 
-static void a_bad_map_leaves_the_old_one(void **state) {
+TEST(a_bad_map_leaves_the_old_one) {
     static const char *const first[] = {"-TRYAGAIN x\r\n", GRANTED, NULL};
     struct node nodes[2] = {{.says = first}, {.says = first}};
     struct held held[2];
@@ -252,7 +249,6 @@ static void a_bad_map_leaves_the_old_one(void **state) {
     struct dlock_error err = {0};
     struct link link;
     char moved[60];
-    (void)state;
     for (int i = 0; i < 2; i++) {
         node_start(&nodes[i]);
         claim_init(&held[i], i ? "beside" : NAME, 'a', i);
@@ -283,14 +279,13 @@ static void move_on(struct node *node) {
     if (node->maps > 0 && node->maps % 2) snprintf(node->room + used, MAP - (size_t)used, ":1\r\n");
 }
 
-static void nodes_are_forgotten(void **state) {
+TEST(nodes_are_forgotten) {
     enum { MAPS = 600 };
     static const char *says[MAPS + 2];
     struct node node = {.lie = move_on};
     struct dlock_error err;
     struct link link;
     char moved[60];
-    (void)state;
     node_start(&node);
     snprintf(moved, sizeof moved, "-MOVED %d :%d\r\n", NAME_SLOT, node.fake.port);
     for (int i = 0; i <= MAPS; i++) says[i] = i % 2 ? GRANTED : moved;
@@ -326,7 +321,7 @@ static int answered(struct node nodes[2], const char *answer, int timeout_ms, st
     return rc;
 }
 
-static void answers_that_lead_nowhere(void **state) {
+TEST(answers_that_lead_nowhere) {
     static const struct {
         const char *answer;
         int code;
@@ -359,7 +354,6 @@ static void answers_that_lead_nowhere(void **state) {
         {"-ASK\r\n", DLOCK_EPROTO, "names no slot, or no address"},
         {"", DLOCK_EUNAVAILABLE, "no answer in time"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof answers / sizeof answers[0]; i++) {
         struct node nodes[2];
         struct dlock_error err;
@@ -373,9 +367,8 @@ static void answers_that_lead_nowhere(void **state) {
 }
 
 /* Without a host it is the one that says so. */
-static void an_address_without_a_host(void **state) {
+TEST(an_address_without_a_host) {
     static const char *const kinds[] = {"MOVED", "ASK"};
-    (void)state;
     for (int kind = 0; kind < 2; kind++) {
         struct node nodes[2] = {{.calls = 0}, {.calls = 0}};
         struct dlock_error err;
@@ -402,11 +395,10 @@ static int never(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
-static void operators_get_an_error_in_time(void **state) {
+TEST(operators_get_an_error_in_time) {
     static const char *const answers[] = {"-MOVED <slot> 127.0.0.1:<port>\r\n", "-ASK <slot> 127.0.0.1:<port>\r\n",
                                           "-TRYAGAIN x\r\n", "-CLUSTERDOWN x\r\n",
                                           "-MOVED <slot> node.example:<port>\r\n"};
-    (void)state;
     for (size_t i = 0; i < 2 * sizeof answers / sizeof answers[0]; i++) {
         struct node node = {.map = NULL};
         struct dlock_error err = {0};
@@ -430,14 +422,13 @@ static void operators_get_an_error_in_time(void **state) {
 }
 
 /* The first request may be executed after the second one, which the node has answered: the core has to know. */
-static void what_was_sent_twice_is_said(void **state) {
+TEST(what_was_sent_twice_is_said) {
     static const char *const says[] = {GRANTED, LOST, GRANTED, RENEWED, LOST, RENEWED, ":0\r\n", LOST, ":0\r\n", NULL};
     dlock_batch *const operations[] = {backend->acquire, backend->renew, backend->release};
     struct node node = {.says = says};
     struct dlock_error err;
     struct link link;
     struct held held;
-    (void)state;
     node_start(&node);
     honest_map(&node);
     link_to(&link, node.fake.port, 'a');
@@ -454,13 +445,12 @@ static void what_was_sent_twice_is_said(void **state) {
 /* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
 
 /* However often the nodes are asked, and however well the others answer. */
-static void a_silent_node_is_noticed_beside_another(void **state) {
+TEST(a_silent_node_is_noticed_beside_another) {
     struct node nodes[2];
     struct link link;
     struct dlock_wake wake;
     struct dlock_error err;
     int rc = 0;
-    (void)state;
     memset(nodes, 0, sizeof nodes);
     for (int i = 0; i < 2; i++) node_start(&nodes[i]);
     halve(nodes);
@@ -483,18 +473,4 @@ static int begin(void **state) {
     return rc;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(maps_that_make_no_sense),
-        cmocka_unit_test(maps_of_other_kinds),
-        cmocka_unit_test(a_map_of_as_many_ranges_as_slots),
-        cmocka_unit_test(a_bad_map_leaves_the_old_one),
-        cmocka_unit_test(nodes_are_forgotten),
-        cmocka_unit_test(answers_that_lead_nowhere),
-        cmocka_unit_test(an_address_without_a_host),
-        cmocka_unit_test(operators_get_an_error_in_time),
-        cmocka_unit_test(a_silent_node_is_noticed_beside_another),
-        cmocka_unit_test(what_was_sent_twice_is_said),
-    };
-    return cmocka_run_group_tests_name("cluster_hostile", tests, begin, NULL);
-}
+TESTS(NULL, NULL, begin, NULL)

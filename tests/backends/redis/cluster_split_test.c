@@ -116,9 +116,8 @@ static void split(int lease_ms, int quarantine_ms, int64_t *stopped) {
 }
 
 /* docs/servers/redis.md advises this. */
-static void a_quarantine_of_lease_and_timeout_has_one_holder(void **state) {
+TEST(a_quarantine_of_lease_and_timeout_has_one_holder) {
     int64_t stopped;
-    (void)state;
     split(2000, 2000 + NODE_TIMEOUT, &stopped);
     players_await_late_turns();
     sleep_ms(1000);
@@ -127,10 +126,9 @@ static void a_quarantine_of_lease_and_timeout_has_one_holder(void **state) {
 
 /* Two have it then, but not after the last lease of the old master. The lease is longer than a promotion may come after
  * that master's end. */
-static void two_holders_end_with_the_old_masters_last_lease(void **state) {
+TEST(two_holders_end_with_the_old_masters_last_lease) {
     enum { LONG_LEASE = 6000 };
     int64_t stopped;
-    (void)state;
     split(LONG_LEASE, 0, &stopped);
     players_await_late_turns();
     const int64_t left = stopped + LONG_LEASE - now_ms();
@@ -143,12 +141,4 @@ static void two_holders_end_with_the_old_masters_last_lease(void **state) {
     assert_int_equal(players_met(), before);
 }
 
-int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_quarantine_of_lease_and_timeout_has_one_holder),
-        TEST(two_holders_end_with_the_old_masters_last_lease),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("cluster_split", tests, NULL, NULL);
-}
+TESTS(setup, teardown, NULL, NULL)

@@ -289,10 +289,10 @@ static void an_address_that_cannot_be_reached(void **state) {
 }
 
 int main(void) {
-#define TEST(name) cmocka_unit_test_setup(name, setup)
     const struct CMUnitTest tests[] = {
-        TEST(flushed_node),        TEST(silent_node), TEST(moving_slot),
-        TEST(no_half_of_a_script), TEST(uris),        TEST(slots_without_their_keys),
+        cmocka_unit_test_setup(flushed_node, setup), cmocka_unit_test_setup(silent_node, setup),
+        cmocka_unit_test_setup(moving_slot, setup),  cmocka_unit_test_setup(no_half_of_a_script, setup),
+        cmocka_unit_test_setup(uris, setup),         cmocka_unit_test_setup(slots_without_their_keys, setup),
     };
     const struct CMUnitTest others[] = {
         cmocka_unit_test_teardown(channels, end),

@@ -39,14 +39,13 @@ static int connect_code(const struct dlock_uri *uri, struct dlock_error *err) {
     return rc;
 }
 
-static void databases_are_chosen(void **state) {
+TEST(databases_are_chosen) {
     static const struct dlock_param db5 = {"db", "5"};
     struct dlock_error err;
     struct link link;
     struct held held;
     struct uri uri;
     char sock[96];
-    (void)state;
     claim_init(&held, "chosen", 'a', 1);
 
     uri_init(&uri, server.port);
@@ -73,13 +72,12 @@ static void databases_are_chosen(void **state) {
     ask_text(&server, "SELECT 0");
 }
 
-static void bad_uris_are_named(void **state) {
+TEST(bad_uris_are_named) {
     static const char *const paths[] = {"/x", "/-1", "/3x", "/999", "/99999999999999999999", "3"};
     static const struct dlock_param db = {"db", "1"}, bad_db = {"db", ""};
     char long_path[200];
     struct dlock_error err;
     struct uri uri;
-    (void)state;
     uri_init(&uri, server.port);
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
         uri.parts.path = paths[i];
@@ -114,7 +112,7 @@ static void bad_uris_are_named(void **state) {
     assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EINVAL);
 }
 
-static void credentials_are_checked_and_never_shown(void **state) {
+TEST(credentials_are_checked_and_never_shown) {
     static const struct {
         const char *user, *password;
         int code;
@@ -131,7 +129,6 @@ static void credentials_are_checked_and_never_shown(void **state) {
     };
     struct dlock_error err;
     struct uri uri;
-    (void)state;
     uri_init(&uri, guarded.port);
     for (size_t i = 0; i < sizeof tries / sizeof tries[0]; i++) {
         uri.parts.user = tries[i].user;
@@ -146,13 +143,12 @@ static void credentials_are_checked_and_never_shown(void **state) {
     assert_null(strstr(err.message, "needless-word"));
 }
 
-static void missing_rights_are_named(void **state) {
+TEST(missing_rights_are_named) {
     struct held held;
     struct dlock_claim *claim = &held.claim;
     struct dlock_error err = {0};
     struct link link;
     struct uri uri;
-    (void)state;
     uri_init(&uri, guarded.port);
     uri.parts.user = "worker";
     uri.parts.password = "w0rker-word";
@@ -163,11 +159,10 @@ static void missing_rights_are_named(void **state) {
     link_end(&link);
 }
 
-static void hosts_are_tried_until_one_works(void **state) {
+TEST(hosts_are_tried_until_one_works) {
     struct dlock_error err;
     struct uri uri;
     int silent_port, silent = loopback_listen(&silent_port);
-    (void)state;
     uri_init(&uri, server.port);
     uri.host[0].port = loopback_unused_port();
     assert_int_equal(connect_code(&uri.parts, &err), DLOCK_EUNAVAILABLE);
@@ -180,7 +175,7 @@ static void hosts_are_tried_until_one_works(void **state) {
     close(silent);
 }
 
-static void replicas_are_refused(void **state) {
+TEST(replicas_are_refused) {
     struct server replica;
     struct link link;
     struct held held;
@@ -188,7 +183,6 @@ static void replicas_are_refused(void **state) {
     struct dlock_error err = {0};
     struct uri uri;
     char named[64];
-    (void)state;
     server_start(&replica, NULL);
     link_to(&link, replica.port, 'a');
     ask_text(&replica, "REPLICAOF 127.0.0.1 %d", server.port);
@@ -203,13 +197,12 @@ static void replicas_are_refused(void **state) {
     server_stop(&replica);
 }
 
-static void a_full_server_says_so(void **state) {
+TEST(a_full_server_says_so) {
     static const char *const arguments[] = {"--maxclients", "2", NULL};
     struct server full;
     struct link link;
     struct dlock_error err;
     struct uri uri;
-    (void)state;
     server_start(&full, arguments);
     link_to(&link, full.port, 'a');
     uri_init(&uri, full.port);
@@ -221,11 +214,10 @@ static void a_full_server_says_so(void **state) {
     server_stop(&full);
 }
 
-static void the_descriptor_is_private_and_quick(void **state) {
+TEST(the_descriptor_is_private_and_quick) {
     struct link link;
     int on = 0;
     socklen_t size = sizeof on;
-    (void)state;
     link_to(&link, server.port, 'a');
     link_listen(&link);
     assert_true(fcntl(link.fd, F_GETFD) & FD_CLOEXEC);
@@ -238,13 +230,12 @@ static void the_descriptor_is_private_and_quick(void **state) {
 }
 
 /* A forked child closes its descriptors, and the parent's connection still works. */
-static void a_child_abandons(void **state) {
+TEST(a_child_abandons) {
     struct link link, listening;
     struct held held;
     void *never_connected = calloc(1, backend->conn_size);
     int status;
     pid_t child;
-    (void)state;
     link_to(&link, server.port, 'a');
     link_to(&listening, server.port, 'a');
     link_listen(&listening);
@@ -265,17 +256,4 @@ static void a_child_abandons(void **state) {
     free(never_connected);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(databases_are_chosen),
-        cmocka_unit_test(bad_uris_are_named),
-        cmocka_unit_test(credentials_are_checked_and_never_shown),
-        cmocka_unit_test(missing_rights_are_named),
-        cmocka_unit_test(hosts_are_tried_until_one_works),
-        cmocka_unit_test(replicas_are_refused),
-        cmocka_unit_test(a_full_server_says_so),
-        cmocka_unit_test(the_descriptor_is_private_and_quick),
-        cmocka_unit_test(a_child_abandons),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TESTS(NULL, NULL, start, stop)

@@ -20,9 +20,8 @@ static void downgrade(void) {
     assert_true(owner.claim.server_us > 0);
 }
 
-static void readers_who_are_first_join_and_writers_wait(void **state) {
+TEST(readers_who_are_first_join_and_writers_wait) {
     struct monitor monitor;
-    (void)state;
     assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[2], &writer), DLOCK_EBUSY);
@@ -49,8 +48,7 @@ static void readers_who_are_first_join_and_writers_wait(void **state) {
     assert_granted(2, &writer, reader[1].claim.fence);
 }
 
-static void a_writer_who_is_first_keeps_readers_out(void **state) {
-    (void)state;
+TEST(a_writer_who_is_first_keeps_readers_out) {
     assert_int_equal(queue_up(&asker[2], &writer), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
     downgrade();
@@ -61,9 +59,8 @@ static void a_writer_who_is_first_keeps_readers_out(void **state) {
     assert_granted(2, &writer, owner.claim.fence);
 }
 
-static void the_fence_stays(void **state) {
+TEST(the_fence_stays) {
     uint64_t fence = owner.claim.fence;
-    (void)state;
     downgrade();
     assert_int_equal(acquire(&asker[3], &owner), 0);
     assert_int_equal(owner.claim.fence, fence);
@@ -74,8 +71,7 @@ static void the_fence_stays(void **state) {
     assert_int_equal(renew(&asker[3], &owner), DLOCK_ELOST);
 }
 
-static void it_never_creates_anything(void **state) {
-    (void)state;
+TEST(it_never_creates_anything) {
     assert_int_equal(release(&asker[3], &owner), 0);
     owner.claim.mode = DLOCK_SHARED;
     assert_int_equal(renew(&asker[3], &owner), DLOCK_ELOST);
@@ -86,8 +82,7 @@ static void it_never_creates_anything(void **state) {
 }
 
 /* It never arrived, and is given up. */
-static void a_shared_release_ends_an_exclusive_grant(void **state) {
-    (void)state;
+TEST(a_shared_release_ends_an_exclusive_grant) {
     assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
     owner.claim.mode = DLOCK_SHARED;
     assert_int_equal(release(&asker[3], &owner), 0);
@@ -96,9 +91,8 @@ static void a_shared_release_ends_an_exclusive_grant(void **state) {
 }
 
 /* It confirms a hand-over, like any renewal: the client is not considered stopped. */
-static void it_confirms_a_hand_over(void **state) {
+TEST(it_confirms_a_hand_over) {
     struct held second;
-    (void)state;
     crew_claim(&second, 2, "page", DLOCK_EXCLUSIVE, 0);
     assert_int_equal(queue_up(&asker[2], &writer), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[2], &second), DLOCK_EBUSY);
@@ -112,8 +106,7 @@ static void it_confirms_a_hand_over(void **state) {
     assert_granted(2, &second, writer.claim.fence);
 }
 
-static void it_works_without_memory(void **state) {
-    (void)state;
+TEST(it_works_without_memory) {
     assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
     ask_text(&server, "CONFIG SET maxmemory 1");
     downgrade();
@@ -123,16 +116,4 @@ static void it_works_without_memory(void **state) {
     assert_int_equal(renew(&asker[0], &reader[0]), 0);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(readers_who_are_first_join_and_writers_wait),
-        TEST(a_writer_who_is_first_keeps_readers_out),
-        TEST(the_fence_stays),
-        TEST(it_never_creates_anything),
-        TEST(a_shared_release_ends_an_exclusive_grant),
-        TEST(it_confirms_a_hand_over),
-        TEST(it_works_without_memory),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, crew_teardown, group_begin, group_end)

@@ -96,10 +96,9 @@ static void begin_at_the_master(struct link *old, struct held *before, struct he
     let_replica_catch_up();
 }
 
-static void a_promoted_replica_grants_nothing_at_first(void **state) {
+TEST(a_promoted_replica_grants_nothing_at_first) {
     struct link old, new, other;
     struct held before, last, again, theirs;
-    (void)state;
     begin_at_the_master(&old, &before, &last);
     cut();
     assert_int_equal(acquire(&old, &last), 0);
@@ -130,10 +129,9 @@ static void a_promoted_replica_grants_nothing_at_first(void **state) {
 }
 
 /* With FORCE the master does not wait for a lagging replica: grants that have not reached it are forgotten. */
-static void a_forced_failover_is_a_promotion(void **state) {
+TEST(a_forced_failover_is_a_promotion) {
     struct link old, new;
     struct held before, last, again;
-    (void)state;
     begin_at_the_master(&old, &before, &last);
     relay_hold(between, RELAY_ANSWERS, true);
     assert_int_equal(acquire(&old, &last), 0);
@@ -155,11 +153,10 @@ static void a_forced_failover_is_a_promotion(void **state) {
 }
 
 /* Neither a release nor a break hands the lock on in the meantime. */
-static void a_promoted_replica_hands_nothing_over(void **state) {
+TEST(a_promoted_replica_hands_nothing_over) {
     struct link old, new;
     struct held holder, waiter;
     struct dlock_error err = {0};
-    (void)state;
     follow(&replica, relay_port(between));
     careful_link(&old, &master, 'a');
     claim_init(&holder, "handed", 'a', 1);
@@ -180,11 +177,10 @@ static void a_promoted_replica_hands_nothing_over(void **state) {
 
 /* REPLICAOF keeps clients' connections: an idle one may lead to a server that knows less than the other one, which was
  * the master in between. */
-static void there_and_back_is_noticed_by_idle_connections(void **state) {
+TEST(there_and_back_is_noticed_by_idle_connections) {
     struct link idle;
     struct held held, more;
     struct relay *back;
-    (void)state;
     link_out_of_quarantine(&idle, &held);
     follow(&replica, master.port);
     promote(&replica);
@@ -202,11 +198,10 @@ static void there_and_back_is_noticed_by_idle_connections(void **state) {
 }
 
 /* The replication id changes by that, and nothing else does. */
-static void the_first_replica_costs_nothing(void **state) {
+TEST(the_first_replica_costs_nothing) {
     struct link link, other;
     struct held held, theirs;
     char before[4096];
-    (void)state;
     careful_link(&link, &master, 'a');
     claim_init(&held, "held", 'a', 1);
     await_grant(&link, &held);
@@ -224,12 +219,11 @@ static void the_first_replica_costs_nothing(void **state) {
 }
 
 /* Kept data do not make a restarted server the one that it was. */
-static void a_restart_with_all_data_is_another_incarnation(void **state) {
+TEST_WITH(NULL, NULL, a_restart_with_all_data_is_another_incarnation) {
     static const char *const always[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct server kept;
     struct link link;
     struct held held;
-    (void)state;
     server_start(&kept, always);
     for (int i = 0; i < 2; i++) {
         careful_link(&link, &kept, 'a');
@@ -253,13 +247,12 @@ static void await_uptime(struct server *server, int64_t ms) {
 
 /* A process that has been a master for longer than the quarantine, and has lost nothing, needs none, whether or not
  * dlock has used it before. A process that may have lost something does need it. */
-static void a_server_that_forgot_nothing_grants_at_once(void **state) {
+TEST_WITH(NULL, NULL, a_server_that_forgot_nothing_grants_at_once) {
     static const char *const always[] = {"--appendonly", "yes", NULL};
     static const char *const losses[] = {"FLUSHALL", "FLUSHDB", "SWAPDB 0 1", "CONFIG RESETSTAT"};
     struct server kept;
     struct link link;
     struct held held;
-    (void)state;
     server_start(&kept, always);
     for (int i = 0; i < 2; i++) { /* a first use, and one after a restart */
         await_uptime(&kept, QUARANTINE_MS + 1000);
@@ -284,13 +277,12 @@ static void a_server_that_forgot_nothing_grants_at_once(void **state) {
 }
 
 /* Other data with a record of this very process: another database, and those of the last snapshot. */
-static void exchanged_data_are_noticed(void **state) {
+TEST_WITH(NULL, NULL, exchanged_data_are_noticed) {
     static const char *const options[] = {"--enable-debug-command", "yes", NULL};
     static const char *const exchanges[] = {"SWAPDB 0 1", "DEBUG RELOAD NOSAVE"};
     struct server changed;
     struct link link;
     struct held held;
-    (void)state;
     server_start(&changed, options);
     careful_link(&link, &changed, 'a');
     for (int i = 0; i < 2; i++) {
@@ -311,10 +303,9 @@ static void exchanged_data_are_noticed(void **state) {
     server_stop(&changed);
 }
 
-static void a_flush_is_noticed(void **state) {
+TEST(a_flush_is_noticed) {
     struct link link;
     struct held held;
-    (void)state;
     careful_link(&link, &master, 'a');
     claim_init(&held, "held", 'a', 1);
     await_grant(&link, &held);
@@ -327,14 +318,13 @@ static void a_flush_is_noticed(void **state) {
 
 /* The very next grant, of any name: no client needs to have asked since the flush. A grant after another client's
  * request is refused as well. */
-static void a_flush_is_noticed_by_the_next_grant(void **state) {
+TEST(a_flush_is_noticed_by_the_next_grant) {
     static const struct {
         const char *name;
         enum dlock_mode mode;
     } cases[] = {{"counted", DLOCK_EXCLUSIVE}, {"new", DLOCK_EXCLUSIVE}, {"read", DLOCK_SHARED}};
     struct link links[2];
     struct held held, next;
-    (void)state;
     for (int i = 0; i < 2; i++) careful_link(&links[i], &master, (char)('a' + i));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         claim_init(&held, "counted", 'a', 1);
@@ -355,10 +345,9 @@ static void a_flush_is_noticed_by_the_next_grant(void **state) {
 
 /* Nor does a waiter that leaves, or a break, hand over what it finds free: its connection has asked less than a second ago, and the
  * one behind it has asked since the flush. */
-static void a_flush_is_noticed_by_who_leaves(void **state) {
+TEST(a_flush_is_noticed_by_who_leaves) {
     struct link links[3], ears[3];
     struct held held, leaving, waiter;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         careful_link(&links[i], &master, (char)('a' + i));
         careful_link(&ears[i], &master, (char)('a' + i));
@@ -385,10 +374,9 @@ static void a_flush_is_noticed_by_who_leaves(void **state) {
 }
 
 /* A replica that takes writes, and has the record of the time before. It does not prolong either what it has granted. */
-static void a_writable_replica_grants_nothing(void **state) {
+TEST(a_writable_replica_grants_nothing) {
     struct link link;
     struct held held;
-    (void)state;
     link_out_of_quarantine(&link, &held);
     ask_text(&master, "CONFIG SET replica-read-only no");
     follow(&master, replica.port);
@@ -414,11 +402,10 @@ static void a_writable_replica_grants_nothing(void **state) {
 }
 
 /* For that a call of a script reads one key more where a name has no fence, and nothing otherwise. */
-static void a_quarantine_costs_one_command_for_a_new_name(void **state) {
+TEST(a_quarantine_costs_one_command_for_a_new_name) {
     struct monitor monitor;
     struct link link;
     struct held first, held;
-    (void)state;
     careful_link(&link, &master, 'a');
     claim_init(&first, "first", 'a', 1);
     claim_init(&held, "held", 'a', 2);
@@ -438,12 +425,11 @@ static void a_quarantine_costs_one_command_for_a_new_name(void **state) {
 }
 
 /* It was set back since the quarantine began: that begins again, and does not last until the clock has caught up. */
-static void a_clock_that_was_set_back(void **state) {
+TEST(a_clock_that_was_set_back) {
     struct link link;
     struct held held;
     char written[4096], run[64], id[64];
     long long began;
-    (void)state;
     careful_link(&link, &master, 'a');
     claim_init(&held, "held", 'a', 1);
     await_grant(&link, &held);
@@ -460,10 +446,9 @@ static void a_clock_that_was_set_back(void **state) {
 }
 
 /* A quarantine that cannot be recorded cannot be waited for: nothing is granted until it can, and all else works. */
-static void without_memory_nothing_is_granted(void **state) {
+TEST(without_memory_nothing_is_granted) {
     struct link careless, link;
     struct held known, held;
-    (void)state;
     link_to(&careless, master.port, 'b');
     claim_init(&known, "known", 'b', 1);
     assert_int_equal(acquire(&careless, &known), 0);
@@ -481,12 +466,11 @@ static void without_memory_nothing_is_granted(void **state) {
     link_end(&link);
 }
 
-static void a_user_without_the_right_is_told(void **state) {
+TEST(a_user_without_the_right_is_told) {
     struct link link;
     struct held held;
     struct uri uri;
     struct dlock_error err = {0};
-    (void)state;
     claim_init(&held, "lock/held", 'a', 1);
     uri_init(&uri, master.port);
     uri.parts.user = "locks";
@@ -506,10 +490,9 @@ static void a_user_without_the_right_is_told(void **state) {
 }
 
 /* Each prefix has its own record, so a user with the rights of one cannot end the quarantine of another. */
-static void a_prefix_has_its_own_record(void **state) {
+TEST(a_prefix_has_its_own_record) {
     static const char *const prefixes[] = {"mine/", "their{s}"}, *const keys[] = {"{mine/}", "{their%7Bs%7D}"};
     struct link link;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct dlock_error err = {0};
         struct uri uri;
@@ -522,12 +505,11 @@ static void a_prefix_has_its_own_record(void **state) {
 }
 
 /* Nor is one without a quarantine kept from anything, or does it write anything down. */
-static void a_connection_in_use_asks_once_a_second(void **state) {
+TEST(a_connection_in_use_asks_once_a_second) {
     enum { N = 20 };
     struct link careless, link;
     struct monitor monitor;
     struct held held;
-    (void)state;
     link_to(&careless, master.port, 'b');
     claim_init(&held, "held", 'b', 1);
     assert_int_equal(acquire(&careless, &held), 0);
@@ -549,12 +531,11 @@ static void a_connection_in_use_asks_once_a_second(void **state) {
 }
 
 /* Renewals that go one by one, of which only the last may grant: the answers are those of their claims. */
-static void renewals_of_all_modes_get_their_own_answers(void **state) {
+TEST(renewals_of_all_modes_get_their_own_answers) {
     struct link link;
     struct held own, lost, reader, waiting;
     struct dlock_claim *const claims[] = {&own.claim, &lost.claim, &reader.claim};
     struct dlock_error err = {0};
-    (void)state;
     careful_link(&link, &master, 'a');
     claim_init(&own, "{own", 'a', 1);
     claim_init(&lost, "{lost", 'a', 2);
@@ -573,30 +554,4 @@ static void renewals_of_all_modes_get_their_own_answers(void **state) {
     link_end(&link);
 }
 
-/* The name of one test: only that. */
-int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_promoted_replica_grants_nothing_at_first),
-        TEST(a_forced_failover_is_a_promotion),
-        TEST(a_promoted_replica_hands_nothing_over),
-        TEST(there_and_back_is_noticed_by_idle_connections),
-        TEST(the_first_replica_costs_nothing),
-        cmocka_unit_test(a_restart_with_all_data_is_another_incarnation),
-        cmocka_unit_test(a_server_that_forgot_nothing_grants_at_once),
-        cmocka_unit_test(exchanged_data_are_noticed),
-        TEST(a_flush_is_noticed),
-        TEST(a_flush_is_noticed_by_the_next_grant),
-        TEST(a_flush_is_noticed_by_who_leaves),
-        TEST(a_writable_replica_grants_nothing),
-        TEST(a_quarantine_costs_one_command_for_a_new_name),
-        TEST(a_clock_that_was_set_back),
-        TEST(without_memory_nothing_is_granted),
-        TEST(a_user_without_the_right_is_told),
-        TEST(a_prefix_has_its_own_record),
-        TEST(renewals_of_all_modes_get_their_own_answers),
-        TEST(a_connection_in_use_asks_once_a_second),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("failover", tests, backend_load, NULL);
-}
+TESTS(setup, teardown, backend_load, NULL)

@@ -37,9 +37,8 @@ static int raise_to(struct link *link, struct held *held, uint64_t floor) {
     return result;
 }
 
-static void the_next_fence_is_above_the_floor(void **state) {
+TEST(the_next_fence_is_above_the_floor) {
     struct held held, next;
-    (void)state;
     claim_init(&held, "raised", 'a', 1);
     claim_init(&next, "raised", 'b', 1);
     assert_int_equal(acquire(&one, &held), 0);
@@ -57,9 +56,8 @@ static void the_next_fence_is_above_the_floor(void **state) {
 }
 
 /* A connection that counts fences up for a moment counts on from the floor. */
-static void counted_fences_go_on_from_the_floor(void **state) {
+TEST(counted_fences_go_on_from_the_floor) {
     struct held held;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         claim_init(&held, "counted", 'a', i);
         assert_int_equal(acquire(&one, &held), 0);
@@ -73,9 +71,8 @@ static void counted_fences_go_on_from_the_floor(void **state) {
     }
 }
 
-static void a_lower_floor_changes_nothing(void **state) {
+TEST(a_lower_floor_changes_nothing) {
     struct held held;
-    (void)state;
     claim_init(&held, "low", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     const uint64_t floors[] = {1, held.claim.fence - 1, held.claim.fence};
@@ -85,9 +82,8 @@ static void a_lower_floor_changes_nothing(void **state) {
     }
 }
 
-static void nobody_else_raises_it(void **state) {
+TEST(nobody_else_raises_it) {
     struct held held, other;
-    (void)state;
     claim_init(&held, "held", 'a', 1);
     claim_init(&other, "held", 'b', 1);
     assert_int_equal(raise_to(&one, &held, AHEAD), DLOCK_ELOST);
@@ -97,9 +93,8 @@ static void nobody_else_raises_it(void **state) {
     assert_int_equal(stored("held"), held.claim.fence);
 }
 
-static void a_floor_that_cannot_be_counted_from_is_refused(void **state) {
+TEST(a_floor_that_cannot_be_counted_from_is_refused) {
     struct held held;
-    (void)state;
     claim_init(&held, "huge", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(raise_to(&one, &held, UINT64_C(1) << 53), DLOCK_EINVAL);
@@ -107,10 +102,9 @@ static void a_floor_that_cannot_be_counted_from_is_refused(void **state) {
 }
 
 /* A lingering grant stays one, and what is no fence stays what it is. */
-static void what_stands_there_is_kept(void **state) {
+TEST(what_stands_there_is_kept) {
     struct held held;
     struct dlock_error err;
-    (void)state;
     claim_init(&held, "lingers", 'a', 1);
     assert_int_equal(held_run(backend->acquire, &one, &held, DLOCK_CLAIM_LINGER, TIMEOUT_MS, &err), 0);
     uint64_t floor = held.claim.fence + AHEAD;
@@ -130,12 +124,11 @@ static void what_stands_there_is_kept(void **state) {
 
 /* Redis' scripts count exactly up to 2^53. A greater number was written by another program, and is left as it is: a fence
  * after it would not be greater. */
-static void what_cannot_be_counted_from_is_no_fence(void **state) {
+TEST(what_cannot_be_counted_from_is_no_fence) {
     static const char *const values[] = {"9007199254740992", "9007199254740993", "99999999999999999999"};
     struct held held;
     struct dlock_error err;
     char name[16];
-    (void)state;
     for (int i = 0; i < 6; i++) {
         const char *value = values[i / 2];
         snprintf(name, sizeof name, "far-%d", i);
@@ -157,10 +150,9 @@ static void what_cannot_be_counted_from_is_no_fence(void **state) {
     }
 }
 
-static void no_fence_comes_twice_at_the_end(void **state) {
+TEST(no_fence_comes_twice_at_the_end) {
     const uint64_t last = (UINT64_C(1) << 53) - 1;
     struct held held;
-    (void)state;
     held_new(&held, &one, "end");
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(raise_to(&one, &held, last), 0);
@@ -176,14 +168,13 @@ static void no_fence_comes_twice_at_the_end(void **state) {
     assert_int_equal(held.claim.result, DLOCK_EINVAL);
 }
 
-static void each_of_a_batch_has_its_own(void **state) {
+TEST(each_of_a_batch_has_its_own) {
     enum { N = 3 };
     static char names[N][16];
     struct held held[N];
     struct dlock_claim *claims[N];
     uint64_t floors[N];
     struct dlock_error err;
-    (void)state;
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "batch-%d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -199,19 +190,4 @@ static void each_of_a_batch_has_its_own(void **state) {
     }
 }
 
-#define TEST(function) cmocka_unit_test_setup_teardown(function, setup, pair_end)
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        TEST(the_next_fence_is_above_the_floor),
-        TEST(counted_fences_go_on_from_the_floor),
-        TEST(a_lower_floor_changes_nothing),
-        TEST(nobody_else_raises_it),
-        TEST(a_floor_that_cannot_be_counted_from_is_refused),
-        TEST(what_stands_there_is_kept),
-        TEST(what_cannot_be_counted_from_is_no_fence),
-        TEST(no_fence_comes_twice_at_the_end),
-        TEST(each_of_a_batch_has_its_own),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, pair_end, group_begin, group_end)

@@ -54,7 +54,7 @@ static void assert_answer_is(struct fake *fake, enum operation operation, const 
     fake_unlink(fake, &link);
 }
 
-static void answers_that_make_no_sense(void **state) {
+TEST(answers_that_make_no_sense) {
     static const struct {
         enum operation operation;
         const char *answer;
@@ -119,14 +119,13 @@ static void answers_that_make_no_sense(void **state) {
         {LISTEN, "*2\r\n$9\r\nsubscribe\r\n$30\r\ndlock:aaaaaaaaaaaaaaaaaaaaaaaa\r\n"},
         {LISTEN, "*3\r\n:1\r\n:1\r\n:1\r\n"},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
         struct fake fake = {.port = 0};
         assert_answer_is(&fake, nonsense[i].operation, nonsense[i].answer, DLOCK_EPROTO);
     }
 }
 
-static void refusals_are_told_apart(void **state) {
+TEST(refusals_are_told_apart) {
     static const struct {
         const char *answer;
         int code;
@@ -153,7 +152,6 @@ static void refusals_are_told_apart(void **state) {
          "command or subcommand\r\n",
          DLOCK_EAUTH},
     };
-    (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++)
         for (int operation = ACQUIRE; operation <= LISTEN; operation++) {
             struct fake fake = {.port = 0};
@@ -161,8 +159,7 @@ static void refusals_are_told_apart(void **state) {
         }
 }
 
-static void silence_ends_in_time(void **state) {
-    (void)state;
+TEST(silence_ends_in_time) {
     for (int operation = ACQUIRE; operation <= LISTEN; operation++) {
         struct fake silent = {.port = 0}, cut = {.close_after = true};
         assert_answer_is(&silent, (enum operation)operation, "", DLOCK_EUNAVAILABLE);
@@ -170,21 +167,19 @@ static void silence_ends_in_time(void **state) {
     }
 }
 
-static void slow_bytes_end_in_time(void **state) {
+TEST(slow_bytes_end_in_time) {
     struct fake fake = {.drip_ms = 40};
-    (void)state;
     /* Every byte would restart a time limit on single reads. */
     assert_answer_is(&fake, ACQUIRE, GRANTED, DLOCK_EUNAVAILABLE);
 }
 
-static void floods_are_cut_off(void **state) {
+TEST(floods_are_cut_off) {
     static char text[65536], item[65536 + 16];
     struct fake endless = {.answers = FAKE_SAYS("$900000000\r\n"), .flood = text};
     struct fake nested = {.answers = FAKE_SAYS("*1\r\n"), .flood = "*65536\r\n"};
     struct fake wide = {.answers = FAKE_SAYS("*1\r\n"), .flood = ":1\r\n*60000\r\n"};
     struct fake many = {.answers = FAKE_SAYS("*100000\r\n"), .flood = item};
     struct fake *const fakes[] = {&endless, &nested, &wide, &many};
-    (void)state;
     memset(text, 'x', sizeof text - 1);
     snprintf(item, sizeof item, "$%zu\r\n%s\r\n", sizeof text - 1, text);
     for (int i = 0; i < 4; i++) {
@@ -200,7 +195,7 @@ static void floods_are_cut_off(void **state) {
 }
 
 /* 256 claims are written before the first is answered: one round trip. Names that need encoding go one by one. */
-static void a_batch_is_one_round_trip(void **state) {
+TEST(a_batch_is_one_round_trip) {
     enum { N = 256 };
     static struct held held[N];
     static char names[N][16];
@@ -208,7 +203,6 @@ static void a_batch_is_one_round_trip(void **state) {
     struct fake fake = {.answers = FAKE_SAYS(GRANTED, BUSY, GRANTED), .gather = N};
     struct link link;
     struct dlock_error err = {0};
-    (void)state;
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "{batch-%03d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -222,14 +216,13 @@ static void a_batch_is_one_round_trip(void **state) {
 }
 
 /* One error amid a batch, whatever it is about, leaves every other answer with its claim. */
-static void an_error_does_not_shift_the_answers(void **state) {
+TEST(an_error_does_not_shift_the_answers) {
     struct fake fake = {.answers = FAKE_SAYS(GRANTED, "-NOSCRIPT No matching script.\r\n", BUSY, SHA, GRANTED)};
     struct fake other = {.answers = FAKE_SAYS(BUSY, "-OOM command not allowed\r\n", BUSY, GRANTED)};
     struct held held[3];
     struct dlock_claim *claims[3];
     struct dlock_error err = {0};
     struct link link;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         claim_init(&held[i], "{shift", 'a', i);
         claims[i] = &held[i].claim;
@@ -250,18 +243,17 @@ static void an_error_does_not_shift_the_answers(void **state) {
 }
 
 /* A server that says that it has no script even after it was given it. */
-static void a_script_that_never_arrives(void **state) {
+TEST(a_script_that_never_arrives) {
     struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", SHA, "-NOSCRIPT x\r\n")};
     struct dlock_error err = {0};
     struct link link;
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EPROTO);
     fake_unlink(&fake, &link);
 }
 
 /* Refuses a script that it is given. */
-static void a_script_that_is_refused(void **state) {
+TEST(a_script_that_is_refused) {
     static const struct {
         const char *answer;
         int code;
@@ -269,7 +261,6 @@ static void a_script_that_is_refused(void **state) {
                  {"*0\r\n", DLOCK_EPROTO},
                  {"-LOADING x\r\n", DLOCK_EUNAVAILABLE},
                  {"-NOPERM this user has no permissions to run the 'script|load' command\r\n", DLOCK_EAUTH}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", cases[i].answer, GRANTED)};
         struct dlock_error err = {0};
@@ -281,7 +272,7 @@ static void a_script_that_is_refused(void **state) {
 }
 
 /* The server does not read what we send: the time limit also holds for writing. */
-static void a_deaf_server(void **state) {
+TEST(a_deaf_server) {
     enum { N = 256 };
     static struct held held[N];
     static char names[N][256];
@@ -290,7 +281,6 @@ static void a_deaf_server(void **state) {
     struct dlock_error err = {0};
     struct link link;
     int64_t begin;
-    (void)state;
     for (int i = 0; i < N; i++) {
         memset(names[i], '{', 255);
         snprintf(names[i], 8, "%04d", i);
@@ -307,11 +297,10 @@ static void a_deaf_server(void **state) {
 }
 
 /* SIGPIPE would end this program. */
-static void writing_to_who_is_gone(void **state) {
+TEST(writing_to_who_is_gone) {
     struct fake fake = {.answers = FAKE_SAYS(BUSY), .close_after = true};
     struct dlock_error err = {0};
     struct link link;
-    (void)state;
     fake_link(&fake, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), 0);
     sleep_ms(300);
@@ -320,11 +309,10 @@ static void writing_to_who_is_gone(void **state) {
 }
 
 /* A request whose answer is missing must not be carried out later: the connection is closed by reset. */
-static void unanswered_requests_are_reset(void **state) {
+TEST(unanswered_requests_are_reset) {
     struct fake answering = {.answers = FAKE_SAYS(BUSY)}, silent = {.port = 0};
     struct dlock_error err = {0};
     struct link link;
-    (void)state;
     fake_link(&answering, &link);
     assert_int_equal(operate(&link, ACQUIRE, &err), 0);
     link_end(&link);
@@ -365,16 +353,14 @@ static const char *bulk(const char *text) {
     return out;
 }
 
-static void greetings_that_make_no_sense(void **state) {
-    (void)state;
+TEST(greetings_that_make_no_sense) {
     assert_greeting_is(FAKE_SETNAME, "HTTP/1.1 400 Bad Request\r\n", DLOCK_EPROTO, "invalid answer");
     assert_greeting_is(FAKE_SETNAME, "", DLOCK_EPROTO, "invalid answer"); /* one reply too few: they shift */
     assert_greeting_is(FAKE_SERVER, "+OK\r\n", DLOCK_EPROTO, "INFO");
     assert_greeting_is(FAKE_SERVER, bulk("hello"), DLOCK_EPROTO, "redis_version");
 }
 
-static void servers_that_cannot_serve_us(void **state) {
-    (void)state;
+TEST(servers_that_cannot_serve_us) {
     assert_greeting_is(FAKE_SERVER, bulk("redis_version:4.0.14"), DLOCK_ENOTSUP, "4.0.14");
     assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.0.1\r\nredis_mode:cluster\r\n"), DLOCK_ENOTSUP, "cluster");
     assert_greeting_is(FAKE_SERVER, bulk("redis_version:7.0.1\r\nredis_mode:sentinel\r\n"), DLOCK_ENOTSUP, "sentinel");
@@ -395,12 +381,11 @@ static bool hang_up(struct fake *fake, int fd, int i, const char *request, size_
     return false;
 }
 
-static void a_proxy_that_hangs_up(void **state) {
+TEST(a_proxy_that_hangs_up) {
     struct fake fake = {.converse = hang_up};
     struct dlock_error err = {0};
     struct uri uri;
     struct link link;
-    (void)state;
     fake_start(&fake);
     uri_init(&uri, fake.port);
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
@@ -408,23 +393,4 @@ static void a_proxy_that_hangs_up(void **state) {
     fake_unlink(&fake, &link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_that_make_no_sense),
-        cmocka_unit_test(refusals_are_told_apart),
-        cmocka_unit_test(silence_ends_in_time),
-        cmocka_unit_test(slow_bytes_end_in_time),
-        cmocka_unit_test(floods_are_cut_off),
-        cmocka_unit_test(a_batch_is_one_round_trip),
-        cmocka_unit_test(an_error_does_not_shift_the_answers),
-        cmocka_unit_test(a_script_that_never_arrives),
-        cmocka_unit_test(a_script_that_is_refused),
-        cmocka_unit_test(a_deaf_server),
-        cmocka_unit_test(writing_to_who_is_gone),
-        cmocka_unit_test(unanswered_requests_are_reset),
-        cmocka_unit_test(greetings_that_make_no_sense),
-        cmocka_unit_test(servers_that_cannot_serve_us),
-        cmocka_unit_test(a_proxy_that_hangs_up),
-    };
-    return cmocka_run_group_tests(tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

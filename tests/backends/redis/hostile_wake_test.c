@@ -29,7 +29,7 @@ static int first_wake(struct fake *fake, struct link *link, const char *text, st
     return rc;
 }
 
-static void wake_ups_that_make_no_sense(void **state) {
+TEST(wake_ups_that_make_no_sense) {
     static const char *const payloads[] = {
         "granted ",
         "granted " TOKEN,
@@ -58,7 +58,6 @@ static void wake_ups_that_make_no_sense(void **state) {
     struct dlock_wake wake;
     struct link link;
     char text[1024];
-    (void)state;
     for (size_t i = 0; i < sizeof payloads / sizeof payloads[0]; i++) {
         struct fake fake = {.port = 0};
         if (first_wake(&fake, &link, message(text, payloads[i]), &wake) != DLOCK_EPROTO)
@@ -73,12 +72,11 @@ static void wake_ups_that_make_no_sense(void **state) {
 }
 
 /* Anybody who may read can send a message, so it tells that the token has been granted something, and not what. */
-static void a_wake_up_has_no_grant_in_it(void **state) {
+TEST(a_wake_up_has_no_grant_in_it) {
     struct fake fake = {.port = 0};
     struct dlock_wake wake;
     struct link link;
     char text[1024];
-    (void)state;
     assert_int_equal(first_wake(&fake, &link, message(text, "granted " TOKEN " a b%7Bc%25"), &wake), 1);
     assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
     assert_string_equal(wake.token, TOKEN);
@@ -89,21 +87,19 @@ static void a_wake_up_has_no_grant_in_it(void **state) {
     fake_unlink(&fake, &link);
 }
 
-static void a_listener_learns_that_the_server_is_gone(void **state) {
+TEST(a_listener_learns_that_the_server_is_gone) {
     struct fake fake = {.close_after = true};
     struct dlock_wake wake;
     struct link link;
-    (void)state;
     assert_int_equal(first_wake(&fake, &link, CONFIRMED, &wake), DLOCK_EUNAVAILABLE);
     fake_unlink(&fake, &link);
 }
 
 /* Endless messages, all unknown to us, do not keep wake() from returning. */
-static void endless_messages_end(void **state) {
+TEST(endless_messages_end) {
     struct fake fake = {.flood = "*3\r\n$7\r\nmessage\r\n$30\r\n" CHANNEL "\r\n$3\r\nnew\r\n"};
     struct dlock_wake wake;
     struct link link;
-    (void)state;
     int64_t begin = now_ms();
     int rc = first_wake(&fake, &link, CONFIRMED, &wake);
     assert_true(rc == 0 || rc == DLOCK_EPROTO);
@@ -111,12 +107,4 @@ static void endless_messages_end(void **state) {
     fake_unlink(&fake, &link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wake_ups_that_make_no_sense),
-        cmocka_unit_test(a_wake_up_has_no_grant_in_it),
-        cmocka_unit_test(a_listener_learns_that_the_server_is_gone),
-        cmocka_unit_test(endless_messages_end),
-    };
-    return cmocka_run_group_tests(tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

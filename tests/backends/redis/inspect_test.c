@@ -64,9 +64,8 @@ static bool was_seen(const char *name) {
     return false;
 }
 
-static void a_holder_is_shown_as_it_is(void **state) {
+TEST(a_holder_is_shown_as_it_is) {
     struct held held, waiter;
-    (void)state;
     inspect("shown");
     assert_int_equal(seen.n, 0);
     claim_init(&held, "shown", 'a', 1);
@@ -86,7 +85,7 @@ static void a_holder_is_shown_as_it_is(void **state) {
 }
 
 /* Joint holders are shown one by one, each as long as its own lease lasts. */
-static void every_joint_holder_is_shown(void **state) {
+TEST(every_joint_holder_is_shown) {
     enum { HOLDERS = 3 };
     static const struct {
         const char *name;
@@ -94,7 +93,6 @@ static void every_joint_holder_is_shown(void **state) {
         uint32_t limit;
     } ways[] = {{"read", DLOCK_SHARED, 0}, {"seats", DLOCK_PERMIT, 7}};
     struct held held, waiter;
-    (void)state;
     for (int way = 0; way < 2; way++) {
         uint64_t fence[HOLDERS];
         for (int i = 0; i < HOLDERS; i++) {
@@ -126,8 +124,7 @@ static void every_joint_holder_is_shown(void **state) {
     assert_true(was_seen("seats"));
 }
 
-static void foreign_holders_are_shown_with_what_is_known(void **state) {
-    (void)state;
+TEST(foreign_holders_are_shown_with_what_is_known) {
     ask_text(&server, "SET foreign %b PX 5000", "a\nb\0c", (size_t)5);
     inspect("foreign");
     assert_int_equal(seen.n, 1);
@@ -147,10 +144,9 @@ static void foreign_holders_are_shown_with_what_is_known(void **state) {
     assert_int_equal(seen.n, 0);
 }
 
-static void a_list_shows_locks_and_nothing_else(void **state) {
+TEST(a_list_shows_locks_and_nothing_else) {
     static const char *const names[] = {"app/1", "app/2", "app/{x}", "app/100%", "a*p/1", "other"};
     struct held held;
-    (void)state;
     for (int i = 0; i < 6; i++) {
         claim_init(&held, names[i], 'a', i);
         assert_int_equal(acquire(&one, &held), 0);
@@ -176,13 +172,12 @@ static void a_list_shows_locks_and_nothing_else(void **state) {
     assert_int_equal(seen.n, 0);
 }
 
-static void a_list_goes_on_page_by_page(void **state) {
+TEST(a_list_goes_on_page_by_page) {
     enum { N = 2000 };
     static struct held held[N];
     static char names[N][16];
     static struct dlock_claim *claims[N];
     char cursor[256] = "";
-    (void)state;
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "page-%04d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -201,10 +196,9 @@ static void a_list_goes_on_page_by_page(void **state) {
 
 /* Another program's tokens may begin with, or even look like, one of our words. They hold the lock alone, and hand over
  * nothing: their waiters must poll. */
-static void foreign_tokens_like_our_words(void **state) {
+TEST(foreign_tokens_like_our_words) {
     static const char *const tokens[] = {"dlock:host:1", "dlock:", "dlock:permits:0", "dlock:permits:4294967296",
                                          "dlock:permits:00000000001"};
-    (void)state;
     for (int i = 0; i < 5; i++) {
         struct held held;
         ask_text(&server, "SET {like}:dlock:fence 1700000000000000");
@@ -230,10 +224,9 @@ static int look(const struct dlock_finding *finding, void *arg) {
 }
 
 /* It tries commands, on no key that a lock may have. */
-static void a_check_changes_no_lock(void **state) {
+TEST(a_check_changes_no_lock) {
     struct held held;
     int found = 0;
-    (void)state;
     held_new(&held, &one, "dlock:doctor");
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(backend->check(one.conn, look, &found, TIMEOUT_MS, NULL), 0);
@@ -242,15 +235,4 @@ static void a_check_changes_no_lock(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_holder_is_shown_as_it_is, setup),
-        cmocka_unit_test_setup(every_joint_holder_is_shown, setup),
-        cmocka_unit_test_setup(foreign_holders_are_shown_with_what_is_known, setup),
-        cmocka_unit_test_setup(foreign_tokens_like_our_words, setup),
-        cmocka_unit_test_setup(a_check_changes_no_lock, setup),
-        cmocka_unit_test_setup(a_list_shows_locks_and_nothing_else, setup),
-        cmocka_unit_test_setup(a_list_goes_on_page_by_page, setup),
-    };
-    return cmocka_run_group_tests(tests, start, stop);
-}
+TESTS(setup, NULL, start, stop)

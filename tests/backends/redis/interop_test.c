@@ -50,9 +50,8 @@ static const char *cli(const char *arguments) {
     "eval 'if redis.call(\"get\",KEYS[1]) == ARGV[1] then return redis.call(\"del\",KEYS[1]) else return 0 " \
     "end' 1 '" NAME "' my-random-value"
 
-static void redis_cli_and_we_exclude_each_other(void **state) {
+TEST(redis_cli_and_we_exclude_each_other) {
     struct dlock_error err = {0};
-    (void)state;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     assert_string_equal(cli(CLI_TAKE), "");
     assert_string_equal(cli(CLI_RELEASE), "0");
@@ -68,10 +67,9 @@ static void redis_cli_and_we_exclude_each_other(void **state) {
 }
 
 /* No message announces the release of such a holder: we ask often enough. */
-static void a_wait_for_a_foreign_holder_ends_soon(void **state) {
+TEST(a_wait_for_a_foreign_holder_ends_soon) {
     struct api_worker waiter = {.lock = lock, .timeout_ms = 20000, .rounds = 1};
     int64_t released;
-    (void)state;
     assert_string_equal(cli(CLI_TAKE), "OK");
     api_begin(&waiter);
     sleep_ms(1000);
@@ -82,10 +80,9 @@ static void a_wait_for_a_foreign_holder_ends_soon(void **state) {
     assert_true(waiter.got_it_ms - released < 1000);
 }
 
-static void a_late_release_spares_the_foreign_holder(void **state) {
+TEST(a_late_release_spares_the_foreign_holder) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_lock *brief;
-    (void)state;
     options.lease_ms = 100;
     options.flags = DLOCK_FIXED_LEASE;
     brief = api_lock(client, NAME, &options);
@@ -104,18 +101,16 @@ static int count(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-static void data_that_never_ends_is_not_broken(void **state) {
+TEST(data_that_never_ends_is_not_broken) {
     struct dlock_error err;
-    (void)state;
     assert_string_equal(cli("set '" NAME "' precious"), "OK");
     assert_int_equal(dlock_break(client, NAME, &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "redis-cli"));
     assert_string_equal(cli("get '" NAME "'"), "precious");
 }
 
-static void a_foreign_holder_can_be_seen_and_broken(void **state) {
+TEST(a_foreign_holder_can_be_seen_and_broken) {
     int seen = 0;
-    (void)state;
     assert_string_equal(cli(CLI_TAKE), "OK");
     assert_int_equal(dlock_inspect(client, NAME, count, &seen, NULL), 0);
     assert_int_equal(seen, 1);
@@ -177,11 +172,10 @@ static void python_end(void) {
     assert_int_equal(status, 0);
 }
 
-static void redis_py_and_we_exclude_each_other(void **state) {
+TEST(redis_py_and_we_exclude_each_other) {
     struct api_worker waiter = {.lock = lock, .timeout_ms = 20000, .rounds = 1};
     char pretend[160] = "token ";
     struct dlock_error err = {0};
-    (void)state;
     python_begin();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     assert_string_equal(python_do("try"), "busy");
@@ -212,11 +206,10 @@ static void redis_py_and_we_exclude_each_other(void **state) {
 }
 
 /* Readers and permits are seen by such clients, and see them. */
-static void redis_py_and_joint_holders_exclude_each_other(void **state) {
+TEST(redis_py_and_joint_holders_exclude_each_other) {
     static const struct dlock_options ways[] = {{.size = sizeof ways[0], .mode = DLOCK_SHARED},
                                                 {.size = sizeof ways[0], .mode = DLOCK_PERMIT, .limit = 2}};
     dlock_client *other = api_open(&server, "quarantine=0");
-    (void)state;
     python_begin();
     for (int way = 0; way < 2; way++) {
         dlock_lock *first = api_lock(client, NAME, &ways[way]), *second = api_lock(other, NAME, &ways[way]);
@@ -255,12 +248,11 @@ static void *keep_busy(void *arg) {
 }
 
 /* Four clients that hand the lock on to each other all the time do not keep out one that polls. */
-static void a_client_that_polls_gets_its_turn(void **state) {
+TEST(a_client_that_polls_gets_its_turn) {
     enum { BUSY = 4 };
     dlock_client *clients[BUSY];
     dlock_lock *locks[BUSY];
     pthread_t threads[BUSY];
-    (void)state;
     python_begin();
     busy_no_more = false;
     for (int i = 0; i < BUSY; i++) {
@@ -282,17 +274,4 @@ static void a_client_that_polls_gets_its_turn(void **state) {
     python_end();
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(redis_cli_and_we_exclude_each_other),
-        TEST(a_wait_for_a_foreign_holder_ends_soon),
-        TEST(a_late_release_spares_the_foreign_holder),
-        TEST(a_foreign_holder_can_be_seen_and_broken),
-        TEST(data_that_never_ends_is_not_broken),
-        TEST(redis_py_and_we_exclude_each_other),
-        TEST(redis_py_and_joint_holders_exclude_each_other),
-        TEST(a_client_that_polls_gets_its_turn),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, teardown, group_begin, group_end)

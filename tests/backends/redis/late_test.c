@@ -30,9 +30,8 @@ static int teardown(void **state) {
 }
 
 /* In that time the server could have lost the fence. */
-static void a_fence_that_came_late_is_not_counted_up(void **state) {
+TEST(a_fence_that_came_late_is_not_counted_up) {
     struct held first, second;
-    (void)state;
     link_to(&link_, relay_port(relay), 'f');
     held_new(&first, &link_, "fence");
     held_new(&second, &link_, "fence");
@@ -45,11 +44,10 @@ static void a_fence_that_came_late_is_not_counted_up(void **state) {
 }
 
 /* In that time the server could have been a replica, which no connection notices. */
-static void an_incarnation_that_came_late_is_asked_for_again(void **state) {
+TEST(an_incarnation_that_came_late_is_asked_for_again) {
     struct monitor monitor;
     struct uri uri;
     struct held held;
-    (void)state;
     uri_init(&uri, relay_port(relay));
     relay_delay(relay, LATE_MS);
     assert_int_equal(link_try(&link_, &uri.parts, 'f', 1, TIMEOUT_MS, NULL), 0);
@@ -62,10 +60,4 @@ static void an_incarnation_that_came_late_is_asked_for_again(void **state) {
     assert_int_equal(monitor.requests, 2);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_fence_that_came_late_is_not_counted_up, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_incarnation_that_came_late_is_asked_for_again, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("late", tests, group_begin, group_end);
-}
+TESTS(setup, teardown, group_begin, group_end)

@@ -28,14 +28,13 @@ static int teardown(void **state) {
 
 /* ---- scripts ----------------------------------------------------------------------------------------------------- */
 
-static void forgotten_scripts_are_given_again(void **state) {
+TEST(forgotten_scripts_are_given_again) {
     enum { N = 300 };
     static struct held many[N];
     static char names[N][16];
     struct dlock_claim *claims[N];
     struct dlock_wake wake;
     struct dlock_error err = {0};
-    (void)state;
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "batch-%03d", i);
         claim_init(&many[i], names[i], 'f', i);
@@ -72,8 +71,7 @@ static void assert_refused_for_memory(struct link *link, struct held *claimed, u
     assert_non_null(strstr(err.message, "OOM"));
 }
 
-static void no_half_grant_without_memory(void **state) {
-    (void)state;
+TEST(no_half_grant_without_memory) {
     fill_memory();
     assert_refused_for_memory(&asker, &waiter, 0);
     assert_int_equal(ask_number(&server, "DBSIZE"), 0);
@@ -88,9 +86,8 @@ static void no_half_grant_without_memory(void **state) {
     assert_int_equal(ask_number(&server, "EXISTS limit"), 0);
 }
 
-static void a_release_hands_over_without_memory(void **state) {
+TEST(a_release_hands_over_without_memory) {
     struct dlock_wake wake;
-    (void)state;
     assert_int_equal(acquire(&holder, &held), 0);
     assert_int_equal(queue_up(&asker, &waiter), DLOCK_EBUSY);
     fill_memory();
@@ -106,10 +103,9 @@ static void a_release_hands_over_without_memory(void **state) {
 }
 
 /* A try that finds the lock free and a waiter alive hands over whole, or not at all. */
-static void a_passer_by_hands_over_without_memory(void **state) {
+TEST(a_passer_by_hands_over_without_memory) {
     struct held stranger;
     struct dlock_wake wake;
-    (void)state;
     assert_int_equal(acquire(&holder, &held), 0);
     assert_int_equal(queue_up(&asker, &waiter), DLOCK_EBUSY);
     ask_number(&server, "DEL limit");
@@ -125,7 +121,7 @@ static void a_passer_by_hands_over_without_memory(void **state) {
 
 /* ---- quarantine -------------------------------------------------------------------------------------------------- */
 
-static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
+TEST_WITH(NULL, NULL, after_a_restart_nothing_is_granted_for_a_while) {
     enum { QUARANTINE_MS = 4000 };
     struct server fresh;
     struct link careful, careless;
@@ -134,7 +130,6 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
     struct dlock_error err = {0};
     struct uri uri;
     int64_t started;
-    (void)state;
     server_start(&fresh, NULL);
     started = now_ms();
     uri_init(&uri, fresh.port);
@@ -188,14 +183,13 @@ static void after_a_restart_nothing_is_granted_for_a_while(void **state) {
 
 /* An old snapshot names a former holder, a waiter and a long-lived incarnation. Without memory the new incarnation
  * cannot be recorded, and a late release must not hand over: another client may hold the lock by now. */
-static void an_old_snapshot_hands_nothing_over_without_memory(void **state) {
+TEST(an_old_snapshot_hands_nothing_over_without_memory) {
     enum { QUARANTINE_MS = 2000 };
     struct server old;
     struct link before, after, ear;
     struct held later, other;
     struct dlock_wake wake;
     struct uri uri;
-    (void)state;
     claim_init(&later, "limit", 'f', 2);
     claim_init(&other, "other", 'f', 3);
     held.claim.lease_ms = 60000; /* does not end while the server is restarted */
@@ -230,13 +224,12 @@ static void an_old_snapshot_hands_nothing_over_without_memory(void **state) {
 
 /* It cannot record the start of its quarantine, which would therefore never end: a client that does not queue is told
  * why. */
-static void a_server_that_refuses_to_write_says_so(void **state) {
+TEST_WITH(NULL, NULL, a_server_that_refuses_to_write_says_so) {
     static const struct {
         const char *setting, *why;
     } refusals[] = {{"min-replicas-to-write", "min-replicas-to-write asks for more"}, {"maxmemory", "raise maxmemory"}};
     struct server fresh;
     struct uri uri;
-    (void)state;
     server_start(&fresh, NULL);
     uri_init(&uri, fresh.port);
     for (size_t i = 0; i < 2; i++) {
@@ -259,14 +252,13 @@ static void a_server_that_refuses_to_write_says_so(void **state) {
 }
 
 /* Neither readers nor permits are granted, not even beside others; waiters are served when it is over. */
-static void a_quarantine_is_for_all_modes(void **state) {
+TEST_WITH(NULL, NULL, a_quarantine_is_for_all_modes) {
     enum { QUARANTINE_MS = 3000 };
     static const enum dlock_mode modes[] = {DLOCK_SHARED, DLOCK_PERMIT};
     struct server fresh;
     struct link careful, careless;
     struct uri uri;
     struct dlock_error err = {0};
-    (void)state;
     server_start(&fresh, NULL);
     uri_init(&uri, fresh.port);
     assert_int_equal(link_try(&careful, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, &err), 0);
@@ -296,13 +288,12 @@ static void a_quarantine_is_for_all_modes(void **state) {
 
 /* The current settings say nothing about those before the restart: that one may have
  * turned the journal on, and forgotten everything. Only quarantine=0 is a way out. */
-static void the_quarantine_does_not_ask_for_settings(void **state) {
+TEST_WITH(NULL, NULL, the_quarantine_does_not_ask_for_settings) {
     static const char *const always[] = {"--appendonly", "yes", "--appendfsync", "always", NULL};
     struct server fresh;
     struct link link;
     struct held claimed;
     struct uri uri;
-    (void)state;
     claim_init(&claimed, "kept", 'a', 1);
     server_start(&fresh, always);
     uri_init(&uri, fresh.port);
@@ -314,18 +305,4 @@ static void the_quarantine_does_not_ask_for_settings(void **state) {
     server_stop(&fresh);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(forgotten_scripts_are_given_again),
-        TEST(no_half_grant_without_memory),
-        TEST(a_release_hands_over_without_memory),
-        TEST(a_passer_by_hands_over_without_memory),
-        cmocka_unit_test(after_a_restart_nothing_is_granted_for_a_while),
-        TEST(an_old_snapshot_hands_nothing_over_without_memory),
-        cmocka_unit_test(a_server_that_refuses_to_write_says_so),
-        cmocka_unit_test(a_quarantine_is_for_all_modes),
-        cmocka_unit_test(the_quarantine_does_not_ask_for_settings),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, teardown, group_begin, group_end)

@@ -25,9 +25,8 @@ static void assert_wanted(int i) {
     assert_null(wake.token);
 }
 
-static void everybody_who_is_turned_away_is_heard(void **state) {
+TEST(everybody_who_is_turned_away_is_heard) {
     struct held reader, own;
-    (void)state;
     crew_claim(&reader, 2, "door", DLOCK_SHARED, 0);
     crew_claim(&own, 0, "door", DLOCK_EXCLUSIVE, 0);
     assert_int_equal(linger(0, &holder, 0), 0);
@@ -48,9 +47,8 @@ static void everybody_who_is_turned_away_is_heard(void **state) {
     assert_quiet(1); /* not lingering */
 }
 
-static void a_handed_over_grant_lingers_too(void **state) {
+TEST(a_handed_over_grant_lingers_too) {
     struct held third;
-    (void)state;
     crew_claim(&third, 2, "door", DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&asker[0], &holder), 0);
     assert_int_equal(linger(1, &asks, DLOCK_CLAIM_QUEUE), DLOCK_EBUSY);
@@ -78,9 +76,8 @@ static void a_handed_over_grant_lingers_too(void **state) {
 }
 
 /* Asked for without, and again with it, since the answer was lost. */
-static void it_may_be_asked_for_later(void **state) {
+TEST(it_may_be_asked_for_later) {
     uint64_t fence;
-    (void)state;
     assert_int_equal(acquire(&asker[0], &holder), 0);
     fence = holder.claim.fence;
     assert_int_equal(linger(0, &holder, 0), 0);
@@ -92,8 +89,7 @@ static void it_may_be_asked_for_later(void **state) {
     assert_true(asks.claim.fence > fence);
 }
 
-static void a_shared_grant_does_not_linger(void **state) {
-    (void)state;
+TEST(a_shared_grant_does_not_linger) {
     assert_int_equal(linger(0, &holder, 0), 0);
     holder.claim.mode = DLOCK_SHARED;
     assert_int_equal(renew(&asker[0], &holder), 0);
@@ -101,13 +97,4 @@ static void a_shared_grant_does_not_linger(void **state) {
     assert_quiet(0);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(everybody_who_is_turned_away_is_heard),
-        TEST(a_handed_over_grant_lingers_too),
-        TEST(it_may_be_asked_for_later),
-        TEST(a_shared_grant_does_not_linger),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, crew_teardown, group_begin, group_end)

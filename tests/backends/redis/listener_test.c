@@ -17,13 +17,12 @@ static void await_listeners(int64_t number) {
         if (now_ms() > until) fail_msg("%lld listen", (long long)listeners());
 }
 
-static void one_that_a_proxy_forgot_is_replaced(void **state) {
+TEST(one_that_a_proxy_forgot_is_replaced) {
     struct relay *relay = relay_new(server.port);
     dlock_client *near = api_open(&server, "quarantine=0");
     dlock_client *far = api_client("redis://127.0.0.1:%d?quarantine=0&lease=3s", relay_port(relay));
     dlock_lock *held = api_lock(near, "n", NULL);
     struct api_worker worker = {.lock = api_lock(far, "n", NULL), .timeout_ms = 60000, .rounds = 1};
-    (void)state;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     api_begin(&worker);
     await_listeners(1);
@@ -40,9 +39,4 @@ static void one_that_a_proxy_forgot_is_replaced(void **state) {
     relay_end(relay);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_that_a_proxy_forgot_is_replaced),
-    };
-    return cmocka_run_group_tests_name("listener", tests, group_begin, group_end);
-}
+TESTS(NULL, NULL, group_begin, group_end)

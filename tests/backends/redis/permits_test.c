@@ -21,9 +21,8 @@ static void take_all(void) {
     }
 }
 
-static void as_many_hold_as_there_are(void **state) {
+TEST(as_many_hold_as_there_are) {
     uint64_t fence;
-    (void)state;
     take_all();
     assert_int_equal(acquire(asks(3), &permit[3]), DLOCK_EBUSY);
     assert_string_equal(ask_text(&server, "GET seats"), "dlock:permits:3");
@@ -44,9 +43,8 @@ static void as_many_hold_as_there_are(void **state) {
     assert_int_equal(acquire(asks(0), &permit[0]), DLOCK_EINVAL);
 }
 
-static void each_that_is_given_back_goes_to_the_first_in_line(void **state) {
+TEST(each_that_is_given_back_goes_to_the_first_in_line) {
     struct monitor monitor;
-    (void)state;
     take_all();
     for (int i = LIMIT; i < MANY; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
     monitor_begin(&monitor, &server);
@@ -61,8 +59,7 @@ static void each_that_is_given_back_goes_to_the_first_in_line(void **state) {
 }
 
 /* One crash loses one permit, for one lease; the first waiter retries when that is over. */
-static void a_crashed_holder_loses_only_its_own(void **state) {
-    (void)state;
+TEST(a_crashed_holder_loses_only_its_own) {
     permit[1].claim.lease_ms = 1000;
     permit[2].claim.lease_ms = 2900;
     take_all();
@@ -85,8 +82,7 @@ static void end_lease(const struct held *held) {
     assert_int_equal(ask_number(&server, "ZADD {seats}:dlock:holders XX CH 1 %s", held->claim.token), 1);
 }
 
-static void all_that_ended_go_on_at_once(void **state) {
-    (void)state;
+TEST(all_that_ended_go_on_at_once) {
     take_all();
     for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
     for (int i = 1; i < 3; i++) end_lease(&permit[i]);
@@ -97,8 +93,7 @@ static void all_that_ended_go_on_at_once(void **state) {
     assert_int_equal(ask_number(&server, "ZCARD {seats}:dlock:queue"), 1);
 }
 
-static void who_gives_up_waiting_blocks_nobody(void **state) {
-    (void)state;
+TEST(who_gives_up_waiting_blocks_nobody) {
     take_all();
     for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
     assert_int_equal(release(asks(3), &permit[3]), DLOCK_ELOST);
@@ -108,9 +103,8 @@ static void who_gives_up_waiting_blocks_nobody(void **state) {
 }
 
 /* A rate limiter: permits are never released. */
-static void leases_that_end_are_a_rate(void **state) {
+TEST(leases_that_end_are_a_rate) {
     int64_t begin = now_ms();
-    (void)state;
     for (int i = 0; i < MANY; i++) {
         permit[i].claim.lease_ms = 500;
         while (queue_up(asks(0), &permit[i]) == DLOCK_EBUSY) {
@@ -140,9 +134,8 @@ static void assert_in_use(struct held *held, const char *as, const char *asked) 
     }
 }
 
-static void one_name_is_one_thing_at_a_time(void **state) {
+TEST(one_name_is_one_thing_at_a_time) {
     struct held writer, reader, other;
-    (void)state;
     crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
     crew_claim(&reader, 3, "seats", DLOCK_SHARED, 0);
     crew_claim(&other, 3, "seats", DLOCK_PERMIT, 5);
@@ -165,9 +158,8 @@ static void one_name_is_one_thing_at_a_time(void **state) {
 }
 
 /* Waiters that live determine the use of the name; dead ones do not. */
-static void waiters_count_as_users(void **state) {
+TEST(waiters_count_as_users) {
     struct held writer;
-    (void)state;
     crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
     take_all();
     assert_int_equal(queue_up(asks(4), &permit[4]), DLOCK_EBUSY);
@@ -182,8 +174,7 @@ static void waiters_count_as_users(void **state) {
 
 /* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
 /* The waiters' record was deleted: they repeat the same requests. */
-static void waiters_without_a_record_ask_again(void **state) {
-    (void)state;
+TEST(waiters_without_a_record_ask_again) {
     take_all();
     for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
     ask_number(&server, "DEL {seats}:dlock:waiters");
@@ -199,9 +190,8 @@ static void waiters_without_a_record_ask_again(void **state) {
     assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
 }
 
-static void a_foreign_lock_is_waited_for(void **state) {
+TEST(a_foreign_lock_is_waited_for) {
     struct held writer;
-    (void)state;
     crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
     assert_string_equal(ask_text(&server, "SET seats foreign NX PX 5000"), "OK");
     assert_int_equal(queue_up(asks(0), &permit[0]), DLOCK_EBUSY);
@@ -213,9 +203,8 @@ static void a_foreign_lock_is_waited_for(void **state) {
     assert_granted(0, &permit[0], 0);
 }
 
-static void a_cycle_is_two_commands(void **state) {
+TEST(a_cycle_is_two_commands) {
     struct monitor monitor;
-    (void)state;
     monitor_begin(&monitor, &server);
     for (int i = 0; i < 10; i++) {
         assert_int_equal(acquire(asks(0), &permit[0]), 0);
@@ -229,20 +218,4 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.published, 0);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(as_many_hold_as_there_are),
-        TEST(each_that_is_given_back_goes_to_the_first_in_line),
-        TEST(a_crashed_holder_loses_only_its_own),
-        TEST(all_that_ended_go_on_at_once),
-        TEST(who_gives_up_waiting_blocks_nobody),
-        TEST(leases_that_end_are_a_rate),
-        TEST(one_name_is_one_thing_at_a_time),
-        TEST(waiters_count_as_users),
-        TEST(waiters_without_a_record_ask_again),
-        TEST(a_foreign_lock_is_waited_for),
-        TEST(a_cycle_is_two_commands),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, crew_teardown, group_begin, group_end)

@@ -77,18 +77,15 @@ static void assert_constant(const char *what, enum dlock_mode mode, uint32_t lim
     assert_true(few > ROUNDS);
 }
 
-static void of_exclusive_locks(void **state) {
-    (void)state;
+TEST(of_exclusive_locks) {
     assert_constant("exclusive", DLOCK_EXCLUSIVE, 0, 0);
 }
 
-static void of_readers_and_writers(void **state) {
-    (void)state;
+TEST(of_readers_and_writers) {
     assert_constant("writers and readers in turn", DLOCK_SHARED, 0, 2);
 }
 
-static void of_permits(void **state) {
-    (void)state;
+TEST(of_permits) {
     assert_constant("permits", DLOCK_PERMIT, 2, 0);
 }
 
@@ -105,9 +102,8 @@ static int cost_of_silence(int n) {
     return monitor.commands;
 }
 
-static void of_a_stopped_client(void **state) {
+TEST(of_a_stopped_client) {
     int few, many;
-    (void)state;
     few = cost_of_silence(FEW);
     many = cost_of_silence(MANY);
     assert_int_equal(few, many);
@@ -115,11 +111,10 @@ static void of_a_stopped_client(void **state) {
 
 /* The server's cost of a hand-over, beside the two requests: each command of a script costs about as much as a
  * request's way through the server. */
-static void of_a_hand_over(void **state) {
+TEST(of_a_hand_over) {
     enum { RELEASE = 11, QUEUE = 7 };
     struct monitor monitor;
     struct held late;
-    (void)state;
     line_up(FEW, DLOCK_EXCLUSIVE, 0, 0);
     assert_int_equal(release(&asker[0], &waiter[0]), 0); /* the first one also begins the time until the next turn */
     monitor_begin(&monitor, &server);
@@ -135,10 +130,9 @@ static void of_a_hand_over(void **state) {
 }
 
 /* However many waiters have died, no call of a script is long, and the next one that lives gets the lock. */
-static void of_many_dead(void **state) {
+TEST(of_many_dead) {
     enum { DEAD = 2000, MOST = 200 * 6 + 50 };
     struct held held, late;
-    (void)state;
     for (int i = 0; i < 3; i++) { /* a release finds them, or one who asks */
         struct monitor monitor;
         crew_claim(&held, 0, "graves", DLOCK_EXCLUSIVE, 0);
@@ -162,11 +156,4 @@ static void of_many_dead(void **state) {
     }
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, crew_setup, crew_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(of_exclusive_locks),  TEST(of_readers_and_writers), TEST(of_permits),
-        TEST(of_a_stopped_client), TEST(of_a_hand_over),         TEST(of_many_dead),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(crew_setup, crew_teardown, group_begin, group_end)

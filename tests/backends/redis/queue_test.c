@@ -30,8 +30,7 @@ static void assert_woken(int i, uint64_t after_fence) {
     assert_string_equal(holder_now(), waiter[i].token);
 }
 
-static void waiters_are_served_in_order(void **state) {
-    (void)state;
+TEST(waiters_are_served_in_order) {
     for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
     /* Asking again keeps the place. */
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
@@ -49,8 +48,7 @@ static void waiters_are_served_in_order(void **state) {
 
 /* No client is told when a lease ends: every waiter asks a moment after that, in order, and before a hand-over made in
  * the meantime could have ended, even one to the waiter itself. */
-static void retries_follow_the_place_in_the_queue(void **state) {
-    (void)state;
+TEST(retries_follow_the_place_in_the_queue) {
     for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
     for (int i = 0; i < 4; i++) assert_int_equal(waiter[i].claim.retry_ms, 2250);
     waiter[0].claim.lease_ms = 1500;
@@ -64,8 +62,7 @@ static void retries_follow_the_place_in_the_queue(void **state) {
     assert_in_range(waiter[3].claim.retry_ms, 16, 416);
 }
 
-static void a_short_lease_is_handed_over_as_it_is(void **state) {
-    (void)state;
+TEST(a_short_lease_is_handed_over_as_it_is) {
     waiter[0].claim.lease_ms = 700;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(release(&holder, &held), 0);
@@ -73,8 +70,7 @@ static void a_short_lease_is_handed_over_as_it_is(void **state) {
     assert_true(ask_number(&server, "PTTL %s", "the lock") <= 700);
 }
 
-static void dead_waiters_are_skipped(void **state) {
-    (void)state;
+TEST(dead_waiters_are_skipped) {
     for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
     for (int i = 0; i < 2; i++) crew_deaf(i);
     assert_int_equal(release(&holder, &held), 0);
@@ -83,8 +79,7 @@ static void dead_waiters_are_skipped(void **state) {
 }
 
 /* Its wake-ups go nowhere, or to a server that was the master. */
-static void a_client_that_does_not_listen_is_told(void **state) {
-    (void)state;
+TEST(a_client_that_does_not_listen_is_told) {
     crew_deaf(0);
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(waiter[0].claim.hints, DLOCK_HINT_UNHEARD);
@@ -98,9 +93,8 @@ static void a_client_that_does_not_listen_is_told(void **state) {
 }
 
 /* Also one that the server knew before, and whose claims it has forgotten, as those of a client that does not listen. */
-static void a_client_that_listens_no_more_is_told(void **state) {
+TEST(a_client_that_listens_no_more_is_told) {
     struct held claim;
-    (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(waiter[0].claim.hints, 0);
     crew_deaf(0);
@@ -113,17 +107,15 @@ static void a_client_that_listens_no_more_is_told(void **state) {
 }
 
 /* PUBLISH counts a monitor as a receiver: that must not make the dead look alive, nor the living twice woken. */
-static void a_monitor_changes_nothing(void **state) {
+TEST(a_monitor_changes_nothing) {
     redisContext *monitor = redisConnect("127.0.0.1", server.port);
-    (void)state;
     freeReplyObject(redisCommand(monitor, "PSUBSCRIBE *"));
     dead_waiters_are_skipped(state);
     assert_quiet(2);
     redisFree(monitor);
 }
 
-static void nobody_barges_in(void **state) {
-    (void)state;
+TEST(nobody_barges_in) {
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
     ask_number(&server, "DEL %s", "the lock"); /* the lease has ended */
@@ -132,8 +124,7 @@ static void nobody_barges_in(void **state) {
     assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
 }
 
-static void the_head_takes_a_free_lock_itself(void **state) {
-    (void)state;
+TEST(the_head_takes_a_free_lock_itself) {
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
     ask_number(&server, "DEL %s", "the lock");
@@ -147,10 +138,9 @@ static void the_head_takes_a_free_lock_itself(void **state) {
 }
 
 /* A waiter that is handed the lock and does nothing loses it after 3 s, and all its client's places with it. */
-static void a_stopped_waiter_costs_three_seconds(void **state) {
+TEST(a_stopped_waiter_costs_three_seconds) {
     struct held second;
     int64_t begin;
-    (void)state;
     claim_init(&second, "the lock", 'a', 2);
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
@@ -174,12 +164,11 @@ static void a_stopped_waiter_costs_three_seconds(void **state) {
 
 /* A lost host with waiters of several clients: they are still subscribed, and none of them asks. Together they cost one
  * hand-over. */
-static void the_silent_cost_one_hand_over_in_all(void **state) {
+TEST(the_silent_cost_one_hand_over_in_all) {
     struct held silent[2 * CREW];
     struct dlock_wake wake;
     int handed_over = 0;
     int64_t begin;
-    (void)state;
     for (int i = 0; i < 6; i++) {
         held_new(&silent[i], &asker[i % 3], "the lock");
         assert_int_equal(queue_up(&asker[i % 3], &silent[i]), DLOCK_EBUSY);
@@ -199,9 +188,8 @@ static void the_silent_cost_one_hand_over_in_all(void **state) {
 }
 
 /* Now and then a lock that goes from one to the next is left free for a moment: clients that poll get a turn. */
-static void the_lock_is_left_free_now_and_then(void **state) {
+TEST(the_lock_is_left_free_now_and_then) {
     struct dlock_wake wake;
-    (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
     ask_text(&server, "SET %s %d", "{the lock}:dlock:turn", 1);
@@ -237,9 +225,8 @@ static void the_lock_is_left_free_now_and_then(void **state) {
 }
 
 /* The last waiter leaves while the lock is left free: nothing of the queue stays. */
-static void an_empty_queue_is_not_left_behind(void **state) {
+TEST(an_empty_queue_is_not_left_behind) {
     struct dlock_wake wake;
-    (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     ask_text(&server, "SET %s %d", "{the lock}:dlock:turn", 1);
     assert_int_equal(release(&holder, &held), 0);
@@ -251,10 +238,9 @@ static void an_empty_queue_is_not_left_behind(void **state) {
 }
 
 /* Renewing, or asking again, confirms a hand-over: when that grant ends later, the client keeps its other places. */
-static void a_confirmed_waiter_keeps_its_places(void **state) {
+TEST(a_confirmed_waiter_keeps_its_places) {
     struct held second;
     dlock_batch *const ways[] = {backend->renew, backend->acquire};
-    (void)state;
     claim_init(&second, "the lock", 'a', 2);
     for (int i = 0; i < 2; i++) {
         struct dlock_claim *claim = &waiter[0].claim;
@@ -275,9 +261,8 @@ static void a_confirmed_waiter_keeps_its_places(void **state) {
 }
 
 /* A waiter that asks after a hand-over to it has ended is not considered stopped, however late that end is noticed. */
-static void who_asks_again_lives(void **state) {
+TEST(who_asks_again_lives) {
     struct held second;
-    (void)state;
     claim_init(&second, "the lock", 'a', 2);
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
@@ -292,8 +277,7 @@ static void who_asks_again_lives(void **state) {
     assert_granted(0, &second, waiter[1].claim.fence);
 }
 
-static void a_waiter_leaves_the_queue(void **state) {
-    (void)state;
+TEST(a_waiter_leaves_the_queue) {
     for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
     assert_int_equal(release(&asker[0], &waiter[0]), DLOCK_ELOST);
     assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 2);
@@ -309,9 +293,8 @@ static void a_waiter_leaves_the_queue(void **state) {
     assert_string_equal(holder_now(), waiter[2].token);
 }
 
-static void breaking_hands_over(void **state) {
+TEST(breaking_hands_over) {
     struct dlock_error err = {0};
-    (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), 0);
     assert_woken(0, held.claim.fence);
@@ -324,8 +307,7 @@ static void breaking_hands_over(void **state) {
 }
 
 /* A foreign holder hands nothing over: its head waiter polls. */
-static void a_foreign_holder_is_polled(void **state) {
-    (void)state;
+TEST(a_foreign_holder_is_polled) {
     assert_int_equal(release(&holder, &held), 0);
     assert_string_equal(ask_text(&server, "SET %s 9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d NX PX 60000", "the lock"), "OK");
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
@@ -341,11 +323,10 @@ static void a_foreign_holder_is_polled(void **state) {
 }
 
 /* One read of the socket may bring several messages. */
-static void wake_ups_that_come_together_are_all_read(void **state) {
+TEST(wake_ups_that_come_together_are_all_read) {
     struct held other_held, other_waiter;
     struct dlock_wake wake;
     struct dlock_error err = {0};
-    (void)state;
     claim_init(&other_held, "other{lock}", 'f', 2);
     claim_init(&other_waiter, "other{lock}", 'a', 2);
     assert_int_equal(acquire(&holder, &other_held), 0);
@@ -365,10 +346,9 @@ static void wake_ups_that_come_together_are_all_read(void **state) {
 }
 
 /* All our keys expire. */
-static void what_is_left_behind_expires(void **state) {
+TEST(what_is_left_behind_expires) {
     static const char *const keys[] = {"the lock", "{the lock}:dlock:fence", "{the lock}:dlock:queue",
                                        "{the lock}:dlock:waiters", "{the lock}:dlock:turn"};
-    (void)state;
     assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
     for (int i = 0; i < 4; i++) assert_true(ask_number(&server, "PTTL %s", keys[i]) > 0);
@@ -377,29 +357,4 @@ static void what_is_left_behind_expires(void **state) {
     assert_int_equal(ask_number(&server, "DBSIZE"), 5);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(waiters_are_served_in_order),
-        TEST(retries_follow_the_place_in_the_queue),
-        TEST(a_short_lease_is_handed_over_as_it_is),
-        TEST(dead_waiters_are_skipped),
-        TEST(a_client_that_does_not_listen_is_told),
-        TEST(a_client_that_listens_no_more_is_told),
-        TEST(a_monitor_changes_nothing),
-        TEST(nobody_barges_in),
-        TEST(the_head_takes_a_free_lock_itself),
-        TEST(a_stopped_waiter_costs_three_seconds),
-        TEST(the_silent_cost_one_hand_over_in_all),
-        TEST(the_lock_is_left_free_now_and_then),
-        TEST(an_empty_queue_is_not_left_behind),
-        TEST(a_confirmed_waiter_keeps_its_places),
-        TEST(who_asks_again_lives),
-        TEST(a_waiter_leaves_the_queue),
-        TEST(breaking_hands_over),
-        TEST(a_foreign_holder_is_polled),
-        TEST(wake_ups_that_come_together_are_all_read),
-        TEST(what_is_left_behind_expires),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, teardown, group_begin, group_end)

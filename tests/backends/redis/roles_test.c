@@ -128,8 +128,7 @@ static void assert_fair(void) {
     }
 }
 
-static void after_replicaof_nobody_starves(void **state) {
-    (void)state;
+TEST(after_replicaof_nobody_starves) {
     begin_to_play("lease=2s&timeout=1s");
     assert_fair();
     swap_by_replicaof(&server, &second);
@@ -139,8 +138,7 @@ static void after_replicaof_nobody_starves(void **state) {
     end_of_play();
 }
 
-static void after_failover_nobody_starves(void **state) {
-    (void)state;
+TEST(after_failover_nobody_starves) {
     if (!can_failover()) skip();
     begin_to_play("lease=10s&timeout=1s");
     assert_fair();
@@ -174,10 +172,9 @@ static void await_line(struct server *at, int64_t number) {
 }
 
 /* The line moves with its listeners while the lock is held, and is served in its order. */
-static void failover_keeps_the_line(void **state) {
+TEST(failover_keeps_the_line) {
     struct api_worker waiter[PLAYERS];
     dlock_client *client[PLAYERS], *holder;
-    (void)state;
     if (!can_failover()) skip();
     memset(waiter, 0, sizeof waiter);
     holder = client_of_both("lease=3s&timeout=1s");
@@ -212,11 +209,10 @@ static void failover_keeps_the_line(void **state) {
 /* ---- a connection that the change of roles did not end ------------------------------------------------------------ */
 
 /* The old master does not know what the new one has granted since, and says nothing about it. */
-static void a_former_master_ends_no_grant(void **state) {
+TEST(a_former_master_ends_no_grant) {
     static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED};
     struct link former = {0}, present = {0};
     struct dlock_error err;
-    (void)state;
     link_to(&former, server.port, 'a');
     assert_string_equal(ask_text(&second, "REPLICAOF NO ONE"), "OK");
     assert_string_equal(ask_text(&server, "REPLICAOF 127.0.0.1 1"), "OK");
@@ -236,12 +232,4 @@ static void a_former_master_ends_no_grant(void **state) {
     link_end(&present);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(after_replicaof_nobody_starves, setup, teardown),
-        cmocka_unit_test_setup_teardown(after_failover_nobody_starves, setup, teardown),
-        cmocka_unit_test_setup_teardown(failover_keeps_the_line, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_former_master_ends_no_grant, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("roles", tests, group_begin, group_end);
-}
+TESTS(setup, teardown, group_begin, group_end)

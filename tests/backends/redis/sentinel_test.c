@@ -72,10 +72,9 @@ static int cycles_in_a_second(dlock_lock *lock) {
 }
 
 /* Two of three are a majority, and no client waits for the third, which was stopped or lost its network. */
-static void a_silent_sentinel_costs_nothing(void **state) {
+TEST_WITH(setup_for_no_failover, teardown, a_silent_sentinel_costs_nothing) {
     char uri[400];
     int before = 0, after = 0;
-    (void)state;
     sentinels_await_agreement();
     uri_of(uri, "", "mymaster?lease=2s");
     dlock_client *client = api_client("%s", uri);
@@ -119,8 +118,7 @@ static void grant_in_secret(const char *lease) {
     players_keep(uri, "contended");
 }
 
-static void killed_master(void **state) {
-    (void)state;
+TEST(killed_master) {
     begin_to_play("7s"); /* longer than the failover takes */
     grant_in_secret("7s");
     server_kill(&master);
@@ -129,8 +127,7 @@ static void killed_master(void **state) {
     server_again(&master, NULL);
 }
 
-static void cut_off_master(void **state) {
-    (void)state;
+TEST(cut_off_master) {
     begin_to_play("3s");
     grant_in_secret("3s");
     relay_silence(front);
@@ -138,8 +135,7 @@ static void cut_off_master(void **state) {
     players_end();
 }
 
-static void stopped_master(void **state) {
-    (void)state;
+TEST(stopped_master) {
     begin_to_play("3s");
     grant_in_secret("3s");
     kill(master.pid, SIGSTOP);
@@ -153,9 +149,8 @@ static void stopped_master(void **state) {
 
 /* A manual failover, with all servers alive: Sentinel leaves the old master alone for some ten seconds, in which it is
  * still a master to its connected clients, while others connect to the new one. */
-static void failed_over_by_hand(void **state) {
+TEST(failed_over_by_hand) {
     char uri[400];
-    (void)state;
     begin_to_play("3s");
     assert_string_equal(ask_text(&sentinels[1], "SENTINEL FAILOVER mymaster"), "OK");
     sentinels_await_master(replica.port);
@@ -181,10 +176,9 @@ static void fail_over(int to_port) {
 
 /* There and back before the old master was told: it never stopped being one, and does not know what the other one has
  * granted in between. */
-static void the_old_master_again(void **state) {
+TEST(the_old_master_again) {
     char uri[400], id[64];
     struct dlock_error err;
-    (void)state;
     uri_of(uri, "", "mymaster?lease=1s&timeout=1s");
     await_lock(uri);
     snprintf(id, sizeof id, "%.55s", strstr(said_to(&master, "INFO replication"), "master_replid:"));
@@ -214,11 +208,10 @@ static void assert_answering(const char *uri, enum dlock_health health, const ch
 }
 
 /* However many addresses lead to it. */
-static void one_sentinel_has_one_vote(void **state) {
+TEST_WITH(setup_at_two_addresses, teardown, one_sentinel_has_one_vote) {
     char uri[400];
     struct dlock_error err;
     const int port[] = {sentinels[0].port, sentinels[1].port, sentinels[2].port};
-    (void)state;
     snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d,127.0.0.2:%d/mymaster?lease=1s", port[0], port[0]);
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "1 of the Sentinels of \"mymaster\" can be asked, 2 have to"));
@@ -243,11 +236,10 @@ static int connect_to(const struct dlock_host *hosts, size_t n, struct dlock_err
 }
 
 /* Names with addresses of both families; the Sentinels listen at one of them. */
-static void addresses_without_a_sentinel(void **state) {
+TEST_WITH(setup_for_no_failover, teardown, addresses_without_a_sentinel) {
     static const char *const names[] = {"s0", "s1", "s2"};
     struct dlock_host hosts[2 * SENTINELS];
     struct dlock_error err;
-    (void)state;
     sentinels_await_agreement();
     for (int i = 0; i < SENTINELS; i++) {
         hosts[2 * i] = (struct dlock_host){names[i], "::1", sentinels[i].port};
@@ -261,11 +253,10 @@ static void addresses_without_a_sentinel(void **state) {
 }
 
 /* A name may stand for several Sentinels: absent ones are counted, although the one that answers knows no other. */
-static void one_name_for_all_of_them(void **state) {
+TEST_WITH(NULL, teardown, one_name_for_all_of_them) {
     static const char *const addresses[] = {"127.0.0.1", "127.0.0.2", "127.0.0.3"};
     struct dlock_host hosts[SENTINELS];
     struct dlock_error err;
-    (void)state;
     server_start(&master, NULL);
     server_start(&replica, NULL);
     front = relay_new(master.port);
@@ -298,10 +289,9 @@ static bool lie(struct fake *fake, int fd, int i, const char *request, size_t si
 }
 
 /* Then it has no separate vote, and the Sentinels whose ids it takes keep theirs. */
-static void a_borrowed_id(void **state) {
+TEST_WITH(setup_for_no_failover, teardown, a_borrowed_id) {
     struct dlock_error err;
     struct liar liar = {.fake.converse = lie, .master_port = replica.port};
-    (void)state;
     sentinels_await_agreement();
     snprintf(liar.id, sizeof liar.id, "%s", strstr(said_to(&sentinels[1], "INFO server"), "run_id:") + 7);
     fake_start(&liar.fake);
@@ -318,10 +308,9 @@ static void a_borrowed_id(void **state) {
 
 /* ---- Sentinels that are away, or do not know ---------------------------------------------------------------------- */
 
-static void some_of_them_are_enough(void **state) {
+TEST_WITH(setup_for_no_failover, teardown, some_of_them_are_enough) {
     char uri[400];
     struct dlock_error err;
-    (void)state;
     uri_of(uri, "", "mymaster?quarantine=0&timeout=3s");
     assert_answering(uri, DLOCK_FINE, "3 of 3");
     kill(sentinels[0].pid, SIGSTOP);
@@ -336,10 +325,9 @@ static void some_of_them_are_enough(void **state) {
 }
 
 /* It was away during the failover, and still names the old master, which is there again. */
-static void the_latest_failover_counts(void **state) {
+TEST(the_latest_failover_counts) {
     char uri[400], port[16];
     struct dlock_error err;
-    (void)state;
     kill(sentinels[0].pid, SIGSTOP);
     assert_string_equal(ask_text(&sentinels[1], "SENTINEL FAILOVER mymaster"), "OK");
     await_said(&replica, "INFO replication", "role:master");
@@ -356,10 +344,9 @@ static void the_latest_failover_counts(void **state) {
     }
 }
 
-static void an_unknown_name(void **state) {
+TEST_WITH(setup_for_no_failover, teardown, an_unknown_name) {
     char uri[400];
     struct dlock_error err;
-    (void)state;
     uri_of(uri, "", "other?quarantine=0");
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "knows no master \"other\""));
@@ -373,10 +360,9 @@ static void an_unknown_name(void **state) {
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
 }
 
-static void users_and_passwords(void **state) {
+TEST_WITH(NULL, teardown, users_and_passwords) {
     char uri[400];
     struct dlock_error err;
-    (void)state;
     start_all(
         "requirepass \"secret\"\nuser scout on >word -@all +info +sentinel\nuser deaf on >word ~* &* +@all -info\n");
     ask_text(&master, "ACL SETUSER locks on >pw ~* &* +@all");
@@ -403,24 +389,4 @@ static void users_and_passwords(void **state) {
 }
 
 /* The name of one test: only that. CTest runs them side by side; CMake reads their names from the lines of this list. */
-int main(int argc, char **argv) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(killed_master),
-        TEST(cut_off_master),
-        TEST(stopped_master),
-        TEST(failed_over_by_hand),
-        TEST(the_old_master_again),
-        TEST(the_latest_failover_counts),
-        cmocka_unit_test_setup_teardown(one_sentinel_has_one_vote, setup_at_two_addresses, teardown),
-        cmocka_unit_test_setup_teardown(addresses_without_a_sentinel, setup_for_no_failover, teardown),
-        cmocka_unit_test_teardown(one_name_for_all_of_them, teardown),
-        cmocka_unit_test_setup_teardown(a_borrowed_id, setup_for_no_failover, teardown),
-        cmocka_unit_test_setup_teardown(some_of_them_are_enough, setup_for_no_failover, teardown),
-        cmocka_unit_test_setup_teardown(a_silent_sentinel_costs_nothing, setup_for_no_failover, teardown),
-        cmocka_unit_test_setup_teardown(an_unknown_name, setup_for_no_failover, teardown),
-        cmocka_unit_test_teardown(users_and_passwords, teardown),
-    };
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    return cmocka_run_group_tests_name("sentinel", tests, backend_load, NULL);
-}
+TESTS(setup, teardown, backend_load, NULL)

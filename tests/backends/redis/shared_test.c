@@ -24,8 +24,7 @@ static int64_t word_ends(void) {
     return ask_number(&server, "PTTL " KEY);
 }
 
-static void readers_hold_together_and_writers_alone(void **state) {
-    (void)state;
+TEST(readers_hold_together_and_writers_alone) {
     for (int i = 0; i < 3; i++) {
         assert_int_equal(acquire(&asker[i], &reader[i]), 0);
         assert_int_equal(reader[i].claim.kept_ms, LEASE_MS);
@@ -47,9 +46,8 @@ static void readers_hold_together_and_writers_alone(void **state) {
     assert_int_equal(ask_number(&server, "DBSIZE"), 1);
 }
 
-static void acquiring_again_gives_the_same_grant(void **state) {
+TEST(acquiring_again_gives_the_same_grant) {
     uint64_t fence;
-    (void)state;
     reader[0].claim.lease_ms = 2000;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(acquire(&asker[1], &reader[1]), 0);
@@ -66,8 +64,7 @@ static void acquiring_again_gives_the_same_grant(void **state) {
 }
 
 /* Other clients see the lock until the last of the readers is gone, and not longer. */
-static void the_word_lasts_as_long_as_the_last_reader(void **state) {
-    (void)state;
+TEST(the_word_lasts_as_long_as_the_last_reader) {
     reader[1].claim.lease_ms = 3000;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(acquire(&asker[1], &reader[1]), 0);
@@ -83,9 +80,8 @@ static void the_word_lasts_as_long_as_the_last_reader(void **state) {
     assert_int_equal(acquire(&asker[3], &writer), DLOCK_EBUSY);
 }
 
-static void each_reader_ends_by_itself(void **state) {
+TEST(each_reader_ends_by_itself) {
     uint64_t fence;
-    (void)state;
     reader[0].claim.lease_ms = 200;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(acquire(&asker[1], &reader[1]), 0);
@@ -102,9 +98,8 @@ static void each_reader_ends_by_itself(void **state) {
     assert_int_equal(acquire(&asker[3], &writer), 0);
 }
 
-static void readers_behind_a_writer_wait_for_it(void **state) {
+TEST(readers_behind_a_writer_wait_for_it) {
     struct held late, second;
-    (void)state;
     crew_claim(&late, 0, NAME, DLOCK_SHARED, 0);
     crew_claim(&second, 2, NAME, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
@@ -134,12 +129,11 @@ static void readers_behind_a_writer_wait_for_it(void **state) {
 }
 
 /* Within the one call that releases: a message for each, and those behind the next writer stay. */
-static void twenty_readers_enter_together(void **state) {
+TEST(twenty_readers_enter_together) {
     enum { READERS = 20 };
     struct held readers[READERS], second;
     struct monitor monitor;
     uint64_t fence;
-    (void)state;
     assert_int_equal(acquire(&asker[3], &writer), 0);
     for (int i = 0; i < READERS; i++) {
         crew_claim(&readers[i], i % CREW, NAME, DLOCK_SHARED, 0);
@@ -168,8 +162,7 @@ static void twenty_readers_enter_together(void **state) {
 }
 
 /* A waiter that gives up in front of others makes room for them. */
-static void a_writer_that_gives_up_lets_the_readers_in(void **state) {
-    (void)state;
+TEST(a_writer_that_gives_up_lets_the_readers_in) {
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
@@ -180,8 +173,7 @@ static void a_writer_that_gives_up_lets_the_readers_in(void **state) {
     assert_int_equal(renew(&asker[0], &reader[0]), 0);
 }
 
-static void a_dead_writer_keeps_nobody_out(void **state) {
-    (void)state;
+TEST(a_dead_writer_keeps_nobody_out) {
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
     assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
@@ -191,8 +183,7 @@ static void a_dead_writer_keeps_nobody_out(void **state) {
     assert_int_equal(in_queue(), 0);
 }
 
-static void an_ended_writer_makes_room_for_whoever_asks(void **state) {
-    (void)state;
+TEST(an_ended_writer_makes_room_for_whoever_asks) {
     assert_int_equal(acquire(&asker[3], &writer), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &reader[i]), DLOCK_EBUSY);
     assert_int_equal(ask_number(&server, "PEXPIRE " KEY " 1"), 1);
@@ -206,10 +197,9 @@ static void an_ended_writer_makes_room_for_whoever_asks(void **state) {
 }
 
 /* A reader that does not confirm its hand-over loses it after 3 s, and its client its places in the queue. */
-static void a_stopped_reader_costs_three_seconds(void **state) {
+TEST(a_stopped_reader_costs_three_seconds) {
     struct held second, third;
     int64_t begin, released;
-    (void)state;
     crew_claim(&second, 0, NAME, DLOCK_EXCLUSIVE, 0);
     crew_claim(&third, 0, NAME, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&asker[3], &writer), 0);
@@ -245,8 +235,7 @@ static void a_stopped_reader_costs_three_seconds(void **state) {
 /* ---- keys that others touch -------------------------------------------------------------------------------------- */
 
 /* A reader that held before a writer did never holds again. */
-static void readers_of_before_never_come_back(void **state) {
-    (void)state;
+TEST(readers_of_before_never_come_back) {
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     ask_number(&server, "DEL " KEY);
     assert_string_equal(ask_text(&server, "SET " KEY " foreign NX PX 5000"), "OK");
@@ -267,8 +256,7 @@ static void readers_of_before_never_come_back(void **state) {
 }
 
 /* All readers crash: the lock's key expires, and their other traces do no harm. */
-static void what_crashed_readers_leave_is_swept_up(void **state) {
-    (void)state;
+TEST(what_crashed_readers_leave_is_swept_up) {
     for (int i = 0; i < 3; i++) {
         reader[i].claim.lease_ms = 200;
         assert_int_equal(acquire(&asker[i], &reader[i]), 0);
@@ -282,9 +270,8 @@ static void what_crashed_readers_leave_is_swept_up(void **state) {
     assert_int_equal(renew(&asker[1], &reader[1]), DLOCK_ELOST);
 }
 
-static void lost_records_end_grants_and_stop_nothing(void **state) {
+TEST(lost_records_end_grants_and_stop_nothing) {
     uint64_t fence;
-    (void)state;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     fence = reader[0].claim.fence;
     ask_number(&server, "DEL {" KEY "}:dlock:grants");
@@ -300,8 +287,7 @@ static void lost_records_end_grants_and_stop_nothing(void **state) {
     assert_int_equal(ask_number(&server, "EXISTS " KEY), 0);
 }
 
-static void readers_wait_for_foreign_holders(void **state) {
-    (void)state;
+TEST(readers_wait_for_foreign_holders) {
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_string_equal(ask_text(&server, "SET " KEY " foreign NX PX 5000"), "");
     assert_int_equal(release(&asker[0], &reader[0]), 0);
@@ -316,8 +302,7 @@ static void readers_wait_for_foreign_holders(void **state) {
 
 /* ---- and the rest ------------------------------------------------------------------------------------------------ */
 
-static void breaking_takes_it_from_all(void **state) {
-    (void)state;
+TEST(breaking_takes_it_from_all) {
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(acquire(&asker[1], &reader[1]), 0);
     assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
@@ -332,9 +317,8 @@ static void breaking_takes_it_from_all(void **state) {
     assert_int_equal(renew(&asker[0], &reader[0]), 0);
 }
 
-static void a_batch_renews_one_name_for_many(void **state) {
+TEST(a_batch_renews_one_name_for_many) {
     struct dlock_claim *claims[CREW];
-    (void)state;
     for (int i = 0; i < CREW; i++) {
         if (i != 2) assert_int_equal(acquire(&asker[0], &reader[i]), 0);
         claims[i] = &reader[i].claim;
@@ -346,10 +330,9 @@ static void a_batch_renews_one_name_for_many(void **state) {
 }
 
 /* A full server accepts no new readers, and lets existing ones continue and leave. */
-static void without_memory_readers_go_on(void **state) {
+TEST(without_memory_readers_go_on) {
     struct dlock_claim *claim = &reader[1].claim;
     struct dlock_error err = {0};
-    (void)state;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(acquire(&asker[2], &reader[2]), 0);
     assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
@@ -366,9 +349,8 @@ static void without_memory_readers_go_on(void **state) {
     assert_int_equal(ask_number(&server, "DBSIZE"), 1);
 }
 
-static void a_cycle_is_two_commands(void **state) {
+TEST(a_cycle_is_two_commands) {
     struct monitor monitor;
-    (void)state;
     assert_int_equal(acquire(&asker[1], &reader[1]), 0);
     monitor_begin(&monitor, &server);
     for (int i = 0; i < 10; i++) {
@@ -381,27 +363,4 @@ static void a_cycle_is_two_commands(void **state) {
     assert_int_equal(monitor.published, 0);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, crew_teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(readers_hold_together_and_writers_alone),
-        TEST(acquiring_again_gives_the_same_grant),
-        TEST(the_word_lasts_as_long_as_the_last_reader),
-        TEST(each_reader_ends_by_itself),
-        TEST(readers_behind_a_writer_wait_for_it),
-        TEST(twenty_readers_enter_together),
-        TEST(a_writer_that_gives_up_lets_the_readers_in),
-        TEST(a_dead_writer_keeps_nobody_out),
-        TEST(an_ended_writer_makes_room_for_whoever_asks),
-        TEST(a_stopped_reader_costs_three_seconds),
-        TEST(readers_of_before_never_come_back),
-        TEST(what_crashed_readers_leave_is_swept_up),
-        TEST(lost_records_end_grants_and_stop_nothing),
-        TEST(readers_wait_for_foreign_holders),
-        TEST(breaking_takes_it_from_all),
-        TEST(a_batch_renews_one_name_for_many),
-        TEST(without_memory_readers_go_on),
-        TEST(a_cycle_is_two_commands),
-    };
-    return cmocka_run_group_tests(tests, group_begin, group_end);
-}
+TESTS(setup, crew_teardown, group_begin, group_end)

@@ -87,9 +87,8 @@ static void play_apart(void) {
     players_await_late_turns();
 }
 
-static void a_majority_of_sentinels_has_to_confirm(void **state) {
+TEST(a_majority_of_sentinels_has_to_confirm) {
     char uri[2][400];
-    (void)state;
     for (int i = 0; i < 2; i++)
         snprintf(uri[i], sizeof uri[i],
                  "redis+sentinel://%s:pw@127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d/"
@@ -105,9 +104,8 @@ static void a_majority_of_sentinels_has_to_confirm(void **state) {
 }
 
 /* docs/servers/redis.md says so, and what to do about it. */
-static void a_list_of_servers_has_two_holders(void **state) {
+TEST(a_list_of_servers_has_two_holders) {
     char uri[2][400];
-    (void)state;
     for (int i = 0; i < 2; i++)
         snprintf(uri[i], sizeof uri[i], "redis://%s:pw@127.0.0.1:%d,127.0.0.1:%d?lease=2s&timeout=1s", side_of[i],
                  relay_port(to_master), relay_port(to_replica));
@@ -121,11 +119,4 @@ static void a_list_of_servers_has_two_holders(void **state) {
     assert_true(players_met() > before);
 }
 
-int main(void) {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-    const struct CMUnitTest tests[] = {
-        TEST(a_majority_of_sentinels_has_to_confirm),
-        TEST(a_list_of_servers_has_two_holders),
-    };
-    return cmocka_run_group_tests_name("split", tests, NULL, NULL);
-}
+TESTS(setup, teardown, NULL, NULL)

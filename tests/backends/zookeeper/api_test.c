@@ -47,8 +47,7 @@ static int teardown(void **state) {
 }
 
 /* Told before another client has it, once; the handle works again when the server is back. */
-static void holder_hears_of_expiry_in_time(void **state) {
-    (void)state;
+TEST(holder_hears_of_expiry_in_time) {
     assert_int_equal(dlock_acquire(ours, 5000, NULL), 0);
     uint64_t fence = dlock_fence(ours);
     proxy_silence(proxy, true);
@@ -66,8 +65,7 @@ static void holder_hears_of_expiry_in_time(void **state) {
     assert_int_equal(atomic_load(&losses), 1);
 }
 
-static void holder_rides_out_a_short_outage(void **state) {
-    (void)state;
+TEST(holder_rides_out_a_short_outage) {
     assert_int_equal(dlock_acquire(ours, 5000, NULL), 0);
     proxy_refuse(proxy, true);
     sleep_ms(300);
@@ -98,10 +96,9 @@ static void await_waiter(void) {
 }
 
 /* A waiter whose session ends queues again in a new one. */
-static void waiter_rides_out_expiry(void **state) {
+TEST(waiter_rides_out_expiry) {
     pthread_t thread;
     int rc = 1;
-    (void)state;
     assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &rc), 0);
     await_waiter();
@@ -119,14 +116,13 @@ static void waiter_rides_out_expiry(void **state) {
 /* A client whose requests reach the server, but which receives nothing, keeps its session alive with every new
  * connection. It gives that up: a waiter behind it waits for two sessions and a quarter, not for the end of the
  * trouble. */
-static void deaf_waiter_is_passed(void **state) {
+TEST(deaf_waiter_is_passed) {
     enum { SESSION_MS = 3000 };
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client = open_client(shared_port(), "session=10s");
     dlock_lock *third;
     pthread_t thread;
     int rc = 1;
-    (void)state;
     assert_int_equal(dlock_new(client, "api", &options, &third, NULL), 0);
     assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
     assert_int_equal(pthread_create(&thread, NULL, wait_for_it, &rc), 0);
@@ -146,12 +142,11 @@ static void deaf_waiter_is_passed(void **state) {
 }
 
 /* Another connection is tried while the session suffices to prove on it that it lives. */
-static void silent_connection_costs_no_lock(void **state) {
+TEST(silent_connection_costs_no_lock) {
     enum { SESSION_MS = 10000 };
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client = open_client(proxy_port(proxy), "session=10s");
     dlock_lock *lock;
-    (void)state;
     options.on_lost = on_lost;
     assert_int_equal(dlock_new(client, "api", &options, &lock, NULL), 0);
     assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
@@ -167,11 +162,10 @@ static void silent_connection_costs_no_lock(void **state) {
 
 /* A lock that could not be released while the server was away is released afterwards, though the session lives on:
  * nothing but that would ever end it. */
-static void release_in_an_outage_is_made_up_for(void **state) {
+TEST(release_in_an_outage_is_made_up_for) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client;
     dlock_lock *lock;
-    (void)state;
     options.lease_ms = 1000;
     client = open_client(proxy_port(proxy), "session=20s&timeout=500ms");
     assert_int_equal(dlock_new(client, "api", &options, &lock, NULL), 0);
@@ -186,11 +180,10 @@ static void release_in_an_outage_is_made_up_for(void **state) {
 }
 
 /* The end of the session is not noticed yet; the servers are well. */
-static void first_try_after_expiry_is_answered(void **state) {
+TEST(first_try_after_expiry_is_answered) {
     dlock_client *client = open_client(proxy_port(proxy), "session=2s&timeout=20s");
     struct dlock_error err = {0};
     dlock_lock *lock = api_lock(client, "first try", NULL);
-    (void)state;
     assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
     assert_int_equal(dlock_release(lock, NULL), 0);
     proxy_silence(proxy, true);
@@ -207,12 +200,11 @@ static void first_try_after_expiry_is_answered(void **state) {
 /* The server allows shorter sessions since its restart. A holder without waiters learns of that as well, and not only
  * when its next renewal is due, in three minutes. (After a refused connection the library waits for a 60th of the
  * session until it tries another one.) */
-static void holder_hears_of_a_shorter_session(void **state) {
+TEST(holder_hears_of_a_shorter_session) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct site site;
     dlock_client *holder, *next;
     dlock_lock *held, *wanted;
-    (void)state;
     site_start(&site);
     site_sessions(&site, 400, 600000);
     site_signal(&site, SIGKILL);
@@ -239,16 +231,4 @@ static void holder_hears_of_a_shorter_session(void **state) {
     site_stop(&site);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(holder_hears_of_expiry_in_time, setup, teardown),
-        cmocka_unit_test_setup_teardown(holder_rides_out_a_short_outage, setup, teardown),
-        cmocka_unit_test_setup_teardown(waiter_rides_out_expiry, setup, teardown),
-        cmocka_unit_test_setup_teardown(deaf_waiter_is_passed, setup, teardown),
-        cmocka_unit_test_setup_teardown(silent_connection_costs_no_lock, setup, teardown),
-        cmocka_unit_test_setup_teardown(release_in_an_outage_is_made_up_for, setup, teardown),
-        cmocka_unit_test_setup_teardown(first_try_after_expiry_is_answered, setup, teardown),
-        cmocka_unit_test_setup_teardown(holder_hears_of_a_shorter_session, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("zookeeper api", tests, NULL, NULL);
-}
+TESTS(setup, teardown, NULL, NULL)

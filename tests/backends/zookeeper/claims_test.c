@@ -7,12 +7,11 @@
 /* ---- the layout -------------------------------------------------------------------------------------------------- */
 
 /* A claim that may wait, or is granted after it has waited; a try says in its name that it is one. */
-static void node_is_curators(void **state) {
+TEST(node_is_curators) {
     char path[512], data[256];
     int size = sizeof data;
     struct Stat stat;
     struct held held;
-    (void)state;
     claim_init(&held, "layout", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     plain_only(BASE "/layout", path, sizeof path);
@@ -38,9 +37,8 @@ static void node_is_curators(void **state) {
 }
 
 /* The server removes an empty container when it likes. */
-static void vanished_container_is_made_anew(void **state) {
+TEST(vanished_container_is_made_anew) {
     struct held held;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         claim_init(&held, "vanishing", 'a', i);
         assert_int_equal(acquire(&one, &held), 0);
@@ -51,9 +49,8 @@ static void vanished_container_is_made_anew(void **state) {
 
 /* ---- grants ------------------------------------------------------------------------------------------------------ */
 
-static void same_token_same_grant(void **state) {
+TEST(same_token_same_grant) {
     struct held held, again;
-    (void)state;
     claim_init(&held, "same", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     uint64_t fence = held.claim.fence;
@@ -70,9 +67,8 @@ static void same_token_same_grant(void **state) {
     assert_int_equal(release(&two, &again), DLOCK_ELOST);
 }
 
-static void two_claims_of_one_session_exclude_each_other(void **state) {
+TEST(two_claims_of_one_session_exclude_each_other) {
     struct held first, second;
-    (void)state;
     claim_init(&first, "one session", 'a', 1);
     claim_init(&second, "one session", 'a', 2);
     assert_int_equal(acquire(&one, &first), 0);
@@ -83,9 +79,8 @@ static void two_claims_of_one_session_exclude_each_other(void **state) {
     assert_int_equal(release(&one, &second), 0);
 }
 
-static void losing_try_leaves_nothing(void **state) {
+TEST(losing_try_leaves_nothing) {
     struct held holder, loser;
-    (void)state;
     claim_init(&holder, "nothing left", 'a', 1);
     claim_init(&loser, "nothing left", 'b', 1);
     assert_int_equal(acquire(&one, &holder), 0);
@@ -97,9 +92,8 @@ static void losing_try_leaves_nothing(void **state) {
 
 /* Counted from the last sign of life of which the leader is sure to know: at first the beginning of the session, later
  * a request that was answered 1.5 s before. */
-static void kept_from_a_sign_of_life_on(void **state) {
+TEST(kept_from_a_sign_of_life_on) {
     struct held held;
-    (void)state;
     sleep_ms(500);
     claim_init(&held, "kept", 'a', 1);
     int64_t asked = now_ms();
@@ -119,9 +113,8 @@ static void kept_from_a_sign_of_life_on(void **state) {
 /* ---- sessions ---------------------------------------------------------------------------------------------------- */
 
 /* The same token in a newer session: the old node is not adopted, and does not block the new one. */
-static void node_of_another_session_is_not_adopted(void **state) {
+TEST(node_of_another_session_is_not_adopted) {
     struct held old, new;
-    (void)state;
     claim_init(&old, "sessions", 'a', 1);
     claim_init(&new, "sessions", 'a', 1);
     assert_int_equal(acquire(&one, &old), 0);
@@ -134,9 +127,8 @@ static void node_of_another_session_is_not_adopted(void **state) {
 }
 
 /* A claim whose session has ended is found by its uuid, and is gone afterwards. */
-static void claim_of_another_session_is_released(void **state) {
+TEST(claim_of_another_session_is_released) {
     struct held held;
-    (void)state;
     claim_init(&held, "released elsewhere", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(renew(&two, &held), DLOCK_ELOST);
@@ -146,10 +138,9 @@ static void claim_of_another_session_is_released(void **state) {
     assert_int_equal(release(&two, &held), DLOCK_ELOST);
 }
 
-static void ending_the_session_frees_at_once(void **state) {
+TEST(ending_the_session_frees_at_once) {
     struct link third;
     struct held held, next;
-    (void)state;
     link_new(&third, shared_port(), "30s", 'c');
     claim_init(&held, "ending", 'c', 1);
     claim_init(&next, "ending", 'a', 1);
@@ -162,10 +153,9 @@ static void ending_the_session_frees_at_once(void **state) {
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
-static void deleted_node_is_found_by_renewal(void **state) {
+TEST(deleted_node_is_found_by_renewal) {
     char path[512];
     struct held held;
-    (void)state;
     claim_init(&held, "deleted", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     plain_only(BASE "/deleted", path, sizeof path);
@@ -175,13 +165,12 @@ static void deleted_node_is_found_by_renewal(void **state) {
 }
 
 /* In a batch, exactly the claims whose nodes have gone are lost, however many they are. */
-static void deleted_nodes_are_told_apart(void **state) {
+TEST(deleted_nodes_are_told_apart) {
     enum { ALL = 40 };
     static const size_t gone[] = {0, 7, 8, ALL - 1};
     struct dlock_claim *claims[ALL];
     struct held held[ALL];
     char names[ALL][24], path[512];
-    (void)state;
     for (size_t i = 0; i < ALL; i++) {
         snprintf(names[i], sizeof names[i], "told-apart-%02zu", i);
         claim_init(&held[i], names[i], 'a', (int)i);
@@ -205,11 +194,10 @@ static void deleted_nodes_are_told_apart(void **state) {
 }
 
 /* Writing to our node is rude, but takes nothing away. */
-static void changed_node_is_still_ours(void **state) {
+TEST(changed_node_is_still_ours) {
     char path[512];
     struct dlock_wake wake;
     struct held held;
-    (void)state;
     claim_init(&held, "changed", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(renew(&one, &held), 0);
@@ -220,10 +208,9 @@ static void changed_node_is_still_ours(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-static void own_release_wakes_nobody(void **state) {
+TEST(own_release_wakes_nobody) {
     struct dlock_wake wake;
     struct held held;
-    (void)state;
     claim_init(&held, "quiet", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(renew(&one, &held), 0);
@@ -234,7 +221,7 @@ static void own_release_wakes_nobody(void **state) {
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
 /* Characters that the server refuses in a path must not reach it; distinct names stay distinct. */
-static void every_name_is_taken(void **state) {
+TEST(every_name_is_taken) {
     char longest[256];
     const char *names[] = {".",
                            "..",
@@ -252,7 +239,6 @@ static void every_name_is_taken(void **state) {
                            longest,
                            NULL};
     struct held held[16], other;
-    (void)state;
     memset(longest, 0xe9, 255);
     longest[255] = '\0';
     for (size_t i = 0; names[i]; i++) {
@@ -270,22 +256,4 @@ static void every_name_is_taken(void **state) {
     assert_int_equal(release(&one, &held[0]), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(node_is_curators, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(vanished_container_is_made_anew, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(same_token_same_grant, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(two_claims_of_one_session_exclude_each_other, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(losing_try_leaves_nothing, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(kept_from_a_sign_of_life_on, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(node_of_another_session_is_not_adopted, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(claim_of_another_session_is_released, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(ending_the_session_frees_at_once, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(deleted_node_is_found_by_renewal, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(deleted_nodes_are_told_apart, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(changed_node_is_still_ours, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(own_release_wakes_nobody, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(every_name_is_taken, pair_begin, pair_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper claims", tests, backend_load, NULL);
-}
+TESTS(pair_begin, pair_end, backend_load, NULL)

@@ -18,7 +18,7 @@ static int try_uri(const struct uri *uri, struct dlock_error *err) {
 
 /* ---- the URI ----------------------------------------------------------------------------------------------------- */
 
-static void nonsense_is_refused(void **state) {
+TEST(nonsense_is_refused) {
     static const struct {
         const char *key, *value, *path;
     } wrong[] = {
@@ -30,7 +30,6 @@ static void nonsense_is_refused(void **state) {
     };
     struct dlock_error err;
     struct uri uri;
-    (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         uri_session(&uri, shared_port(), "1s");
         uri.param[0] = (struct dlock_param){wrong[i].key, wrong[i].value};
@@ -43,25 +42,23 @@ static void nonsense_is_refused(void **state) {
     }
 }
 
-static void durations_are_read_as_everywhere(void **state) {
+TEST(durations_are_read_as_everywhere) {
     static const char *const right[] = {"500ms", "1", "1.5", "1.5s", "0.05m", "1s", "0.001h"};
     struct dlock_error err;
     struct uri uri;
-    (void)state;
     for (size_t i = 0; i < sizeof right / sizeof *right; i++) {
         uri_session(&uri, shared_port(), right[i]);
         assert_int_equal(try_uri(&uri, &err), 0);
     }
 }
 
-static void paths_are_curators(void **state) {
+TEST(paths_are_curators) {
     static const char *const paths[] = {NULL, "/", "/dlock-path", "/dlock-path/", "/dlock-path/deep/er"};
     static const char *const nodes[] = {"/dlock-x", "/dlock-x", "/dlock-path/dlock-x", "/dlock-path/dlock-x",
                                         "/dlock-path/deep/er/dlock-x"};
     struct link link;
     struct held held;
     struct uri uri;
-    (void)state;
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         uri_session(&uri, shared_port(), "10s");
         uri.parts.path = paths[i];
@@ -79,12 +76,11 @@ static void paths_are_curators(void **state) {
 }
 
 /* A list of servers, of which not all are there. */
-static void dead_servers_are_passed_over(void **state) {
+TEST(dead_servers_are_passed_over) {
     struct dlock_error err;
     struct uri uri;
     struct proxy *gone = proxy_new(shared_port());
     int closed = proxy_port(gone);
-    (void)state;
     proxy_end(gone);
     uri_session(&uri, closed, "2s");
     uri.parts.n_hosts = 3;
@@ -102,10 +98,9 @@ static void dead_servers_are_passed_over(void **state) {
     assert_in_range(now_ms() - begun, 900, 1000 + 2000);
 }
 
-static void negotiated_session_counts(void **state) {
+TEST(negotiated_session_counts) {
     struct link link;
     struct held held;
-    (void)state;
     link_new(&link, shared_port(), "3600", 'a'); /* the server gives it 60 s */
     claim_init(&held, "negotiated", 'a', 1);
     held.claim.lease_ms = 3600000;
@@ -127,12 +122,11 @@ static void link_as(struct link *link, const char *auth, const char *acl) {
     if (link_try(link, &uri.parts, 'a', 0, CONNECTS_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
-static void creators_keep_others_out(void **state) {
+TEST(creators_keep_others_out) {
     struct dlock_error err = {0};
     struct link mine, again, others;
     struct held held, next;
     char name[32];
-    (void)state;
     snprintf(name, sizeof name, "mine-%lld", (long long)now_ms());
     plain_make("/dlock-rights/open", "", 0, NULL, 0);
     link_as(&mine, "digest:me:secret", "creator");
@@ -158,7 +152,7 @@ static void creators_keep_others_out(void **state) {
 }
 
 /* Neither the parent nor what is missing below it can be made. */
-static void closed_parents_are_told(void **state) {
+TEST(closed_parents_are_told) {
     static struct ACL readers[] = {{0x01, {(char *)"world", (char *)"anyone"}}};
     static const struct ACL_vector only_read = {1, readers};
     static const char *const paths[] = {"/dlock-closed", "/dlock-closed/a", "/dlock-closed/a/b"};
@@ -166,7 +160,6 @@ static void closed_parents_are_told(void **state) {
     struct link link;
     struct held held;
     struct uri uri;
-    (void)state;
     int rc = zoo_create(plain(), "/dlock-closed", "", 0, &only_read, 0, NULL, 0);
     assert_true(rc == ZOK || rc == ZNODEEXISTS);
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
@@ -181,13 +174,12 @@ static void closed_parents_are_told(void **state) {
     }
 }
 
-static void user_and_password_are_a_digest(void **state) {
+TEST(user_and_password_are_a_digest) {
     struct link mine;
     struct held held;
     struct uri uri;
     char path[512], name[32];
     struct ACL_vector acl = {0, NULL};
-    (void)state;
     snprintf(name, sizeof name, "user-%lld", (long long)now_ms());
     uri_session(&uri, shared_port(), "10s");
     uri.parts.user = "me";
@@ -211,10 +203,9 @@ static void user_and_password_are_a_digest(void **state) {
     link_end(&mine);
 }
 
-static void refused_credentials_are_eauth(void **state) {
+TEST(refused_credentials_are_eauth) {
     struct dlock_error err;
     struct uri uri;
-    (void)state;
     uri_session(&uri, shared_port(), "10s");
     uri.param[uri.parts.n_params++] = (struct dlock_param){"auth", "nosuchscheme:hunter2"};
     assert_int_equal(try_uri(&uri, &err), DLOCK_EAUTH);
@@ -233,10 +224,9 @@ static int count_descriptors(void) {
 }
 
 /* The session's thread has the last word, and may be a moment behind. */
-static void descriptors_are_closed(void **state) {
+TEST(descriptors_are_closed) {
     struct link link;
     int before = count_descriptors();
-    (void)state;
     link_new(&link, shared_port(), "10s", 'a');
     assert_true(count_descriptors() > before);
     link_end(&link);
@@ -244,11 +234,10 @@ static void descriptors_are_closed(void **state) {
 }
 
 /* It keeps the connection open, and the session ends nevertheless. */
-static void copies_in_a_forked_child_do_no_harm(void **state) {
+TEST(copies_in_a_forked_child_do_no_harm) {
     struct link link, other;
     struct held held, next;
     int status = -1;
-    (void)state;
     link_new(&link, shared_port(), "60s", 'a');
     claim_init(&held, "forked", 'a', 1);
     claim_init(&next, "forked", 'b', 1);
@@ -270,11 +259,10 @@ static void copies_in_a_forked_child_do_no_harm(void **state) {
 }
 
 /* The library would log to it. */
-static void standard_error_is_left_alone(void **state) {
+TEST(standard_error_is_left_alone) {
     char line[256];
     struct link link;
     struct uri uri;
-    (void)state;
     FILE *file = tmpfile();
     int saved = dup(2);
     assert_non_null(file);
@@ -292,20 +280,4 @@ static void standard_error_is_left_alone(void **state) {
     fclose(file);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nonsense_is_refused),
-        cmocka_unit_test(durations_are_read_as_everywhere),
-        cmocka_unit_test(paths_are_curators),
-        cmocka_unit_test(dead_servers_are_passed_over),
-        cmocka_unit_test(negotiated_session_counts),
-        cmocka_unit_test(creators_keep_others_out),
-        cmocka_unit_test(closed_parents_are_told),
-        cmocka_unit_test(user_and_password_are_a_digest),
-        cmocka_unit_test(refused_credentials_are_eauth),
-        cmocka_unit_test(descriptors_are_closed),
-        cmocka_unit_test(copies_in_a_forked_child_do_no_harm),
-        cmocka_unit_test(standard_error_is_left_alone),
-    };
-    return cmocka_run_group_tests_name("zookeeper connect", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

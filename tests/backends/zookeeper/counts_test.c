@@ -12,10 +12,9 @@ static int setup(void **state) {
     return 0;
 }
 
-static void acquire_is_one_round_trip(void **state) {
+TEST(acquire_is_one_round_trip) {
     struct held held;
     struct task task;
-    (void)state;
     warm("one trip");
     int all = proxy_seen(proxy, -1), creates = proxy_seen(proxy, OP_CREATE2), lists = proxy_seen(proxy, OP_CHILDREN);
     proxy_hold(proxy, true);
@@ -32,10 +31,9 @@ static void acquire_is_one_round_trip(void **state) {
     assert_int_equal(proxy_seen(proxy, -1), all + 3);
 }
 
-static void new_name_is_two_round_trips(void **state) {
+TEST(new_name_is_two_round_trips) {
     struct held held;
     char name[64];
-    (void)state;
     warm("parents");
     snprintf(name, sizeof name, "new-%lld", (long long)now_ms());
     int all = proxy_seen(proxy, -1);
@@ -102,11 +100,10 @@ static bool is_not_listed(const char *name) {
 }
 
 /* No other client has made a node since ours was deleted: so there is none. */
-static void lock_that_nobody_else_wants_is_not_listed(void **state) {
+TEST(lock_that_nobody_else_wants_is_not_listed) {
     struct held held;
     char name[32];
     bool seen = false;
-    (void)state;
     for (int tries = 0; !seen && tries < 20; tries++) {
         snprintf(name, sizeof name, "mine-%d", tries);
         seen = is_not_listed(name);
@@ -126,11 +123,10 @@ static void make_node(const char *path, int flags) {
 
 /* A container that was removed and created again, with no more changes than that takes, counts from 0: the next
  * sequence proves nothing. */
-static void new_container_is_listed(void **state) {
+TEST(new_container_is_listed) {
     char name[32], path[64];
     struct held held;
     uint64_t fence;
-    (void)state;
     warm("parents");
     for (int used = 1; used <= 3; used++) {
         snprintf(name, sizeof name, "anew-%lld-%d", (long long)now_ms(), used);
@@ -176,11 +172,10 @@ static void release_batch(struct dlock_claim *const claims[BATCH]) {
 }
 
 /* Most of it goes out before any answer: a hundred locks do not cost a hundred round trips. */
-static void batch_goes_out_together(void **state) {
+TEST(batch_goes_out_together) {
     enum { TOGETHER = 50 };
     struct dlock_claim *claims[BATCH];
     pthread_t thread;
-    (void)state;
     warm("parents");
     batch_new(claims);
     assert_null(acquire_batch(claims)); /* makes the containers */
@@ -209,11 +204,10 @@ static void *release_dead(void *arg) {
 
 /* A guardian does not know where its client's nodes are: it searches for them, and deletes them, in two round trips for
  * many. */
-static void dead_batch_goes_out_together(void **state) {
+TEST(dead_batch_goes_out_together) {
     enum { TOGETHER = 50 };
     struct dlock_claim *claims[BATCH];
     pthread_t thread;
-    (void)state;
     batch_new(claims);
     assert_int_equal(backend->acquire(near.conn, claims, BATCH, TIMEOUT_MS, NULL), 0);
     all_are_granted(claims);
@@ -235,10 +229,9 @@ static void dead_batch_goes_out_together(void **state) {
 }
 
 /* An answer that is lost on the way is asked for again, and nothing stays behind. */
-static void batch_survives_its_connection(void **state) {
+TEST(batch_survives_its_connection) {
     struct dlock_claim *claims[BATCH];
     const int lost[] = {OP_CREATE2, OP_CHILDREN, OP_DELETE};
-    (void)state;
     for (size_t k = 0; k < sizeof lost / sizeof *lost; k++) {
         batch_new(claims);
         proxy_lose_answer(proxy, lost[k]);
@@ -256,11 +249,10 @@ static void batch_survives_its_connection(void **state) {
 
 /* A waiter asks three times for its place, and then for nothing until it is woken; taking the lock over is one round
  * trip, with a write where the last one is long ago. */
-static void hand_over_is_one_round_trip(void **state) {
+TEST(hand_over_is_one_round_trip) {
     struct dlock_wake wake;
     struct held holder, waiter;
     struct task task;
-    (void)state;
     warm("handed over");
     claim_init(&holder, "handed over", 'b', 1);
     claim_init(&waiter, "handed over", 'a', 1);
@@ -285,11 +277,10 @@ static void hand_over_is_one_round_trip(void **state) {
 }
 
 /* A claim that has waited for long does not know that its session lives. */
-static void long_wait_ends_with_a_write(void **state) {
+TEST(long_wait_ends_with_a_write) {
     struct link brief;
     struct dlock_wake wake;
     struct held holder, waiter;
-    (void)state;
     link_new(&brief, proxy_port(proxy), "2s", 'c');
     claim_init(&holder, "waited long", 'b', 1);
     claim_init(&waiter, "waited long", 'c', 1);
@@ -321,12 +312,11 @@ static void renew_all(struct dlock_claim **claims, size_t n) {
     }
 }
 
-static void renewing_a_thousand_is_four_writes(void **state) {
+TEST(renewing_a_thousand_is_four_writes) {
     enum { MANY = 1000 };
     struct held *held = calloc(MANY, sizeof *held);
     struct dlock_claim *claims[MANY];
     char(*names)[16] = calloc(MANY, sizeof *names);
-    (void)state;
     for (size_t i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof names[i], "many-%04zu", i);
         claim_init(&held[i], names[i], 'a', (int)i);
@@ -346,10 +336,9 @@ static void renewing_a_thousand_is_four_writes(void **state) {
 }
 
 /* An operation whose time is over returns; its late answers disturb no other. */
-static void late_answers_are_dropped(void **state) {
+TEST(late_answers_are_dropped) {
     struct dlock_error err = {0};
     struct held held, next;
-    (void)state;
     warm("late");
     claim_init(&held, "late", 'a', 1);
     proxy_hold(proxy, true);
@@ -367,19 +356,4 @@ static void late_answers_are_dropped(void **state) {
     assert_int_equal(release(&far, &next), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(acquire_is_one_round_trip, setup, behind_end),
-        cmocka_unit_test_setup_teardown(new_name_is_two_round_trips, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lock_that_nobody_else_wants_is_not_listed, setup, behind_end),
-        cmocka_unit_test_setup_teardown(new_container_is_listed, setup, behind_end),
-        cmocka_unit_test_setup_teardown(batch_goes_out_together, setup, behind_end),
-        cmocka_unit_test_setup_teardown(dead_batch_goes_out_together, setup, behind_end),
-        cmocka_unit_test_setup_teardown(batch_survives_its_connection, setup, behind_end),
-        cmocka_unit_test_setup_teardown(hand_over_is_one_round_trip, setup, behind_end),
-        cmocka_unit_test_setup_teardown(long_wait_ends_with_a_write, setup, behind_end),
-        cmocka_unit_test_setup_teardown(renewing_a_thousand_is_four_writes, setup, behind_end),
-        cmocka_unit_test_setup_teardown(late_answers_are_dropped, setup, behind_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper counts", tests, backend_load, NULL);
-}
+TESTS(setup, behind_end, backend_load, NULL)

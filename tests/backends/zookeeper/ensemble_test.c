@@ -112,11 +112,10 @@ static void *wait_main(void *lock) {
 
 /* An election costs no lock. A holder that is left with a minority is told of its loss, and only after that can the
  * waiter be granted the lock. */
-static void majority_comes_and_goes(void **state) {
+TEST(majority_comes_and_goes) {
     dlock_client *one, *two;
     dlock_lock *holder = open_lock(&one), *waiter = open_lock(&two);
     pthread_t thread;
-    (void)state;
     assert_int_equal(dlock_acquire(holder, 10000, NULL), 0);
     uint64_t fence = dlock_fence(holder);
     assert_int_equal(pthread_create(&thread, NULL, wait_main, waiter), 0);
@@ -172,12 +171,11 @@ static int renew_once(struct link *link, struct held *held, int timeout_ms, int6
 
 /* A leader that was cut off still acts as one for a moment, and is cut off again. Its answer is worthless: its
  * followers have another leader, which ends the holder's session. */
-static void deposed_leader_proves_nothing(void **state) {
+TEST(deposed_leader_proves_nothing) {
     enum { SESSION_MS = 7000, AHEAD_MS = 500, BACK_MS = 60 };
     struct link far, near;
     struct held held, next;
     struct uri uri;
-    (void)state;
     int old = find_leader();
     link_new(&far, member[old].port, "7s", 'a');
     uri_session(&uri, member[(old + 1) % MEMBERS].port, "60s");
@@ -246,10 +244,9 @@ static int link_to_a_follower(struct link *link) {
 }
 
 /* The server hangs just before a renewal. The client changes to another one while the grant is valid. */
-static void hung_server_costs_no_lock(void **state) {
+TEST(hung_server_costs_no_lock) {
     struct link link;
     struct held held;
-    (void)state;
     int hung = link_to_a_follower(&link);
     claim_init(&held, "hung", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
@@ -269,11 +266,4 @@ static void hung_server_costs_no_lock(void **state) {
     link_end(&link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hung_server_costs_no_lock),
-        cmocka_unit_test(majority_comes_and_goes),
-        cmocka_unit_test(deposed_leader_proves_nothing),
-    };
-    return cmocka_run_group_tests_name("zookeeper ensemble", tests, setup_all, teardown_all);
-}
+TESTS(NULL, NULL, setup_all, teardown_all)

@@ -212,26 +212,22 @@ static void nothing_is_granted(answer_fn *with) {
     fake_stop(&fake);
 }
 
-static void wrong_answers(void **state) {
-    (void)state;
+TEST(wrong_answers) {
     nothing_is_granted(answers_another);
 }
 
-static void unknown_errors(void **state) {
-    (void)state;
+TEST(unknown_errors) {
     nothing_is_granted(fails_oddly);
 }
 
-static void odd_nodes(void **state) {
-    (void)state;
+TEST(odd_nodes) {
     for (which = 0; which < sizeof odd / sizeof *odd; which++) nothing_is_granted(creates_oddly);
 }
 
-static void half_a_greeting(void **state) {
+TEST(half_a_greeting) {
     struct dlock_error err = {0};
     struct link link;
     struct uri uri;
-    (void)state;
     greet_badly = true;
     fake_begin(answers_another);
     uri_session(&uri, fake.port, "1s");
@@ -242,12 +238,4 @@ static void half_a_greeting(void **state) {
     greet_badly = false;
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wrong_answers),
-        cmocka_unit_test(unknown_errors),
-        cmocka_unit_test(odd_nodes),
-        cmocka_unit_test(half_a_greeting),
-    };
-    return cmocka_run_group_tests_name("zookeeper hostile", tests, backend_load, NULL);
-}
+TESTS(NULL, NULL, backend_load, NULL)

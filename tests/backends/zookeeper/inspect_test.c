@@ -23,10 +23,9 @@ static int note(const struct dlock_info *info, void *arg) {
     return seen->calls == seen->stop_after;
 }
 
-static void inspect_shows_the_holder(void **state) {
+TEST(inspect_shows_the_holder) {
     struct seen seen = {0};
     struct held holder, waiter;
-    (void)state;
     assert_int_equal(backend->inspect(one.conn, "inspected", note, &seen, TIMEOUT_MS, NULL), 0);
     assert_int_equal(seen.calls, 0);
     claim_init(&holder, "inspected", 'a', 1);
@@ -48,10 +47,9 @@ static void inspect_shows_the_holder(void **state) {
 }
 
 /* Others' nodes may hold anything. */
-static void inspect_of_foreign_holders(void **state) {
+TEST(inspect_of_foreign_holders) {
     char path[512], expected[64];
     static const char *const data[] = {"10.1.2.3", "", "two words", "<b>\x1b[31m", "line\nbreak"};
-    (void)state;
     for (size_t i = 0; i < sizeof data / sizeof *data; i++) {
         struct seen seen = {0};
         plain_make(BASE "/foreign holder/-lock-", data[i], ZOO_EPHEMERAL_SEQUENTIAL, path, sizeof path);
@@ -64,10 +62,9 @@ static void inspect_of_foreign_holders(void **state) {
     }
 }
 
-static void break_hands_over(void **state) {
+TEST(break_hands_over) {
     struct dlock_wake wake;
     struct held holder, waiter;
-    (void)state;
     assert_int_equal(backend->break_lock(one.conn, "broken", TIMEOUT_MS, NULL), DLOCK_ELOST);
     claim_init(&holder, "broken", 'a', 1);
     claim_init(&waiter, "broken", 'b', 1);
@@ -98,12 +95,11 @@ static int walk(const char *prefix, struct seen *seen) {
     return pages;
 }
 
-static void list_walks_in_pages(void **state) {
+TEST(list_walks_in_pages) {
     enum { MANY = 150 };
     static struct held held[MANY];
     static char names[MANY][32];
     struct seen seen = {0};
-    (void)state;
     for (int i = 0; i < MANY; i++) {
         snprintf(names[i], sizeof names[i], "page-%03d", i);
         claim_init(&held[i], names[i], 'a', i);
@@ -125,10 +121,9 @@ static void list_walks_in_pages(void **state) {
 }
 
 /* Encoded, and too long to be decoded: the data has the name. */
-static void list_shows_names_as_they_were_given(void **state) {
+TEST(list_shows_names_as_they_were_given) {
     char longest[256];
     struct held held;
-    (void)state;
     memset(longest, '/', 255);
     memcpy(longest, "odd", 3);
     longest[255] = '\0';
@@ -145,12 +140,11 @@ static void list_shows_names_as_they_were_given(void **state) {
     }
 }
 
-static void list_of_nothing(void **state) {
+TEST(list_of_nothing) {
     struct seen seen = {0};
     struct link link;
     struct uri uri;
     char cursor[256] = "";
-    (void)state;
     uri_session(&uri, shared_port(), "10s");
     uri.parts.path = "/dlock-nobody/was/here";
     assert_int_equal(link_try(&link, &uri.parts, 'c', 0, CONNECTS_MS, NULL), 0);
@@ -159,14 +153,4 @@ static void list_of_nothing(void **state) {
     link_end(&link);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(inspect_shows_the_holder, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(inspect_of_foreign_holders, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(break_hands_over, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(list_walks_in_pages, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(list_shows_names_as_they_were_given, pair_begin, pair_end),
-        cmocka_unit_test_setup_teardown(list_of_nothing, pair_begin, pair_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper inspect", tests, backend_load, NULL);
-}
+TESTS(pair_begin, pair_end, backend_load, NULL)

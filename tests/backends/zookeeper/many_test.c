@@ -75,12 +75,11 @@ static void await_server(struct link *link, uint64_t session) {
     assert_int_equal(release(link, &one), 0);
 }
 
-static void many_locks_survive_a_restart(void **state) {
+TEST(many_locks_survive_a_restart) {
     enum { LOCKS = 20000 };
     char(*names)[256] = calloc(LOCKS, sizeof *names);
     struct held *held = calloc(LOCKS, sizeof *held);
     struct link link;
-    (void)state;
     assert_true(names && held);
     for (size_t i = 0; i < LOCKS; i++) snprintf(names[i], sizeof names[i], "one-of-very-many-locks-%05zu", i);
     make_containers(BASE, names, LOCKS);
@@ -110,13 +109,12 @@ static void long_link(struct link *link, char letter) {
 }
 
 /* Waiters without a watch repeat their requests unasked; and every waiter keeps its place. */
-static void many_waits_survive_a_restart(void **state) {
+TEST(many_waits_survive_a_restart) {
     enum { WAITS = 1000 };
     char(*names)[256] = calloc(WAITS, sizeof *names);
     struct held *held = calloc(WAITS, sizeof *held), *waiting = calloc(WAITS, sizeof *waiting);
     struct link holder, waiter;
     size_t polls = 0;
-    (void)state;
     assert_true(names && held && waiting);
     memset(long_base, 'x', sizeof long_base - 1);
     long_base[0] = '/';
@@ -144,10 +142,4 @@ static void many_waits_survive_a_restart(void **state) {
     free(waiting);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(many_locks_survive_a_restart),
-        cmocka_unit_test(many_waits_survive_a_restart),
-    };
-    return cmocka_run_group_tests_name("zookeeper many", tests, setup, teardown);
-}
+TESTS(NULL, NULL, setup, teardown)

@@ -10,9 +10,8 @@ static void expect_quiet(struct link *link) {
 
 /* ---- readers and writers ----------------------------------------------------------------------------------------- */
 
-static void readers_watch_the_writer_before_them(void **state) {
+TEST(readers_watch_the_writer_before_them) {
     struct held first, writer, second, third;
-    (void)state;
     claim_as(&first, "readers", 'a', 1, DLOCK_SHARED, 0);
     claim_as(&writer, "readers", 'b', 1, DLOCK_EXCLUSIVE, 0);
     claim_as(&second, "readers", 'c', 1, DLOCK_SHARED, 0);
@@ -42,9 +41,8 @@ static void readers_watch_the_writer_before_them(void **state) {
 }
 
 /* A writer that gives up lets the readers behind it in. */
-static void leaving_writer_wakes_readers(void **state) {
+TEST(leaving_writer_wakes_readers) {
     struct held holder, writer, reader;
-    (void)state;
     claim_as(&holder, "gives up", 'a', 1, DLOCK_SHARED, 0);
     claim_as(&writer, "gives up", 'b', 1, DLOCK_EXCLUSIVE, 0);
     claim_as(&reader, "gives up", 'c', 1, DLOCK_SHARED, 0);
@@ -65,10 +63,9 @@ static int downgrade(struct link *link, struct held *held) {
     return renew(link, held);
 }
 
-static void downgrade_keeps_the_place(void **state) {
+TEST(downgrade_keeps_the_place) {
     struct dlock_wake wake;
     struct held holder, reader, writer;
-    (void)state;
     claim_as(&holder, "downgraded", 'a', 1, DLOCK_EXCLUSIVE, 0);
     claim_as(&reader, "downgraded", 'b', 1, DLOCK_SHARED, 0);
     claim_as(&writer, "downgraded", 'c', 1, DLOCK_EXCLUSIVE, 0);
@@ -93,9 +90,8 @@ static void downgrade_keeps_the_place(void **state) {
 }
 
 /* The writer at the head of a queue of writers, without a reader: no other client gets in. */
-static void no_writer_slips_in(void **state) {
+TEST(no_writer_slips_in) {
     struct held holder, writer;
-    (void)state;
     claim_as(&holder, "slip", 'a', 1, DLOCK_EXCLUSIVE, 0);
     claim_as(&writer, "slip", 'b', 1, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&one, &holder), 0);
@@ -109,11 +105,10 @@ static void no_writer_slips_in(void **state) {
     assert_int_equal(release(&two, &writer), 0);
 }
 
-static void lost_answer_to_a_downgrade(void **state) {
+TEST(lost_answer_to_a_downgrade) {
     struct proxy *proxy = proxy_new(shared_port());
     struct link far;
     struct held held;
-    (void)state;
     link_new(&far, proxy_port(proxy), "10s", 'd');
     for (int i = 0; i < 3; i++) {
         claim_as(&held, "unheard", 'd', i, DLOCK_EXCLUSIVE, 0);
@@ -132,9 +127,8 @@ static void lost_answer_to_a_downgrade(void **state) {
     proxy_end(proxy);
 }
 
-static void broken_grant_is_not_downgraded(void **state) {
+TEST(broken_grant_is_not_downgraded) {
     struct held held;
-    (void)state;
     claim_as(&held, "broken down", 'a', 1, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(backend->break_lock(two.conn, "broken down", TIMEOUT_MS, NULL), 0);
@@ -145,10 +139,9 @@ static void broken_grant_is_not_downgraded(void **state) {
 
 /* ---- permits ----------------------------------------------------------------------------------------------------- */
 
-static void permits_are_taken_in_turn(void **state) {
+TEST(permits_are_taken_in_turn) {
     struct dlock_wake wake;
     struct held a, b, c, d, e;
-    (void)state;
     claim_as(&a, "permits", 'a', 1, DLOCK_PERMIT, 2);
     claim_as(&b, "permits", 'b', 1, DLOCK_PERMIT, 2);
     claim_as(&c, "permits", 'c', 1, DLOCK_PERMIT, 2);
@@ -187,9 +180,8 @@ static void permits_are_taken_in_turn(void **state) {
     assert_int_equal(plain_count(BASE "/permits/locks"), 0);
 }
 
-static void waiters_for_permits_leave(void **state) {
+TEST(waiters_for_permits_leave) {
     struct held holder, first, second;
-    (void)state;
     claim_as(&holder, "leaving", 'a', 1, DLOCK_PERMIT, 1);
     claim_as(&first, "leaving", 'b', 1, DLOCK_PERMIT, 1);
     claim_as(&second, "leaving", 'c', 1, DLOCK_PERMIT, 1);
@@ -208,9 +200,8 @@ static void waiters_for_permits_leave(void **state) {
 }
 
 /* The process with a permit dies: any client frees it by its token. */
-static void dead_claims_are_freed_by_token(void **state) {
+TEST(dead_claims_are_freed_by_token) {
     struct held held[3], again;
-    (void)state;
     claim_as(&held[0], "dead lock", 'a', 1, DLOCK_EXCLUSIVE, 0);
     claim_as(&held[1], "dead reader", 'a', 2, DLOCK_SHARED, 0);
     claim_as(&held[2], "dead permit", 'a', 3, DLOCK_PERMIT, 1);
@@ -243,9 +234,8 @@ static void expect_wanted(struct link *link, const char *name) {
 }
 
 /* Told of a try and of a waiter, before and after the grant, and of nothing that we do ourselves. */
-static void whoever_lingers_is_told(void **state) {
+TEST(whoever_lingers_is_told) {
     struct held holder, other;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         claim_as(&holder, "lingered on", 'a', i, DLOCK_EXCLUSIVE, 0);
         claim_as(&other, "lingered on", 'b', i, i == 1 ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 0);
@@ -296,10 +286,9 @@ static struct shown inspect(const char *name) {
     return shown;
 }
 
-static void all_holders_are_shown_and_broken(void **state) {
+TEST(all_holders_are_shown_and_broken) {
     struct held holders[3], waiter;
     struct shown shown;
-    (void)state;
     const struct {
         enum dlock_mode mode;
         uint32_t limit, shown;
@@ -333,9 +322,8 @@ static void all_holders_are_shown_and_broken(void **state) {
     }
 }
 
-static void downgraded_holder_is_shown_with_its_fence(void **state) {
+TEST(downgraded_holder_is_shown_with_its_fence) {
     struct held held;
-    (void)state;
     claim_as(&held, "shown", 'a', 1, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&one, &held), 0);
     uint64_t fence = held.claim.fence;
@@ -348,20 +336,4 @@ static void downgraded_holder_is_shown_with_its_fence(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(readers_watch_the_writer_before_them, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(leaving_writer_wakes_readers, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(downgrade_keeps_the_place, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(no_writer_slips_in, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(lost_answer_to_a_downgrade, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(broken_grant_is_not_downgraded, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(permits_are_taken_in_turn, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(waiters_for_permits_leave, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(dead_claims_are_freed_by_token, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(whoever_lingers_is_told, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(all_holders_are_shown_and_broken, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(downgraded_holder_is_shown_with_its_fence, trio_begin, trio_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper modes", tests, backend_load, NULL);
-}
+TESTS(trio_begin, trio_end, backend_load, NULL)

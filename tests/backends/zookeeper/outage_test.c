@@ -19,9 +19,8 @@ static int persistently(int (*operation)(struct link *, struct held *), struct h
 
 /* ---- lost answers ------------------------------------------------------------------------------------------------ */
 
-static void lost_create_is_found(void **state) {
+TEST(lost_create_is_found) {
     struct held held, next;
-    (void)state;
     warm("lost create");
     claim_init(&held, "lost create", 'a', 1);
     proxy_lose_answer(proxy, OP_CREATE2);
@@ -37,9 +36,8 @@ static void lost_create_is_found(void **state) {
     assert_int_equal(release(&near, &next), 0);
 }
 
-static void lost_create_of_a_try_leaves_nothing(void **state) {
+TEST(lost_create_of_a_try_leaves_nothing) {
     struct held holder, held;
-    (void)state;
     claim_init(&holder, "lost try", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     claim_init(&held, "lost try", 'a', 1);
@@ -49,10 +47,9 @@ static void lost_create_of_a_try_leaves_nothing(void **state) {
     assert_int_equal(release(&near, &holder), 0);
 }
 
-static void lost_create_of_a_waiter_keeps_one_place(void **state) {
+TEST(lost_create_of_a_waiter_keeps_one_place) {
     struct held holder, held;
     struct dlock_wake wake;
-    (void)state;
     claim_init(&holder, "lost waiter", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     claim_init(&held, "lost waiter", 'a', 1);
@@ -67,9 +64,8 @@ static void lost_create_of_a_waiter_keeps_one_place(void **state) {
     assert_int_equal(release(&far, &held), 0);
 }
 
-static void lost_list_is_asked_again(void **state) {
+TEST(lost_list_is_asked_again) {
     struct held held;
-    (void)state;
     warm("lost list");
     claim_init(&held, "lost list", 'a', 1);
     proxy_lose_answer(proxy, OP_CHILDREN);
@@ -78,9 +74,8 @@ static void lost_list_is_asked_again(void **state) {
     assert_int_equal(release(&far, &held), 0);
 }
 
-static void lost_delete_is_sent_again(void **state) {
+TEST(lost_delete_is_sent_again) {
     struct held held;
-    (void)state;
     claim_init(&held, "lost delete", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     proxy_lose_answer(proxy, OP_DELETE);
@@ -88,10 +83,9 @@ static void lost_delete_is_sent_again(void **state) {
     assert_int_equal(plain_count(BASE "/lost delete"), 0);
 }
 
-static void lost_write_proves_nothing(void **state) {
+TEST(lost_write_proves_nothing) {
     struct dlock_error err = {0};
     struct held held;
-    (void)state;
     claim_init(&held, "lost write", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
@@ -119,10 +113,9 @@ static void expect_permits(const char *name, int leases, int queued) {
 }
 
 /* A lease, or a place in the queue, whose create was not answered is found; one that was not granted is given back. */
-static void lost_creates_of_permits_are_found(void **state) {
+TEST(lost_creates_of_permits_are_found) {
     struct dlock_wake wake;
     struct held holder, held;
-    (void)state;
     for (int i = 0; i < 2; i++) { /* the first round makes the containers */
         permit_init(&held, "lost lease", 'a', i);
         proxy_lose_answer(proxy, OP_CREATE2);
@@ -154,10 +147,9 @@ static void lost_creates_of_permits_are_found(void **state) {
 }
 
 /* A claim that is given up without an answer leaves neither a lease nor a place. */
-static void unanswered_permits_are_released(void **state) {
+TEST(unanswered_permits_are_released) {
     struct dlock_error err = {0};
     struct held holder, held;
-    (void)state;
     permit_init(&holder, "unanswered", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     for (int i = 0; i < 2; i++) {
@@ -179,10 +171,9 @@ static void unanswered_permits_are_released(void **state) {
 
 /* ---- short outages ----------------------------------------------------------------------------------------------- */
 
-static void session_survives_a_short_outage(void **state) {
+TEST(session_survives_a_short_outage) {
     struct dlock_error err = {0};
     struct held held, next;
-    (void)state;
     claim_init(&held, "short outage", 'a', 1);
     claim_init(&next, "short outage", 'a', 2);
     assert_int_equal(acquire(&far, &held), 0);
@@ -203,11 +194,10 @@ static void session_survives_a_short_outage(void **state) {
 }
 
 /* Changes during the outage are heard of after it. */
-static void watches_survive_a_short_outage(void **state) {
+TEST(watches_survive_a_short_outage) {
     char path[512];
     struct dlock_wake wake;
     struct held holder, waiter, held;
-    (void)state;
     claim_init(&holder, "watched", 'b', 1);
     claim_init(&waiter, "watched", 'a', 1);
     claim_init(&held, "watched too", 'a', 2);
@@ -252,10 +242,9 @@ static void expect_dead(void) {
 
 /* The grant is over, by the time that we were told, before another client has it; and we learn of that after the
  * partition. */
-static void holder_is_partitioned(void **state) {
+TEST(holder_is_partitioned) {
     struct dlock_error err = {0};
     struct held held, next;
-    (void)state;
     claim_init(&held, "partitioned", 'a', 1);
     claim_init(&next, "partitioned", 'b', 1);
     assert_int_equal(acquire(&far, &held), 0);
@@ -279,9 +268,8 @@ static void holder_is_partitioned(void **state) {
 }
 
 /* They may be somewhere else by now: only a new session looks them up. */
-static void servers_that_stay_away_end_the_session(void **state) {
+TEST(servers_that_stay_away_end_the_session) {
     struct held held;
-    (void)state;
     claim_init(&held, "stay away", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     proxy_refuse(proxy, true);
@@ -289,9 +277,8 @@ static void servers_that_stay_away_end_the_session(void **state) {
     proxy_refuse(proxy, false);
 }
 
-static void waiter_is_partitioned(void **state) {
+TEST(waiter_is_partitioned) {
     struct held holder, waiter, next;
-    (void)state;
     claim_init(&holder, "waiting apart", 'b', 1);
     claim_init(&waiter, "waiting apart", 'a', 1);
     assert_int_equal(acquire(&near, &holder), 0);
@@ -315,10 +302,9 @@ static void waiter_is_partitioned(void **state) {
 }
 
 /* An acquire that is on its way while its session ends. */
-static void session_ends_while_acquiring(void **state) {
+TEST(session_ends_while_acquiring) {
     struct held held;
     struct task task;
-    (void)state;
     warm("on its way");
     claim_init(&held, "on its way", 'a', 1);
     proxy_silence(proxy, true);
@@ -333,12 +319,11 @@ static void session_ends_while_acquiring(void **state) {
     assert_int_equal(release(&far, &held), 0);
 }
 
-static void nothing_waits_for_a_silent_server(void **state) {
+TEST(nothing_waits_for_a_silent_server) {
     struct dlock_error err = {0};
     struct held held;
     struct uri uri;
     struct link late;
-    (void)state;
     claim_init(&held, "silent", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     proxy_silence(proxy, true);
@@ -377,10 +362,9 @@ static int setup_long(void **state) {
 }
 
 /* A try that finds the lock busy deletes its node, also within its time. */
-static void a_try_waits_for_no_deletion(void **state) {
+TEST_WITH(setup_long, behind_end, a_try_waits_for_no_deletion) {
     struct dlock_error err = {0};
     struct held holder, held;
-    (void)state;
     claim_init(&holder, "silent deletion", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     claim_init(&held, "silent deletion", 'a', 1);
@@ -396,24 +380,4 @@ static void a_try_waits_for_no_deletion(void **state) {
     assert_int_equal(release(&near, &holder), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(lost_create_is_found, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lost_create_of_a_try_leaves_nothing, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lost_create_of_a_waiter_keeps_one_place, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lost_creates_of_permits_are_found, setup, behind_end),
-        cmocka_unit_test_setup_teardown(unanswered_permits_are_released, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lost_list_is_asked_again, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lost_delete_is_sent_again, setup, behind_end),
-        cmocka_unit_test_setup_teardown(lost_write_proves_nothing, setup, behind_end),
-        cmocka_unit_test_setup_teardown(session_survives_a_short_outage, setup, behind_end),
-        cmocka_unit_test_setup_teardown(watches_survive_a_short_outage, setup, behind_end),
-        cmocka_unit_test_setup_teardown(holder_is_partitioned, setup, behind_end),
-        cmocka_unit_test_setup_teardown(servers_that_stay_away_end_the_session, setup, behind_end),
-        cmocka_unit_test_setup_teardown(waiter_is_partitioned, setup, behind_end),
-        cmocka_unit_test_setup_teardown(session_ends_while_acquiring, setup, behind_end),
-        cmocka_unit_test_setup_teardown(nothing_waits_for_a_silent_server, setup, behind_end),
-        cmocka_unit_test_setup_teardown(a_try_waits_for_no_deletion, setup_long, behind_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper outage", tests, backend_load, NULL);
-}
+TESTS(setup, behind_end, backend_load, NULL)

@@ -5,10 +5,9 @@
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
-static void only_the_next_is_woken(void **state) {
+TEST(only_the_next_is_woken) {
     struct dlock_wake wake;
     struct held a, b, c;
-    (void)state;
     claim_init(&a, "order", 'a', 1);
     claim_init(&b, "order", 'b', 1);
     claim_init(&c, "order", 'c', 1);
@@ -29,9 +28,8 @@ static void only_the_next_is_woken(void **state) {
     assert_int_equal(release(&three, &c), 0);
 }
 
-static void asking_again_keeps_the_place(void **state) {
+TEST(asking_again_keeps_the_place) {
     struct held a, b, c;
-    (void)state;
     claim_init(&a, "place", 'a', 1);
     claim_init(&b, "place", 'b', 1);
     claim_init(&c, "place", 'c', 1);
@@ -49,10 +47,9 @@ static void asking_again_keeps_the_place(void **state) {
     assert_int_equal(plain_count(BASE "/place"), 0);
 }
 
-static void whoever_leaves_lets_the_next_move_up(void **state) {
+TEST(whoever_leaves_lets_the_next_move_up) {
     struct dlock_wake wake;
     struct held a, b, c;
-    (void)state;
     claim_init(&a, "leaving", 'a', 1);
     claim_init(&b, "leaving", 'b', 1);
     claim_init(&c, "leaving", 'c', 1);
@@ -69,10 +66,9 @@ static void whoever_leaves_lets_the_next_move_up(void **state) {
     assert_false(told_within(&three, &wake, 100));
 }
 
-static void deleted_waiter_queues_anew(void **state) {
+TEST(deleted_waiter_queues_anew) {
     char path[512];
     struct held a, b;
-    (void)state;
     claim_init(&a, "deleted waiter", 'a', 1);
     claim_init(&b, "deleted waiter", 'b', 1);
     assert_int_equal(queue_up(&two, &b), 0);
@@ -89,12 +85,11 @@ static void deleted_waiter_queues_anew(void **state) {
 /* ---- between looking and watching -------------------------------------------------------------------------------- */
 
 /* The node before ours goes while we ask for the watch on it: looked at again, granted, no wake-up needed. */
-static void predecessor_that_vanishes_is_noticed(void **state) {
+TEST(predecessor_that_vanishes_is_noticed) {
     struct proxy *proxy = proxy_new(shared_port());
     struct link link;
     struct held a, b;
     struct task task;
-    (void)state;
     link_new(&link, proxy_port(proxy), "10s", 'd');
     claim_init(&a, "vanished predecessor", 'a', 1);
     claim_init(&b, "vanished predecessor", 'd', 1);
@@ -116,12 +111,11 @@ static void predecessor_that_vanishes_is_noticed(void **state) {
 }
 
 /* A busy machine brings a new connection about, which tells to look at every name: see told_within(). */
-static void reconnection_hides_no_wake_up(void **state) {
+TEST(reconnection_hides_no_wake_up) {
     struct proxy *proxy = proxy_new(shared_port());
     struct dlock_wake wake;
     struct link link;
     struct held a, b;
-    (void)state;
     link_new(&link, proxy_port(proxy), "10s", 'd');
     claim_init(&a, "reconnected", 'a', 1);
     claim_init(&b, "reconnected", 'd', 1);
@@ -143,10 +137,9 @@ static void reconnection_hides_no_wake_up(void **state) {
 
 /* ---- foreigners -------------------------------------------------------------------------------------------------- */
 
-static void foreign_nodes_are_waited_for(void **state) {
+TEST(foreign_nodes_are_waited_for) {
     char theirs[512];
     struct held held;
-    (void)state;
     plain_make(BASE "/foreign/_c_0a1b2c3d-0000-4000-8000-000000000000-lock-", "10.0.0.1", ZOO_EPHEMERAL_SEQUENTIAL,
                theirs, sizeof theirs);
     claim_init(&held, "foreign", 'a', 1);
@@ -158,10 +151,9 @@ static void foreign_nodes_are_waited_for(void **state) {
 }
 
 /* As they are by default: its lock's, and its read lock's. */
-static void kazoos_nodes_are_waited_for(void **state) {
+TEST(kazoos_nodes_are_waited_for) {
     char theirs[512];
     struct held held, reader;
-    (void)state;
     for (int reads = 0; reads < 2; reads++) {
         plain_make(reads ? BASE "/kazoo/0a1b2c3d000040008000000000000000__rlock__"
                          : BASE "/kazoo/0a1b2c3d000040008000000000000000__lock__",
@@ -178,9 +170,8 @@ static void kazoos_nodes_are_waited_for(void **state) {
     }
 }
 
-static void what_is_no_lock_node_is_ignored(void **state) {
+TEST(what_is_no_lock_node_is_ignored) {
     struct held held;
-    (void)state;
     plain_make(BASE "/clutter/note", "", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/clutter/lock-", "", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/clutter/lock-12", "", ZOO_EPHEMERAL, NULL, 0);
@@ -205,9 +196,8 @@ static int note_token(const struct dlock_info *info, void *arg) {
 }
 
 /* After 2147483647 comes -2147483648, which is behind it. */
-static void sequence_wraps(void **state) {
+TEST(sequence_wraps) {
     char seen[64] = "";
-    (void)state;
     plain_make(BASE "/wrap/x-lock--2147483648", "third", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/wrap/x-lock-2147483646", "first", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/wrap/x-lock--2147483640", "fourth", ZOO_EPHEMERAL, NULL, 0);
@@ -235,18 +225,4 @@ static void sequence_wraps(void **state) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(only_the_next_is_woken, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(asking_again_keeps_the_place, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(whoever_leaves_lets_the_next_move_up, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(deleted_waiter_queues_anew, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(predecessor_that_vanishes_is_noticed, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(reconnection_hides_no_wake_up, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(foreign_nodes_are_waited_for, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(kazoos_nodes_are_waited_for, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(what_is_no_lock_node_is_ignored, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(sequence_wraps, trio_begin, trio_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper queue", tests, backend_load, NULL);
-}
+TESTS(trio_begin, trio_end, backend_load, NULL)

@@ -37,10 +37,9 @@ static int persistently(struct link *link, int (*operation)(struct link *, struc
 }
 
 /* Grants, the line and the fences are on the server's disk. Nor does SIGPIPE come when we write to who is not there. */
-static void grants_survive_a_restart(void **state) {
+TEST(grants_survive_a_restart) {
     struct dlock_error err = {0};
     struct held holder, waiter;
-    (void)state;
     claim_init(&holder, "restart", 'a', 1);
     claim_init(&waiter, "restart", 'b', 1);
     assert_int_equal(acquire(&one, &holder), 0);
@@ -62,9 +61,8 @@ static void grants_survive_a_restart(void **state) {
     assert_int_equal(release(&two, &waiter), 0);
 }
 
-static void fences_survive_a_restart(void **state) {
+TEST(fences_survive_a_restart) {
     uint64_t last = 0;
-    (void)state;
     for (int i = 0; i < 3; i++) {
         struct held held;
         claim_init(&held, "fences", 'a', i);
@@ -89,11 +87,10 @@ static void restart_with_sessions(int least_ms, int most_ms) {
 
 /* From a reconnect on the server keeps the session for what it allows by then. Grants that were promised for longer
  * would outlive it. */
-static void shorter_session_ends_its_grants(void **state) {
+TEST(shorter_session_ends_its_grants) {
     struct dlock_error err = {0};
     struct dlock_wake wake;
     struct held held;
-    (void)state;
     claim_init(&held, "shorter", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_in_range(held.claim.kept_ms, LONGEST_MS / 2, LONGEST_MS);
@@ -112,10 +109,9 @@ static void shorter_session_ends_its_grants(void **state) {
 }
 
 /* A new leader restarts every session with the length that it had when it began. */
-static void longer_session_promises_no_more(void **state) {
+TEST(longer_session_promises_no_more) {
     struct link brief;
     struct held held;
-    (void)state;
     link_new(&brief, site.port, "20s", 'c');
     claim_init(&held, "longer", 'c', 1);
     assert_int_equal(acquire(&brief, &held), 0);
@@ -131,11 +127,10 @@ static void longer_session_promises_no_more(void **state) {
 
 /* A server that stops for longer than a session may end it or not; but no client is granted a lock that another one
    still has. */
-static void frozen_server(void **state) {
+TEST(frozen_server) {
     struct dlock_error err = {0};
     struct link brief;
     struct held held, next;
-    (void)state;
     link_new(&brief, site.port, "1s", 'c');
     claim_init(&held, "frozen", 'c', 1);
     claim_init(&next, "frozen", 'a', 1);
@@ -169,12 +164,11 @@ static void frozen_server(void **state) {
 }
 
 /* The library alone would wait 1.5 s; the quickest of some closes, since the machine may be busy. */
-static void closing_does_not_wait_for_a_frozen_server(void **state) {
+TEST(closing_does_not_wait_for_a_frozen_server) {
     struct link late;
     struct held held;
     char name[32] = "";
     int64_t took = INT64_MAX;
-    (void)state;
     for (int i = 0; i < 4 && took > 1000; i++) {
         link_new(&late, site.port, "30s", 'c');
         snprintf(name, sizeof name, "frozen close %d", i);
@@ -194,10 +188,9 @@ static void closing_does_not_wait_for_a_frozen_server(void **state) {
 }
 
 /* The server removes unused containers, at any moment also those that a claim is using. */
-static void containers_go_and_come(void **state) {
+TEST(containers_go_and_come) {
     struct held held;
     struct Stat stat;
-    (void)state;
     zhandle_t *handle = plain_to(site.port);
     for (int i = 0; i < 5; i++) {
         claim_init(&held, "coming and going", 'a', i);
@@ -237,12 +230,11 @@ static void *ask_briefly(void *arg) {
 
 /* The answer is there, but the thread was not given a processor until its time was over. That there is no container yet
  * is nothing that the server did wrong. */
-static void time_is_over_before_there_is_a_container(void **state) {
+TEST(time_is_over_before_there_is_a_container) {
     const struct sigaction still = {.sa_handler = stand_still, .sa_flags = SA_RESTART};
     struct proxy *proxy = proxy_new(site.port);
     struct brief brief;
     pthread_t thread;
-    (void)state;
     link_new(&brief.link, proxy_port(proxy), "10s", 'c');
     claim_init(&brief.held, "never seen before", 'c', 1);
     assert_int_equal(sigaction(SIGUSR1, &still, NULL), 0);
@@ -260,16 +252,4 @@ static void time_is_over_before_there_is_a_container(void **state) {
     proxy_end(proxy);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(grants_survive_a_restart, setup, pair_end),
-        cmocka_unit_test_setup_teardown(fences_survive_a_restart, setup, pair_end),
-        cmocka_unit_test_setup_teardown(shorter_session_ends_its_grants, setup, pair_end),
-        cmocka_unit_test_setup_teardown(longer_session_promises_no_more, setup, pair_end),
-        cmocka_unit_test_setup_teardown(containers_go_and_come, setup, pair_end),
-        cmocka_unit_test_setup_teardown(frozen_server, setup, pair_end),
-        cmocka_unit_test_setup_teardown(closing_does_not_wait_for_a_frozen_server, setup, pair_end),
-        cmocka_unit_test_setup_teardown(time_is_over_before_there_is_a_container, setup, pair_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper session", tests, setup_site, teardown_site);
-}
+TESTS(setup, pair_end, setup_site, teardown_site)

@@ -23,9 +23,8 @@ static int teardown(void **state) {
 
 /* ---- one use at a time ------------------------------------------------------------------------------------------- */
 
-static void name_has_one_use(void **state) {
+TEST(name_has_one_use) {
     struct held held, other;
-    (void)state;
     for (int round = 0; round < 2; round++) {
         claim_as(&held, "one use", 'a', 10 * round, DLOCK_PERMIT, 3);
         assert_int_equal(acquire(&one, &held), 0);
@@ -50,9 +49,8 @@ static void name_has_one_use(void **state) {
 }
 
 /* A waiter uses the name as well. */
-static void waiters_count(void **state) {
+TEST(waiters_count) {
     struct held holder, waiter, other;
-    (void)state;
     claim_as(&holder, "waited for", 'a', 1, DLOCK_PERMIT, 1);
     claim_as(&waiter, "waited for", 'b', 1, DLOCK_PERMIT, 1);
     assert_int_equal(acquire(&one, &holder), 0);
@@ -67,10 +65,9 @@ static void waiters_count(void **state) {
 }
 
 /* The first use of a name is not disturbed by wrong ones that come later, in whatever order they go. */
-static void first_use_is_right(void **state) {
+TEST(first_use_is_right) {
     struct held holder, waiter, other;
     char made[256];
-    (void)state;
     claim_as(&holder, "rightful", 'a', 1, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &holder), 0);
     plain_make(BASE "/rightful/x-lock-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made); /* some lock's node */
@@ -135,9 +132,8 @@ static void move_up(const char *name) {
 }
 
 /* From the queue to the leases, between any two listings of another claim. */
-static void waiter_that_moves_up_is_seen(void **state) {
+TEST_WITH(setup, teardown, waiter_that_moves_up_is_seen) {
     enum { LISTINGS = 5 };
-    (void)state;
     for (int n = 1; n <= 2 * LISTINGS; n++) {
         struct held other;
         char name[32];
@@ -157,9 +153,8 @@ static void move_down(const char *name) {
 }
 
 /* From a writer's node to a reader's, which is younger. */
-static void downgraded_writer_is_seen(void **state) {
+TEST_WITH(setup, teardown, downgraded_writer_is_seen) {
     enum { LISTINGS = 10 };
-    (void)state;
     for (int n = 1; n <= LISTINGS; n++) {
         struct held other;
         char name[32];
@@ -184,10 +179,9 @@ static void stranger(const char *dir, uint32_t limit, char *made, int size) {
 }
 
 /* Another limit's node among the leases: the waiter in the queue decides, and the node does not block it. */
-static void both_lines_decide(void **state) {
+TEST(both_lines_decide) {
     struct held other;
     char made[256];
-    (void)state;
     wait_in_the_queue_alone("both lines", 1);
     stranger("both lines/leases", 3, made, sizeof made);
     claim_as(&other, "both lines", 'c', 2, DLOCK_PERMIT, 3);
@@ -199,13 +193,12 @@ static void both_lines_decide(void **state) {
 }
 
 /* It goes within a moment: a request that came after it is valid all the same. */
-static void passing_node_is_no_use(void **state) {
+TEST(passing_node_is_no_use) {
     const char *dirs[] = {"passing/leases", "passing/locks", "passing"};
     const enum dlock_mode modes[] = {DLOCK_PERMIT, DLOCK_EXCLUSIVE};
     struct held holder, held;
     struct task task;
     char made[256];
-    (void)state;
     claim_as(&holder, "passing", 'a', 1, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(release(&one, &holder), 0);
@@ -253,13 +246,12 @@ static bool all_have_asked(struct wrong *wrong, int n) {
 }
 
 /* One holder after another, never none, while others make invalid requests: only those are refused. */
-static void wrong_questions_disturb_nobody(void **state) {
+TEST(wrong_questions_disturb_nobody) {
     struct wrong wrong[] = {{.mode = DLOCK_PERMIT, .limit = 3}, {.mode = DLOCK_EXCLUSIVE}, {.mode = DLOCK_SHARED}};
     enum { WRONG = sizeof wrong / sizeof *wrong, ROUNDS = 400 };
     atomic_bool stop = false;
     struct held held[2];
     int last = 0;
-    (void)state;
     claim_as(&held[0], "handed on", 'a', 0, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &held[0]), 0);
     for (int i = 0; i < WRONG; i++) {
@@ -288,14 +280,13 @@ static void wrong_questions_disturb_nobody(void **state) {
 
 /* They are refused at once, and so ask all the time: one of their nodes, older than the valid request's, always
  * exists. */
-static void constant_wrong_questions_disturb_nobody(void **state) {
+TEST(constant_wrong_questions_disturb_nobody) {
     enum { WRONG = 3, ROUNDS = 200, SETTLED_MS = 500 };
     struct wrong wrong[WRONG] = {{.limit = 3}, {.limit = 3}, {.limit = 4}};
     atomic_bool stop = false;
     struct dlock_error err = {0};
     struct held holder, held;
     int rc = 0;
-    (void)state;
     claim_as(&holder, "handed on", 'a', 0, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &holder), 0);
     sleep_ms(2 * SETTLED_MS);
@@ -321,17 +312,4 @@ static void constant_wrong_questions_disturb_nobody(void **state) {
     assert_int_equal(release(&one, &holder), 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(name_has_one_use, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(waiters_count, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(first_use_is_right, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(waiter_that_moves_up_is_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(downgraded_writer_is_seen, setup, teardown),
-        cmocka_unit_test_setup_teardown(both_lines_decide, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(passing_node_is_no_use, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(wrong_questions_disturb_nobody, trio_begin, trio_end),
-        cmocka_unit_test_setup_teardown(constant_wrong_questions_disturb_nobody, trio_begin, trio_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper uses", tests, backend_load, NULL);
-}
+TESTS(trio_begin, trio_end, backend_load, NULL)

@@ -71,9 +71,8 @@ static void await_grant(struct link *link, struct held *held) {
 }
 
 /* If all nodes had the same sequence, each client would be first. */
-static void one_holder_at_the_end(void **state) {
+TEST(one_holder_at_the_end) {
     const char *names[] = {"at the end", "was permits"};
-    (void)state;
     for (int i = 0; i < 2; i++) {
         struct held a, b;
         claim_init(&a, names[i], 'a', i);
@@ -89,9 +88,8 @@ static void one_holder_at_the_end(void **state) {
 }
 
 /* Whether its line is listed or not: the client never waits. */
-static void one_client_does_not_notice(void **state) {
+TEST(one_client_does_not_notice) {
     uint64_t fence = 0;
-    (void)state;
     for (int i = 0; i < 8; i++) {
         struct held held;
         claim_init(&held, "nearly", 'a', i);
@@ -105,9 +103,8 @@ static void one_client_does_not_notice(void **state) {
     }
 }
 
-static void holders_keep_it(void **state) {
+TEST(holders_keep_it) {
     struct held holder, first, second;
-    (void)state;
     claim_init(&holder, "held", 'a', 1);
     claim_init(&first, "held", 'b', 1);
     claim_init(&second, "held", 'b', 2);
@@ -130,9 +127,8 @@ static void holders_keep_it(void **state) {
 }
 
 /* A reader beside another one has no node before it. */
-static void readers_begin_anew_together(void **state) {
+TEST(readers_begin_anew_together) {
     struct held old, new, writer;
-    (void)state;
     claim_as(&old, "shared", 'a', 1, DLOCK_SHARED, 0);
     claim_as(&new, "shared", 'b', 1, DLOCK_SHARED, 0);
     claim_as(&writer, "shared", 'a', 2, DLOCK_EXCLUSIVE, 0);
@@ -145,9 +141,8 @@ static void readers_begin_anew_together(void **state) {
     assert_int_equal(release(&two, &new), 0);
 }
 
-static void permits_begin_anew(void **state) {
+TEST(permits_begin_anew) {
     struct held a, b, c;
-    (void)state;
     claim_as(&a, "permits", 'a', 1, DLOCK_PERMIT, 2);
     claim_as(&b, "permits", 'a', 2, DLOCK_PERMIT, 2);
     claim_as(&c, "permits", 'b', 3, DLOCK_PERMIT, 2);
@@ -165,9 +160,8 @@ static void permits_begin_anew(void **state) {
     assert_int_equal(release(&two, &c), 0);
 }
 
-static void queue_for_permits_begins_anew(void **state) {
+TEST(queue_for_permits_begins_anew) {
     struct held holder, first, second;
-    (void)state;
     claim_as(&holder, "queue", 'a', 1, DLOCK_PERMIT, 1);
     claim_as(&first, "queue", 'b', 1, DLOCK_PERMIT, 1);
     claim_as(&second, "queue", 'b', 2, DLOCK_PERMIT, 1);
@@ -183,10 +177,9 @@ static void queue_for_permits_begins_anew(void **state) {
 }
 
 /* A try that cannot start again is busy, and leaves nothing. */
-static void try_is_busy(void **state) {
+TEST(try_is_busy) {
     struct dlock_error err = {0};
     struct held holder, reader;
-    (void)state;
     claim_as(&holder, "try", 'a', 1, DLOCK_SHARED, 0);
     claim_as(&reader, "try", 'b', 1, DLOCK_SHARED, 0);
     assert_int_equal(acquire(&one, &holder), 0);
@@ -198,11 +191,10 @@ static void try_is_busy(void **state) {
 }
 
 /* Equal sequences do not tell which node was first, whatever made them. */
-static void equal_sequences_are_an_error(void **state) {
+TEST(equal_sequences_are_an_error) {
     struct dlock_error err = {0};
     struct held held;
     zhandle_t *handle = plain_to(site.port);
-    (void)state;
     make(handle, BASE "/equal");
     assert_int_equal(
         zoo_create(handle, BASE "/equal/x-lock-0000000001", "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0), ZOK);
@@ -218,16 +210,4 @@ static void equal_sequences_are_an_error(void **state) {
     zookeeper_close(handle);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(one_holder_at_the_end, setup, pair_end),
-        cmocka_unit_test_setup_teardown(one_client_does_not_notice, setup, pair_end),
-        cmocka_unit_test_setup_teardown(holders_keep_it, setup, pair_end),
-        cmocka_unit_test_setup_teardown(readers_begin_anew_together, setup, pair_end),
-        cmocka_unit_test_setup_teardown(permits_begin_anew, setup, pair_end),
-        cmocka_unit_test_setup_teardown(queue_for_permits_begins_anew, setup, pair_end),
-        cmocka_unit_test_setup_teardown(try_is_busy, setup, pair_end),
-        cmocka_unit_test_setup_teardown(equal_sequences_are_an_error, setup, pair_end),
-    };
-    return cmocka_run_group_tests_name("zookeeper wear", tests, begin, end);
-}
+TESTS(setup, pair_end, begin, end)
