@@ -27,6 +27,7 @@ static void assert_two_commands(const char *name, enum dlock_mode mode, uint32_t
     monitor_end(&monitor, &server);
     assert_int_equal(monitor.requests, 200);
     assert_int_equal(monitor.evalsha, 200);
+    assert_int_equal(monitor.published, 0);
     dlock_free(lock);
     dlock_close(client);
 }

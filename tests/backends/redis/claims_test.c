@@ -42,93 +42,19 @@ TEST(a_grant_is_the_plain_key) {
     assert_int_equal(release(&one, &held), DLOCK_ELOST);
 }
 
-TEST(acquiring_again_gives_the_same_grant) {
+/* A held lock's fence was deleted: a new one, and greater. */
+TEST(a_deleted_fence_is_replaced) {
     struct held held;
     uint64_t fence;
     claim_init(&held, "again", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     fence = held.claim.fence;
-    ask_number(&server, "PEXPIRE again 500");
-    held.claim.fence = 0;
-    assert_int_equal(acquire(&two, &held), 0); /* whatever connection it comes by */
-    assert_int_equal(held.claim.fence, fence);
-    assert_true(ask_number(&server, "PTTL again") > 5000);
-    /* The fence was deleted: a new one, and greater. */
     ask_number(&server, "DEL {again}:dlock:fence");
     assert_int_equal(queue_up(&one, &held), 0);
     assert_true(held.claim.fence > fence);
     fence = held.claim.fence;
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(held.claim.fence, fence);
-}
-
-TEST(a_losing_try_changes_nothing) {
-    struct held held, other;
-    claim_init(&held, "busy", 'a', 1);
-    claim_init(&other, "busy", 'b', 1);
-    assert_int_equal(acquire(&one, &held), 0);
-    int64_t keys = ask_number(&server, "DBSIZE");
-    assert_int_equal(acquire(&two, &other), DLOCK_EBUSY);
-    assert_int_equal(other.claim.retry_ms, -1);
-    assert_true(other.claim.server_us >= held.claim.server_us);
-    assert_int_equal(ask_number(&server, "DBSIZE"), keys);
-    assert_int_equal(release(&two, &other), DLOCK_ELOST);
-    assert_int_equal(renew(&two, &other), DLOCK_ELOST);
-    assert_string_equal(ask_text(&server, "GET busy"), held.token);
-}
-
-TEST(renewal_sets_the_lease_and_creates_nothing) {
-    struct held held;
-    claim_init(&held, "renewed", 'a', 1);
-    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 0);
-    assert_int_equal(acquire(&one, &held), 0);
-    ask_number(&server, "PEXPIRE renewed 300");
-    held.claim.lease_ms = 60000;
-    assert_int_equal(renew(&two, &held), 0);
-    assert_int_equal(held.claim.kept_ms, 60000);
-    assert_true(held.claim.server_us > 0);
-    assert_in_range(ask_number(&server, "PTTL renewed"), 50000, 60000);
-    /* The fence outlives whatever the lease is renewed to. */
-    assert_true(ask_number(&server, "PTTL {renewed}:dlock:fence") > 60000);
-    ask_number(&server, "DEL renewed");
-    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "EXISTS renewed"), 0);
-    ask_text(&server, "SET renewed somebody-else");
-    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
-    assert_int_equal(release(&one, &held), DLOCK_ELOST);
-    assert_string_equal(ask_text(&server, "GET renewed"), "somebody-else");
-}
-
-TEST(a_lease_may_be_absurdly_long) {
-    struct held held;
-    claim_init(&held, "long", 'a', 1);
-    held.claim.lease_ms = INT64_MAX;
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_true(held.claim.kept_ms > INT64_C(31536000000)); /* a year */
-    assert_true(ask_number(&server, "PTTL long") > held.claim.kept_ms - 5000);
-    assert_int_equal(renew(&one, &held), 0);
-    held.claim.lease_ms = 0;
-    assert_int_equal(acquire(&one, &held), DLOCK_EINVAL);
-    assert_int_equal(release(&one, &held), 0);
-}
-
-/* Fences grow from grant to grant, even when the server forgets everything, and never by going back to the clock. */
-TEST(fences_grow) {
-    struct held held;
-    uint64_t last = 0;
-    claim_init(&held, "fenced", 'a', 1);
-    for (int i = 0; i < 50; i++) {
-        assert_int_equal(acquire(&one, &held), 0);
-        assert_true(held.claim.fence > last);
-        last = held.claim.fence;
-        assert_int_equal(release(&one, &held), 0);
-        if (i % 10 == 4) ask_text(&server, "FLUSHALL");
-    }
-    ask_text(&server, "SET {fenced}:dlock:fence %llu", (unsigned long long)last + 5000000000);
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(held.claim.fence, last + 5000000001);
-    assert_int_equal(release(&one, &held), 0);
 }
 
 /* The next fence is greater, and lives for its time at least, whatever the last one was and however long it had to
@@ -352,33 +278,6 @@ TEST(other_data_is_left_alone) {
     assert_int_equal(release(&one, &held[1]), DLOCK_ELOST);
     assert_int_equal(release(&one, &held[2]), 0);
     assert_string_equal(ask_text(&server, "HGET data-2 field"), "value");
-}
-
-TEST(batches_are_answered_claim_by_claim) {
-    enum { N = 600 };
-    static struct held held[N];
-    static char names[N][16];
-    static struct dlock_claim *claims[N];
-    struct dlock_error err = {0};
-    struct held busy;
-    claim_init(&busy, "batch-100", 'b', 1);
-    assert_int_equal(acquire(&two, &busy), 0);
-    for (int i = 0; i < N; i++) {
-        snprintf(names[i], sizeof names[i], "batch-%03d", i);
-        claim_init(&held[i], names[i], 'a', i);
-        claims[i] = &held[i].claim;
-    }
-    assert_int_equal(backend->acquire(one.conn, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < N; i++) assert_int_equal(held[i].claim.result, i == 100 ? DLOCK_EBUSY : 0);
-    for (int i = 0; i < N; i++) held[i].claim.lease_ms = 77000;
-    assert_int_equal(backend->renew(one.conn, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < N; i++) assert_int_equal(held[i].claim.result, i == 100 ? DLOCK_ELOST : 0);
-    assert_true(ask_number(&server, "PTTL batch-599") > 60000);
-    assert_int_equal(backend->release(one.conn, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < N; i++) assert_int_equal(held[i].claim.result, i == 100 ? DLOCK_ELOST : 0);
-    assert_int_equal(ask_number(&server, "EXISTS batch-599"), 0);
-    assert_string_equal(ask_text(&server, "GET batch-100"), busy.token);
-    assert_int_equal(err.code, 0);
 }
 
 enum { SOME = 40, ODD = 5, BUSY = 7, LIST = 9 };

@@ -293,6 +293,7 @@ int main(void) {
         cmocka_unit_test_setup(flushed_node, setup), cmocka_unit_test_setup(silent_node, setup),
         cmocka_unit_test_setup(moving_slot, setup),  cmocka_unit_test_setup(no_half_of_a_script, setup),
         cmocka_unit_test_setup(uris, setup),         cmocka_unit_test_setup(slots_without_their_keys, setup),
+
     };
     const struct CMUnitTest others[] = {
         cmocka_unit_test_teardown(channels, end),

@@ -229,31 +229,4 @@ TEST(the_descriptor_is_private_and_quick) {
     link_end(&link);
 }
 
-/* A forked child closes its descriptors, and the parent's connection still works. */
-TEST(a_child_abandons) {
-    struct link link, listening;
-    struct held held;
-    void *never_connected = calloc(1, backend->conn_size);
-    int status;
-    pid_t child;
-    link_to(&link, server.port, 'a');
-    link_to(&listening, server.port, 'a');
-    link_listen(&listening);
-    child = fork();
-    if (child == 0) {
-        backend->abandon(never_connected);
-        backend->abandon(link.conn);
-        backend->abandon(listening.conn);
-        _exit(fcntl(listening.fd, F_GETFD) == -1 ? 0 : 1);
-    }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    claim_init(&held, "after the fork", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(ask_number(&server, "PUBLISH dlock:aaaaaaaaaaaaaaaaaaaaaaaa hello"), 1);
-    link_end(&link);
-    link_end(&listening);
-    free(never_connected);
-}
-
 TESTS(NULL, NULL, start, stop)

@@ -303,19 +303,6 @@ TEST_WITH(NULL, NULL, exchanged_data_are_noticed) {
     server_stop(&changed);
 }
 
-TEST(a_flush_is_noticed) {
-    struct link link;
-    struct held held;
-    careful_link(&link, &master, 'a');
-    claim_init(&held, "held", 'a', 1);
-    await_grant(&link, &held);
-    ask_text(&master, "FLUSHALL");
-    sleep_ms(1200);
-    claim_init(&held, "held", 'a', 2);
-    refused_for(&link, &held);
-    link_end(&link);
-}
-
 /* The very next grant, of any name: no client needs to have asked since the flush. A grant after another client's
  * request is refused as well. */
 TEST(a_flush_is_noticed_by_the_next_grant) {

@@ -21,9 +21,9 @@ static int setup(void **state) {
     return 0;
 }
 
-enum { MAX_SEEN = 3000 };
+enum { MAX_SEEN = 20 };
 static struct {
-    int n, stop_after;
+    int n;
     char name[MAX_SEEN][256], token[MAX_SEEN][DLOCK_TOKEN_MAX + 1];
     struct dlock_info last;
 } seen;
@@ -35,53 +35,31 @@ static int see(const struct dlock_info *info, void *arg) {
     snprintf(seen.token[seen.n], sizeof seen.token[0], "%s", info->token);
     seen.last = *info;
     seen.n++;
-    return seen.n == seen.stop_after;
+    return 0;
 }
 
 static void inspect(const char *name) {
     struct dlock_error err = {0};
-    seen.n = seen.stop_after = 0;
+    seen.n = 0;
     if (backend->inspect(one.conn, name, see, &seen, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
-/* The whole walk; returns the number of pages. */
-static int list(const char *prefix) {
+/* All pages. */
+static void list(const char *prefix) {
     struct dlock_error err = {0};
     char cursor[256] = "";
-    int pages = 0, rc;
-    seen.n = seen.stop_after = 0;
+    int rc;
+    seen.n = 0;
     do {
         rc = backend->list(one.conn, prefix, cursor, see, &seen, TIMEOUT_MS, &err);
         if (rc < 0) fail_msg("%s", err.message);
-        pages++;
     } while (rc == 1);
-    return pages;
 }
 
 static bool was_seen(const char *name) {
     for (int i = 0; i < seen.n; i++)
         if (strcmp(seen.name[i], name) == 0) return true;
     return false;
-}
-
-TEST(a_holder_is_shown_as_it_is) {
-    struct held held, waiter;
-    inspect("shown");
-    assert_int_equal(seen.n, 0);
-    claim_init(&held, "shown", 'a', 1);
-    claim_init(&waiter, "shown", 'b', 1);
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(queue_up(&one, &waiter), DLOCK_EBUSY);
-    inspect("shown");
-    assert_int_equal(seen.n, 1);
-    assert_string_equal(seen.name[0], "shown");
-    assert_string_equal(seen.token[0], held.token);
-    assert_int_equal(seen.last.size, sizeof(struct dlock_info));
-    assert_int_equal(seen.last.mode, DLOCK_EXCLUSIVE);
-    assert_int_equal(seen.last.fence, held.claim.fence);
-    assert_int_equal(seen.last.waiters, 1);
-    assert_int_equal(seen.last.limit, 1);
-    assert_in_range(seen.last.remaining_ms, LEASE_MS - 3000, LEASE_MS);
 }
 
 /* Joint holders are shown one by one, each as long as its own lease lasts. */
@@ -170,28 +148,6 @@ TEST(a_list_shows_locks_and_nothing_else) {
     assert_string_equal(seen.name[0], "a*p/1");
     list("app/?");
     assert_int_equal(seen.n, 0);
-}
-
-TEST(a_list_goes_on_page_by_page) {
-    enum { N = 2000 };
-    static struct held held[N];
-    static char names[N][16];
-    static struct dlock_claim *claims[N];
-    char cursor[256] = "";
-    for (int i = 0; i < N; i++) {
-        snprintf(names[i], sizeof names[i], "page-%04d", i);
-        claim_init(&held[i], names[i], 'a', i);
-        claims[i] = &held[i].claim;
-    }
-    assert_int_equal(backend->acquire(one.conn, claims, N, TIMEOUT_MS, NULL), 0);
-    assert_true(list("page-") > 3);
-    for (int i = 0; i < N; i++) assert_true(was_seen(names[i]));
-    /* The caller may end the walk. */
-    seen.n = 0;
-    seen.stop_after = 2;
-    while (seen.n < 2) assert_in_range(backend->list(one.conn, "page-", cursor, see, &seen, TIMEOUT_MS, NULL), 0, 1);
-    assert_int_equal(seen.n, 2);
-    assert_int_equal(acquire(&one, &held[7]), 0); /* every reply was read */
 }
 
 /* Another program's tokens may begin with, or even look like, one of our words. They hold the lock alone, and hand over

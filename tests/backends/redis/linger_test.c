@@ -1,4 +1,4 @@
-/* A lingering holder is told about every waiter; one that does not linger costs nothing. */
+/* A holder that lingers and was handed the lock, or has become a reader. */
 #include "crew.h"
 
 static struct held holder, asks;
@@ -23,28 +23,6 @@ static void assert_wanted(int i) {
     assert_int_equal(wake.kind, DLOCK_WAKE_WANTED);
     assert_string_equal(wake.name, "door");
     assert_null(wake.token);
-}
-
-TEST(everybody_who_is_turned_away_is_heard) {
-    struct held reader, own;
-    crew_claim(&reader, 2, "door", DLOCK_SHARED, 0);
-    crew_claim(&own, 0, "door", DLOCK_EXCLUSIVE, 0);
-    assert_int_equal(linger(0, &holder, 0), 0);
-    assert_string_equal(ask_text(&server, "GET door"), holder.token);
-    assert_quiet(0);
-    assert_int_equal(acquire(&asker[1], &asks), DLOCK_EBUSY);
-    assert_wanted(0);
-    assert_int_equal(renew(&asker[0], &holder), 0);
-    assert_int_equal(acquire(&asker[2], &reader), DLOCK_EBUSY);
-    assert_wanted(0);
-    assert_int_equal(queue_up(&asker[1], &asks), DLOCK_EBUSY);
-    assert_wanted(0);
-    assert_int_equal(acquire(&asker[0], &own), DLOCK_EBUSY); /* knows itself */
-    assert_quiet(0);
-    assert_int_equal(release(&asker[0], &holder), 0);
-    assert_granted(1, &asks, holder.claim.fence);
-    assert_int_equal(acquire(&asker[2], &reader), DLOCK_EBUSY);
-    assert_quiet(1); /* not lingering */
 }
 
 TEST(a_handed_over_grant_lingers_too) {
@@ -73,20 +51,6 @@ TEST(a_handed_over_grant_lingers_too) {
     assert_int_equal(release(&asker[0], &holder), 0);
     assert_granted(1, &asks, holder.claim.fence);
     assert_wanted(1);
-}
-
-/* Asked for without, and again with it, since the answer was lost. */
-TEST(it_may_be_asked_for_later) {
-    uint64_t fence;
-    assert_int_equal(acquire(&asker[0], &holder), 0);
-    fence = holder.claim.fence;
-    assert_int_equal(linger(0, &holder, 0), 0);
-    assert_int_equal(holder.claim.fence, fence);
-    assert_int_equal(acquire(&asker[1], &asks), DLOCK_EBUSY);
-    assert_wanted(0);
-    assert_int_equal(release(&asker[0], &holder), 0);
-    assert_int_equal(acquire(&asker[1], &asks), 0);
-    assert_true(asks.claim.fence > fence);
 }
 
 TEST(a_shared_grant_does_not_linger) {

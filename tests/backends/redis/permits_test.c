@@ -1,4 +1,4 @@
-/* Permits: as many holders as permits, each with its own lease; and names that are in use in another mode. */
+/* Permits: when waiters ask again; and names that are in use in another mode. */
 #include "crew.h"
 
 enum { LIMIT = 3, MANY = 8 };
@@ -19,43 +19,6 @@ static void take_all(void) {
         assert_int_equal(acquire(asks(i), &permit[i]), 0);
         assert_true(permit[i].claim.fence > (i ? permit[i - 1].claim.fence : 0));
     }
-}
-
-TEST(as_many_hold_as_there_are) {
-    uint64_t fence;
-    take_all();
-    assert_int_equal(acquire(asks(3), &permit[3]), DLOCK_EBUSY);
-    assert_string_equal(ask_text(&server, "GET seats"), "dlock:permits:3");
-    assert_string_equal(ask_text(&server, "SET seats foreign NX PX 5000"), "");
-    fence = permit[1].claim.fence;
-    assert_int_equal(acquire(asks(1), &permit[1]), 0); /* again, and none more */
-    assert_int_equal(permit[1].claim.fence, fence);
-    assert_int_equal(renew(asks(1), &permit[1]), 0);
-    assert_int_equal(release(asks(1), &permit[1]), 0);
-    assert_int_equal(release(asks(1), &permit[1]), DLOCK_ELOST);
-    assert_int_equal(acquire(asks(3), &permit[3]), 0);
-    assert_int_equal(acquire(asks(1), &permit[1]), DLOCK_EBUSY);
-    assert_int_equal(release(asks(0), &permit[0]), 0);
-    assert_int_equal(release(asks(2), &permit[2]), 0);
-    assert_int_equal(release(asks(3), &permit[3]), 0);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence */
-    permit[0].claim.limit = 0;
-    assert_int_equal(acquire(asks(0), &permit[0]), DLOCK_EINVAL);
-}
-
-TEST(each_that_is_given_back_goes_to_the_first_in_line) {
-    struct monitor monitor;
-    take_all();
-    for (int i = LIMIT; i < MANY; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
-    monitor_begin(&monitor, &server);
-    for (int i = 0; i < MANY; i++) {
-        assert_int_equal(release(asks(i), &permit[i]), 0);
-        if (i + LIMIT < MANY) assert_granted((i + LIMIT) % CREW, &permit[i + LIMIT], permit[i + LIMIT - 1].claim.fence);
-        assert_true(ask_number(&server, "ZCARD {seats}:dlock:holders") <= LIMIT);
-    }
-    monitor_end(&monitor, &server);
-    assert_int_equal(monitor.published, MANY - LIMIT);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
 }
 
 /* One crash loses one permit, for one lease; the first waiter retries when that is over. */
@@ -82,41 +45,6 @@ static void end_lease(const struct held *held) {
     assert_int_equal(ask_number(&server, "ZADD {seats}:dlock:holders XX CH 1 %s", held->claim.token), 1);
 }
 
-TEST(all_that_ended_go_on_at_once) {
-    take_all();
-    for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
-    for (int i = 1; i < 3; i++) end_lease(&permit[i]);
-    assert_int_equal(acquire(asks(6), &permit[6]), DLOCK_EBUSY); /* from any client */
-    assert_granted(3 % CREW, &permit[3], permit[2].claim.fence);
-    assert_granted(4 % CREW, &permit[4], permit[3].claim.fence);
-    assert_int_equal(queue_up(asks(5), &permit[5]), DLOCK_EBUSY);
-    assert_int_equal(ask_number(&server, "ZCARD {seats}:dlock:queue"), 1);
-}
-
-TEST(who_gives_up_waiting_blocks_nobody) {
-    take_all();
-    for (int i = LIMIT; i < LIMIT + 3; i++) assert_int_equal(queue_up(asks(i), &permit[i]), DLOCK_EBUSY);
-    assert_int_equal(release(asks(3), &permit[3]), DLOCK_ELOST);
-    crew_deaf(4 % CREW); /* is dead */
-    assert_int_equal(release(asks(1), &permit[1]), 0);
-    assert_granted(5 % CREW, &permit[5], permit[2].claim.fence);
-}
-
-/* A rate limiter: permits are never released. */
-TEST(leases_that_end_are_a_rate) {
-    int64_t begin = now_ms();
-    for (int i = 0; i < MANY; i++) {
-        permit[i].claim.lease_ms = 500;
-        while (queue_up(asks(0), &permit[i]) == DLOCK_EBUSY) {
-            assert_in_range(permit[i].claim.retry_ms, 1, 501);
-            sleep_ms((int)permit[i].claim.retry_ms);
-        }
-        assert_int_equal(permit[i].claim.result, 0);
-        assert_true(now_ms() - begin >= i / LIMIT * 500 - 5);
-    }
-    assert_true(now_ms() - begin < 10000);
-}
-
 /* ---- in use as something else ------------------------------------------------------------------------------------ */
 
 static void assert_in_use(struct held *held, const char *as, const char *asked) {
@@ -134,29 +62,6 @@ static void assert_in_use(struct held *held, const char *as, const char *asked) 
     }
 }
 
-TEST(one_name_is_one_thing_at_a_time) {
-    struct held writer, reader, other;
-    crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
-    crew_claim(&reader, 3, "seats", DLOCK_SHARED, 0);
-    crew_claim(&other, 3, "seats", DLOCK_PERMIT, 5);
-    take_all();
-    assert_in_use(&writer, "3 permits", "a lock");
-    assert_in_use(&reader, "3 permits", "a lock");
-    assert_in_use(&other, "3 permits", "5 permits");
-    assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
-    for (int i = 0; i < LIMIT; i++) assert_int_equal(release(asks(i), &permit[i]), 0);
-    assert_int_equal(acquire(asks(3), &writer), 0);
-    assert_in_use(&permit[0], "a lock", "3 permits");
-    assert_int_equal(release(asks(3), &writer), 0);
-    assert_int_equal(acquire(asks(3), &reader), 0);
-    assert_in_use(&permit[0], "a lock", "3 permits");
-    assert_int_equal(release(asks(3), &reader), 0);
-    assert_int_equal(acquire(asks(3), &other), 0);
-    assert_in_use(&permit[0], "5 permits", "3 permits");
-    assert_int_equal(release(asks(3), &other), 0);
-    take_all();
-}
-
 /* Waiters that live determine the use of the name; dead ones do not. */
 TEST(waiters_count_as_users) {
     struct held writer;
@@ -172,7 +77,6 @@ TEST(waiters_count_as_users) {
     assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
 }
 
-/* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
 /* The waiters' record was deleted: they repeat the same requests. */
 TEST(waiters_without_a_record_ask_again) {
     take_all();
@@ -190,6 +94,7 @@ TEST(waiters_without_a_record_ask_again) {
     assert_int_equal(ask_number(&server, "EXISTS {seats}:dlock:queue"), 0);
 }
 
+/* Such a lock has no mode: it is waited for like any other, and what waits has to agree. */
 TEST(a_foreign_lock_is_waited_for) {
     struct held writer;
     crew_claim(&writer, 3, "seats", DLOCK_EXCLUSIVE, 0);
@@ -201,21 +106,6 @@ TEST(a_foreign_lock_is_waited_for) {
     ask_number(&server, "DEL seats");
     assert_int_equal(queue_up(asks(1), &permit[1]), 0);
     assert_granted(0, &permit[0], 0);
-}
-
-TEST(a_cycle_is_two_commands) {
-    struct monitor monitor;
-    monitor_begin(&monitor, &server);
-    for (int i = 0; i < 10; i++) {
-        assert_int_equal(acquire(asks(0), &permit[0]), 0);
-        assert_int_equal(acquire(asks(1), &permit[1]), 0);
-        assert_int_equal(release(asks(0), &permit[0]), 0);
-        assert_int_equal(release(asks(1), &permit[1]), 0);
-    }
-    monitor_end(&monitor, &server);
-    assert_int_equal(monitor.requests, 40);
-    assert_int_equal(monitor.evalsha, 40);
-    assert_int_equal(monitor.published, 0);
 }
 
 TESTS(setup, crew_teardown, group_begin, group_end)

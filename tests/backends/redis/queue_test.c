@@ -1,4 +1,4 @@
-/* The queue: order, hand-over, and waiters that died, stopped or left. */
+/* The queue: when waiters ask, turns of clients that poll, waiters that died or stand still, and what is left there. */
 #include "crew.h"
 
 #include <hiredis.h>
@@ -30,22 +30,6 @@ static void assert_woken(int i, uint64_t after_fence) {
     assert_string_equal(holder_now(), waiter[i].token);
 }
 
-TEST(waiters_are_served_in_order) {
-    for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
-    /* Asking again keeps the place. */
-    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 4);
-    assert_int_equal(release(&holder, &held), 0);
-    for (int i = 0; i < 4; i++) {
-        assert_woken(i, i ? waiter[i - 1].claim.fence : held.claim.fence);
-        for (int j = i + 1; j < 4; j++) assert_quiet(j);
-        assert_int_equal(release(&asker[i], &waiter[i]), 0);
-    }
-    assert_string_equal(holder_now(), "");
-    for (int i = 0; i < 4; i++) assert_quiet(i);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 2); /* the fence, and when foreign clients get a turn */
-}
-
 /* No client is told when a lease ends: every waiter asks a moment after that, in order, and before a hand-over made in
  * the meantime could have ended, even one to the waiter itself. */
 TEST(retries_follow_the_place_in_the_queue) {
@@ -68,14 +52,6 @@ TEST(a_short_lease_is_handed_over_as_it_is) {
     assert_int_equal(release(&holder, &held), 0);
     assert_woken(0, held.claim.fence);
     assert_true(ask_number(&server, "PTTL %s", "the lock") <= 700);
-}
-
-TEST(dead_waiters_are_skipped) {
-    for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
-    for (int i = 0; i < 2; i++) crew_deaf(i);
-    assert_int_equal(release(&holder, &held), 0);
-    assert_woken(2, held.claim.fence);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
 }
 
 /* Its wake-ups go nowhere, or to a server that was the master. */
@@ -110,56 +86,13 @@ TEST(a_client_that_listens_no_more_is_told) {
 TEST(a_monitor_changes_nothing) {
     redisContext *monitor = redisConnect("127.0.0.1", server.port);
     freeReplyObject(redisCommand(monitor, "PSUBSCRIBE *"));
-    dead_waiters_are_skipped(state);
+    for (int i = 0; i < 4; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
+    for (int i = 0; i < 2; i++) crew_deaf(i);
+    assert_int_equal(release(&holder, &held), 0);
+    assert_woken(2, held.claim.fence);
+    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
     assert_quiet(2);
     redisFree(monitor);
-}
-
-TEST(nobody_barges_in) {
-    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
-    ask_number(&server, "DEL %s", "the lock"); /* the lease has ended */
-    assert_int_equal(acquire(&asker[2], &waiter[2]), DLOCK_EBUSY);
-    assert_woken(0, held.claim.fence);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
-}
-
-TEST(the_head_takes_a_free_lock_itself) {
-    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
-    ask_number(&server, "DEL %s", "the lock");
-    assert_int_equal(queue_up(&asker[0], &waiter[0]), 0);
-    assert_true(waiter[0].claim.fence > held.claim.fence);
-    assert_int_equal(waiter[0].claim.kept_ms, LEASE_MS);
-    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
-    assert_int_equal(waiter[1].claim.retry_ms, 2250);
-    assert_quiet(0);
-    assert_quiet(1);
-}
-
-/* A waiter that is handed the lock and does nothing loses it after 3 s, and all its client's places with it. */
-TEST(a_stopped_waiter_costs_three_seconds) {
-    struct held second;
-    int64_t begin;
-    claim_init(&second, "the lock", 'a', 2);
-    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[1], &waiter[1]), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[2], &waiter[2]), DLOCK_EBUSY);
-    begin = now_ms();
-    assert_int_equal(release(&holder, &held), 0);
-    while (queue_up(&asker[1], &waiter[1]) == DLOCK_EBUSY) {
-        assert_true(now_ms() - begin < 6000);
-        assert_in_range(waiter[1].claim.retry_ms, 0, 2250); /* 0: the lease ends within this millisecond */
-        sleep_ms(20);
-    }
-    assert_true(now_ms() - begin >= 2900);
-    assert_int_equal(waiter[1].claim.result, 0);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1); /* waiter 2 */
-    assert_int_equal(release(&asker[0], &second), DLOCK_ELOST);
-    assert_int_equal(renew(&asker[0], &waiter[0]), DLOCK_ELOST);
-    assert_int_equal(release(&asker[1], &waiter[1]), 0);
-    assert_woken(2, waiter[1].claim.fence);
 }
 
 /* A lost host with waiters of several clients: they are still subscribed, and none of them asks. Together they cost one
@@ -237,17 +170,18 @@ TEST(an_empty_queue_is_not_left_behind) {
     assert_int_equal(ask_number(&server, "EXISTS %s", "{the lock}:dlock:waiters"), 0);
 }
 
-/* Renewing, or asking again, confirms a hand-over: when that grant ends later, the client keeps its other places. */
+/* Renewing, also as a reader, or asking again confirms a hand-over: when that grant ends later, the client keeps its other places. */
 TEST(a_confirmed_waiter_keeps_its_places) {
     struct held second;
-    dlock_batch *const ways[] = {backend->renew, backend->acquire};
+    dlock_batch *const ways[] = {backend->renew, backend->acquire, backend->renew};
     claim_init(&second, "the lock", 'a', 2);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         struct dlock_claim *claim = &waiter[0].claim;
         assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
         assert_int_equal(queue_up(&asker[0], &second), DLOCK_EBUSY);
         assert_int_equal(release(&holder, &held), 0);
         assert_woken(0, held.claim.fence);
+        if (i == 2) claim->mode = DLOCK_SHARED;
         assert_int_equal(ways[i](asker[0].conn, &claim, 1, TIMEOUT_MS, NULL), 0);
         assert_int_equal(claim->result, 0);
         assert_true(ask_number(&server, "PTTL %s", "the lock") > 5000);
@@ -275,35 +209,6 @@ TEST(who_asks_again_lives) {
     assert_int_equal(queue_up(&asker[1], &waiter[1]), 0);
     assert_int_equal(release(&asker[1], &waiter[1]), 0);
     assert_granted(0, &second, waiter[1].claim.fence);
-}
-
-TEST(a_waiter_leaves_the_queue) {
-    for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &waiter[i]), DLOCK_EBUSY);
-    assert_int_equal(release(&asker[0], &waiter[0]), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 2);
-    assert_int_equal(release(&asker[0], &waiter[0]), DLOCK_ELOST);
-    assert_int_equal(release(&asker[1], &waiter[1]), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "ZCARD %s", "{the lock}:dlock:queue"), 1);
-    assert_int_equal(release(&holder, &held), 0);
-    assert_woken(2, held.claim.fence);
-    assert_quiet(0);
-    assert_quiet(1);
-    /* A release that is repeated after the hand-over takes nothing from the new holder. */
-    assert_int_equal(release(&holder, &held), DLOCK_ELOST);
-    assert_string_equal(holder_now(), waiter[2].token);
-}
-
-TEST(breaking_hands_over) {
-    struct dlock_error err = {0};
-    assert_int_equal(queue_up(&asker[0], &waiter[0]), DLOCK_EBUSY);
-    assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), 0);
-    assert_woken(0, held.claim.fence);
-    assert_int_equal(renew(&holder, &held), DLOCK_ELOST);
-    assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), 0);
-    assert_string_equal(holder_now(), "");
-    assert_int_equal(backend->break_lock(holder.conn, "the lock", TIMEOUT_MS, &err), DLOCK_ELOST);
-    assert_int_equal(acquire(&holder, &held), 0);
-    assert_true(held.claim.fence > waiter[0].claim.fence);
 }
 
 /* A foreign holder hands nothing over: its head waiter polls. */

@@ -1,4 +1,4 @@
-/* Shared locks: readers together, writers alone, one queue; and the traces of readers that are gone. */
+/* Shared locks: their keys, which others touch, and what readers leave there. */
 #include "crew.h"
 
 #define NAME "the{book}" /* braces are encoded in keys */
@@ -24,43 +24,12 @@ static int64_t word_ends(void) {
     return ask_number(&server, "PTTL " KEY);
 }
 
-TEST(readers_hold_together_and_writers_alone) {
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(acquire(&asker[i], &reader[i]), 0);
-        assert_int_equal(reader[i].claim.kept_ms, LEASE_MS);
-        assert_true(reader[i].claim.fence > (i ? reader[i - 1].claim.fence : 0));
-    }
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(acquire(&asker[3], &writer), DLOCK_EBUSY);
-        assert_string_equal(ask_text(&server, "GET " KEY), "dlock:shared");
-        assert_int_equal(release(&asker[i], &reader[i]), 0);
-        assert_int_equal(release(&asker[i], &reader[i]), DLOCK_ELOST);
-    }
-    assert_int_equal(ask_number(&server, "DBSIZE"), 1); /* the fence, which nobody would delete otherwise */
-    assert_in_range(ask_number(&server, "PTTL {" KEY "}:dlock:fence"), LIFE_MS, 3 * LIFE_MS + LEASE_MS);
-    assert_int_equal(acquire(&asker[3], &writer), 0);
-    assert_true(writer.claim.fence > reader[2].claim.fence);
-    assert_int_equal(acquire(&asker[0], &reader[0]), DLOCK_EBUSY);
-    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
-    assert_int_equal(release(&asker[3], &writer), 0);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 1);
-}
-
-TEST(acquiring_again_gives_the_same_grant) {
-    uint64_t fence;
-    reader[0].claim.lease_ms = 2000;
+/* Nobody would delete it otherwise. */
+TEST(the_fence_of_readers_expires) {
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
-    fence = reader[0].claim.fence;
-    reader[0].claim.lease_ms = 60000;
-    assert_int_equal(queue_up(&asker[2], &reader[0]), 0);
-    assert_int_equal(reader[0].claim.fence, fence);
-    assert_int_equal(reader[0].claim.kept_ms, 60000);
-    assert_true(word_ends() > 50000);
-    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:dlock:holders"), 2);
     assert_int_equal(release(&asker[0], &reader[0]), 0);
-    assert_int_equal(release(&asker[1], &reader[1]), 0);
     assert_int_equal(ask_number(&server, "DBSIZE"), 1);
+    assert_in_range(ask_number(&server, "PTTL {" KEY "}:dlock:fence"), LIFE_MS, 3 * LIFE_MS + LEASE_MS);
 }
 
 /* Other clients see the lock until the last of the readers is gone, and not longer. */
@@ -68,6 +37,7 @@ TEST(the_word_lasts_as_long_as_the_last_reader) {
     reader[1].claim.lease_ms = 3000;
     assert_int_equal(acquire(&asker[0], &reader[0]), 0);
     assert_int_equal(acquire(&asker[1], &reader[1]), 0);
+    assert_string_equal(ask_text(&server, "GET " KEY), "dlock:shared");
     assert_in_range(word_ends(), LEASE_MS - 3000, LEASE_MS);
     assert_int_equal(renew(&asker[1], &reader[1]), 0); /* extends only that one */
     assert_in_range(word_ends(), LEASE_MS - 3000, LEASE_MS);
@@ -78,54 +48,6 @@ TEST(the_word_lasts_as_long_as_the_last_reader) {
     assert_in_range(word_ends(), 50000, 60000);
     assert_true(ask_number(&server, "PTTL {" KEY "}:dlock:fence") > 60000);
     assert_int_equal(acquire(&asker[3], &writer), DLOCK_EBUSY);
-}
-
-TEST(each_reader_ends_by_itself) {
-    uint64_t fence;
-    reader[0].claim.lease_ms = 200;
-    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
-    fence = reader[1].claim.fence;
-    sleep_ms(300);
-    assert_int_equal(renew(&asker[0], &reader[0]), DLOCK_ELOST);
-    assert_int_equal(release(&asker[0], &reader[0]), DLOCK_ELOST);
-    assert_int_equal(renew(&asker[1], &reader[1]), 0);
-    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_true(reader[0].claim.fence > fence);
-    sleep_ms(300);
-    assert_int_equal(release(&asker[1], &reader[1]), 0);
-    assert_int_equal(ask_number(&server, "EXISTS " KEY), 0);
-    assert_int_equal(acquire(&asker[3], &writer), 0);
-}
-
-TEST(readers_behind_a_writer_wait_for_it) {
-    struct held late, second;
-    crew_claim(&late, 0, NAME, DLOCK_SHARED, 0);
-    crew_claim(&second, 2, NAME, DLOCK_EXCLUSIVE, 0);
-    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
-    assert_int_equal(writer.claim.retry_ms, 2250);
-    assert_int_equal(acquire(&asker[1], &reader[1]), DLOCK_EBUSY);
-    assert_int_equal(in_queue(), 1);
-    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
-    assert_int_equal(reader[1].claim.retry_ms, 2250);
-    assert_int_equal(queue_up(&asker[0], &late), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[2], &second), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[2], &reader[2]), DLOCK_EBUSY);
-    assert_int_equal(release(&asker[0], &reader[0]), 0);
-    assert_granted(3, &writer, reader[0].claim.fence);
-    assert_quiet(1);
-    assert_int_equal(release(&asker[3], &writer), 0);
-    assert_granted(1, &reader[1], writer.claim.fence);
-    assert_granted(0, &late, reader[1].claim.fence);
-    assert_quiet(2);
-    assert_int_equal(release(&asker[1], &reader[1]), 0);
-    assert_int_equal(release(&asker[0], &late), 0);
-    assert_granted(2, &second, late.claim.fence);
-    assert_int_equal(release(&asker[2], &second), 0);
-    assert_granted(2, &reader[2], second.claim.fence);
-    assert_int_equal(release(&asker[2], &reader[2]), 0);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 2); /* the fence, and when foreign clients get a turn */
 }
 
 /* Within the one call that releases: a message for each, and those behind the next writer stay. */
@@ -159,41 +81,6 @@ TEST(twenty_readers_enter_together) {
         assert_int_equal(release(&asker[i % CREW], &readers[i]), 0);
     }
     assert_granted(3, &second, fence);
-}
-
-/* A waiter that gives up in front of others makes room for them. */
-TEST(a_writer_that_gives_up_lets_the_readers_in) {
-    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[2], &reader[2]), DLOCK_EBUSY);
-    assert_int_equal(release(&asker[3], &writer), DLOCK_ELOST);
-    assert_granted(1, &reader[1], reader[0].claim.fence);
-    assert_granted(2, &reader[2], reader[1].claim.fence);
-    assert_int_equal(renew(&asker[0], &reader[0]), 0);
-}
-
-TEST(a_dead_writer_keeps_nobody_out) {
-    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&asker[1], &reader[1]), DLOCK_EBUSY);
-    crew_deaf(3);
-    assert_int_equal(acquire(&asker[2], &reader[2]), 0);
-    assert_granted(1, &reader[1], reader[0].claim.fence);
-    assert_int_equal(in_queue(), 0);
-}
-
-TEST(an_ended_writer_makes_room_for_whoever_asks) {
-    assert_int_equal(acquire(&asker[3], &writer), 0);
-    for (int i = 0; i < 3; i++) assert_int_equal(queue_up(&asker[i], &reader[i]), DLOCK_EBUSY);
-    assert_int_equal(ask_number(&server, "PEXPIRE " KEY " 1"), 1);
-    sleep_ms(50);
-    assert_int_equal(queue_up(&asker[1], &reader[1]), 0);
-    assert_int_equal(reader[1].claim.kept_ms, LEASE_MS);
-    assert_granted(0, &reader[0], writer.claim.fence);
-    assert_granted(2, &reader[2], reader[1].claim.fence);
-    assert_quiet(1);
-    assert_int_equal(ask_number(&server, "ZCARD {" KEY "}:dlock:holders"), 3);
 }
 
 /* A reader that does not confirm its hand-over loses it after 3 s, and its client its places in the queue. */
@@ -300,35 +187,6 @@ TEST(readers_wait_for_foreign_holders) {
     assert_granted(1, &reader[1], reader[0].claim.fence);
 }
 
-/* ---- and the rest ------------------------------------------------------------------------------------------------ */
-
-TEST(breaking_takes_it_from_all) {
-    assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
-    assert_int_equal(queue_up(&asker[3], &writer), DLOCK_EBUSY);
-    assert_int_equal(backend->break_lock(asker[2].conn, NAME, TIMEOUT_MS, NULL), 0);
-    assert_granted(3, &writer, reader[1].claim.fence);
-    for (int i = 0; i < 2; i++) assert_int_equal(renew(&asker[i], &reader[i]), DLOCK_ELOST);
-    assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
-    assert_int_equal(backend->break_lock(asker[2].conn, NAME, TIMEOUT_MS, NULL), 0);
-    assert_granted(0, &reader[0], writer.claim.fence);
-    assert_int_equal(renew(&asker[3], &writer), DLOCK_ELOST);
-    assert_int_equal(renew(&asker[1], &reader[1]), DLOCK_ELOST);
-    assert_int_equal(renew(&asker[0], &reader[0]), 0);
-}
-
-TEST(a_batch_renews_one_name_for_many) {
-    struct dlock_claim *claims[CREW];
-    for (int i = 0; i < CREW; i++) {
-        if (i != 2) assert_int_equal(acquire(&asker[0], &reader[i]), 0);
-        claims[i] = &reader[i].claim;
-        claims[i]->lease_ms = 60000;
-    }
-    assert_int_equal(backend->renew(asker[0].conn, claims, CREW, TIMEOUT_MS, NULL), 0);
-    for (int i = 0; i < CREW; i++) assert_int_equal(claims[i]->result, i == 2 ? DLOCK_ELOST : 0);
-    assert_true(word_ends() > 50000);
-}
-
 /* A full server accepts no new readers, and lets existing ones continue and leave. */
 TEST(without_memory_readers_go_on) {
     struct dlock_claim *claim = &reader[1].claim;
@@ -349,18 +207,16 @@ TEST(without_memory_readers_go_on) {
     assert_int_equal(ask_number(&server, "DBSIZE"), 1);
 }
 
-TEST(a_cycle_is_two_commands) {
-    struct monitor monitor;
-    assert_int_equal(acquire(&asker[1], &reader[1]), 0);
-    monitor_begin(&monitor, &server);
-    for (int i = 0; i < 10; i++) {
-        assert_int_equal(acquire(&asker[0], &reader[0]), 0);
-        assert_int_equal(release(&asker[0], &reader[0]), 0);
-    }
-    monitor_end(&monitor, &server);
-    assert_int_equal(monitor.requests, 20);
-    assert_int_equal(monitor.evalsha, 20);
-    assert_int_equal(monitor.published, 0);
+TEST(a_downgrade_works_without_memory) {
+    assert_int_equal(acquire(&asker[3], &writer), 0);
+    assert_int_equal(queue_up(&asker[0], &reader[0]), DLOCK_EBUSY);
+    ask_text(&server, "CONFIG SET maxmemory 1");
+    writer.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&asker[3], &writer), 0);
+    assert_granted(0, &reader[0], writer.claim.fence);
+    assert_string_equal(ask_text(&server, "GET " KEY), "dlock:shared");
+    assert_int_equal(release(&asker[3], &writer), 0);
+    assert_int_equal(renew(&asker[0], &reader[0]), 0);
 }
 
 TESTS(setup, crew_teardown, group_begin, group_end)
