@@ -2,9 +2,8 @@
 #include "site.h"
 
 TEST(grants_and_releases) {
-    struct link link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "job");
     int64_t before_us = sql_number("SELECT extract(epoch FROM clock_timestamp()) * 1000000");
     assert_int_equal(acquire(&link, &held), 0);
@@ -18,14 +17,12 @@ TEST(grants_and_releases) {
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'job' AND token IS NULL"), 1);
     assert_int_equal(release(&link, &held), DLOCK_ELOST);
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
-    link_end(&link);
 }
 
 TEST(excludes) {
-    struct link link, other;
     struct held first, second;
-    link_new(&link, 'a');
-    link_new(&other, 'b');
+    LINK(link, 'a');
+    LINK(other, 'b');
     held_new(&first, &link, "excluded");
     held_new(&second, &other, "excluded");
     assert_int_equal(acquire(&link, &first), 0);
@@ -40,31 +37,11 @@ TEST(excludes) {
     assert_int_equal(release(&link, &first), DLOCK_ELOST);
     assert_int_equal(renew(&other, &second), 0);
     assert_int_equal(release(&other, &second), 0);
-    link_end(&link);
-    link_end(&other);
-}
-
-/* A repeated request gives the same grant and sets its lease again. */
-TEST(same_token_same_grant) {
-    struct link link;
-    struct held held;
-    link_new(&link, 'a');
-    held_new(&held, &link, "again");
-    assert_int_equal(acquire(&link, &held), 0);
-    uint64_t fence = held.claim.fence;
-    sql("UPDATE {}.locks SET expires_us = expires_us - 5000000 WHERE name = 'again'");
-    int64_t expires = sql_number("SELECT expires_us FROM {}.locks WHERE name = 'again'");
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_true(held.claim.fence == fence);
-    assert_true(sql_number("SELECT expires_us FROM {}.locks WHERE name = 'again'") >= expires + 4000000);
-    assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 TEST(leases_end) {
-    struct link link;
     struct held first, second;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&first, &link, "lease");
     held_new(&second, &link, "lease");
     first.claim.lease_ms = 300;
@@ -77,14 +54,12 @@ TEST(leases_end) {
     assert_int_equal(release(&link, &first), DLOCK_ELOST);
     assert_int_equal(renew(&link, &second), 0);
     assert_int_equal(release(&link, &second), 0);
-    link_end(&link);
 }
 
 /* A fence grows although the server's clock went back, or does not move. */
 TEST(fences_grow) {
-    struct link link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "fence");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
@@ -96,21 +71,12 @@ TEST(fences_grow) {
         assert_int_equal(held.claim.fence, ahead + i);
         assert_int_equal(release(&link, &held), 0);
     }
-    link_end(&link);
 }
 
-TEST(names_are_bytes) {
-    static const char *const names[] = {"a b", "it's \"quoted\" \\ %s {}", "../x", "\xc3\xa9", "\xff\xfe invalid", "$1",
-                                        "é"};
-    struct link link;
+TEST(the_longest_name) {
     struct held held, other;
     char longest[PG_NAME_MAX + 2];
-    link_new(&link, 'a');
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        held_new(&held, &link, names[i]);
-        assert_int_equal(acquire(&link, &held), 0);
-        assert_int_equal(release(&link, &held), 0);
-    }
+    LINK(link, 'a');
     memset(longest, 'n', sizeof longest);
     longest[PG_NAME_MAX] = '\0';
     held_new(&held, &link, longest);
@@ -121,36 +87,6 @@ TEST(names_are_bytes) {
     assert_int_equal(acquire(&link, &other), DLOCK_EINVAL);
     longest[PG_NAME_MAX] = '\0';
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
-}
-
-/* More claims than one statement takes, and some that the server need not see. */
-TEST(batches) {
-    enum { N = 300 };
-    static struct held held[N];
-    static char names[N][16];
-    struct dlock_claim *claims[N];
-    struct dlock_error err;
-    struct link link;
-    link_new(&link, 'a');
-    for (int i = 0; i < N; i++) {
-        snprintf(names[i], sizeof names[i], "batch-%03d", i);
-        held_new(&held[i], &link, names[i]);
-        claims[i] = &held[i].claim;
-    }
-    held[7].claim.mode = DLOCK_PERMIT; /* of none */
-    held[N - 1].claim.lease_ms = 0;
-    assert_int_equal(backend->acquire(link.conn, claims, N, TIMEOUT_MS, &err), 0);
-    assert_int_equal(err.code, DLOCK_EINVAL); /* of the first that failed */
-    assert_non_null(strstr(err.message, "the limit"));
-    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 7 || i == N - 1 ? DLOCK_EINVAL : 0);
-    held[N - 1].claim.lease_ms = LEASE_MS;
-    assert_int_equal(backend->renew(link.conn, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 7 || i == N - 1 ? DLOCK_ELOST : 0);
-    assert_int_equal(backend->release(link.conn, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 7 || i == N - 1 ? DLOCK_ELOST : 0);
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'batch-%%' AND token IS NOT NULL"), 0);
-    link_end(&link);
 }
 
 /* Calls acquire() in a transaction that is rolled back, and returns whether its commit would wait for the disk. */
@@ -187,9 +123,8 @@ TEST(grants_are_flushed) {
 
 /* Rows unused for a day are deleted, others stay; the next fence of a deleted name is greater than its last one. */
 TEST(idle_rows_are_swept) {
-    struct link link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     sql("TRUNCATE {}.locks");
     held_new(&held, &link, "idle-7");
     assert_int_equal(acquire(&link, &held), 0);
@@ -228,7 +163,6 @@ TEST(idle_rows_are_swept) {
     assert_true(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'old-%%'") < 250);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name LIKE 'new-%%'"), 400);
     sql("TRUNCATE {}.locks, {}.queue, {}.shares");
-    link_end(&link);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

@@ -166,10 +166,9 @@ TEST(services_and_environment) {
 }
 
 TEST(socket_options) {
-    struct link link;
     int value;
     socklen_t length = sizeof value;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     int fd = PQsocket(pg_of(&link)->link);
     assert_true(fcntl(fd, F_GETFD) & FD_CLOEXEC);
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &value, &length), 0);
@@ -180,7 +179,6 @@ TEST(socket_options) {
     assert_int_equal(value, 5);
     assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &value, &length), 0);
     assert_int_equal(value, 10000);
-    link_end(&link);
 }
 
 /* ---- where ------------------------------------------------------------------------------------------------------- */

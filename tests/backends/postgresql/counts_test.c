@@ -49,10 +49,9 @@ static void held_of(struct held *held, struct link *link, const char *name, enum
 }
 
 static void cycles_of(enum dlock_mode mode, const char *name) {
-    struct link link;
     struct held held;
     struct trace trace;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_of(&held, &link, name, mode);
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
@@ -73,7 +72,6 @@ static void cycles_of(enum dlock_mode mode, const char *name) {
     free(trace.text);
     assert_int_equal(statistics("calls", acquiring) - acquires, 10);
     assert_int_equal(statistics("calls", releasing) - releases, 10);
-    link_end(&link);
 }
 
 TEST(a_cycle_is_two_statements) {
@@ -99,9 +97,8 @@ static void count_inner(struct link *link) {
 
 /* The way that is taken most is short: one UPDATE takes a name, and one gives it back, and neither is in a function. */
 TEST(a_cycle_is_two_updates) {
-    struct link link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     for (int i = 0; i < 10; i++) {
         held_new(&held, &link, "short");
         assert_int_equal(acquire(&link, &held), 0);
@@ -112,18 +109,15 @@ TEST(a_cycle_is_two_updates) {
     }
     assert_int_equal(ours(), 18);
     assert_int_equal(inner(), 0);
-    link_end(&link);
 }
 
 /* … also when others have waited and are gone: after one acquire. */
 TEST(the_short_way_comes_back) {
-    struct link link, waiter, ear;
     struct held held, next;
     struct dlock_wake wake;
-    link_new(&link, 'a');
-    link_new(&waiter, 'b');
-    link_new(&ear, 'b');
-    link_listen(&ear);
+    LINK(link, 'a');
+    LINK(waiter, 'b');
+    EAR(ear, 'b');
     held_new(&held, &link, "again");
     held_new(&next, &waiter, "again");
     assert_int_equal(acquire(&link, &held), 0);
@@ -141,9 +135,6 @@ TEST(the_short_way_comes_back) {
     assert_int_equal(release(&link, &held), 0);
     assert_int_equal(ours(), 2);
     assert_int_equal(inner(), 0);
-    link_end(&link);
-    link_end(&waiter);
-    link_end(&ear);
 }
 
 /* A client that had to wait last time joins the queue at once. When the lock is free again, it returns to the short way
@@ -198,9 +189,8 @@ TEST(many_claims_are_one_statement) {
     static char names[N][16];
     struct dlock_claim *claims[N];
     struct dlock_error err;
-    struct link link;
     struct trace trace;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "many-%03d", i);
         held_new(&held[i], &link, names[i]);
@@ -214,7 +204,6 @@ TEST(many_claims_are_one_statement) {
     assert_int_equal(sent(&trace, "Execute"), 6);
     assert_int_equal(sent(&trace, "Parse"), 3);
     free(trace.text);
-    link_end(&link);
 }
 
 /* One statement releases, hands over and tells the waiter, which asks nothing until it confirms. In the server: the
@@ -254,13 +243,11 @@ TEST(a_hand_over_is_one_statement) {
 TEST(readers_enter_by_one_statement) {
     enum { READERS = 20 };
     static struct held reader[READERS];
-    struct link writer, link, ear;
     struct held held;
     struct dlock_wake wake;
-    link_new(&writer, 'a');
-    link_new(&link, 'b');
-    link_new(&ear, 'b');
-    link_listen(&ear);
+    LINK(writer, 'a');
+    LINK(link, 'b');
+    EAR(ear, 'b');
     held_new(&held, &writer, "enter");
     assert_int_equal(acquire(&writer, &held), 0);
     for (int i = 0; i < READERS; i++) {
@@ -275,9 +262,6 @@ TEST(readers_enter_by_one_statement) {
         assert_string_equal(wake.token, reader[i].token);
     }
     assert_int_equal(ours(), 1);
-    link_end(&writer);
-    link_end(&link);
-    link_end(&ear);
 }
 
 static void expect_no_writes(int (*ask)(struct link *, struct held *), struct link *link, struct held *loser) {
@@ -410,11 +394,10 @@ TEST(batches_are_flushed) {
 TEST(hand_overs_are_flushed) {
     static struct held held[LOCKS], next[LOCKS];
     static char names[LOCKS][16];
-    struct link holder, waiter, ear;
+    struct link holder, waiter;
     link_new(&holder, 'a');
     link_new(&waiter, 'b');
-    link_new(&ear, 'b');
-    link_listen(&ear);
+    EAR(ear, 'b');
     for (int i = 0; i < LOCKS; i++) {
         snprintf(names[i], sizeof names[i], "heir-%03d", i);
         held_new(&held[i], &holder, names[i]);
@@ -430,7 +413,6 @@ TEST(hand_overs_are_flushed) {
     for (int i = 0; i < LOCKS; i++) assert_int_equal(release(&holder, &held[i]), 0);
     end_and_report(&holder);
     assert_true(flushes() - before >= LOCKS);
-    link_end(&ear);
 }
 
 /* Hot rows are updated in place: their index does not grow. */

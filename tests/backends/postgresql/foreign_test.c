@@ -186,9 +186,8 @@ TEST(an_open_schema_is_refused) {
 }
 
 TEST(doctor_names_a_schema_of_somebody_else) {
-    struct link link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "owner");
     assert_int_equal(acquire(&link, &held), 0);
     assert_false(doctor_says(&link, "neither the owner"));
@@ -197,7 +196,6 @@ TEST(doctor_names_a_schema_of_somebody_else) {
     assert_true(doctor_says(&link, "neither the owner"));
     sql("DROP SCHEMA {} CASCADE");
     sql("DROP ROLE owner_of_{}");
-    link_end(&link);
 }
 
 TEST(doctor_names_tables_that_forget) {
@@ -220,9 +218,7 @@ TEST(doctor_names_tables_that_forget) {
 
 /* A role that may read everything and change nothing: with the secret it could send wake-ups that are believed. */
 TEST(a_reader_learns_no_secret) {
-    struct link ear;
-    link_new(&ear, 'b');
-    link_listen(&ear);
+    EAR(ear, 'b');
     assert_int_equal(sql_number("SELECT count(secret) FROM {}.listeners"), 1);
     sql("CREATE ROLE reader_{}");
     sql("GRANT pg_read_all_data TO reader_{}");
@@ -231,7 +227,6 @@ TEST(a_reader_learns_no_secret) {
     sql("RESET ROLE");
     sql("DROP ROLE reader_{}");
     assert_int_equal(rows_seen, 0);
-    link_end(&ear);
 }
 
 static int begin(void **state) {

@@ -107,17 +107,4 @@ TEST(who_asked_meanwhile_keeps_its_place) {
     crowd_end(&c);
 }
 
-/* A confirmed one ends like every other grant. */
-TEST(a_confirmed_hand_over_stays) {
-    struct scene s;
-    struct dlock_wake wake;
-    scene_begin(&s, "confirmed");
-    assert_int_equal(release(&s.holder, &s.held), 0);
-    wake_get(&s.first_ear, &wake);
-    assert_int_equal(renew(&s.first, &s.one), 0);
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'confirmed' AND NOT handed"), 1);
-    assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = 'confirmed'") > 7000);
-    scene_end(&s);
-}
-
 TESTS(NULL, NULL, site_begin, site_end)

@@ -164,14 +164,12 @@ static int none(const struct dlock_info *info, void *arg) {
 }
 
 TEST(the_record_is_no_lock) {
-    struct link link;
     char cursor[256] = "";
     assert_int_equal(ask(true), 0);
-    link_new(&link, 'a');
+    LINK(link, 'a');
     assert_int_equal(backend->list(link.conn, "", cursor, none, NULL, TIMEOUT_MS, &err), 0);
     for (int i = 0; i < 20; i++) sql("SELECT {}.sweep()");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = ''"), 1);
-    link_end(&link);
 }
 
 TESTS(nothing_there, NULL, site_begin, site_end)

@@ -156,12 +156,10 @@ TEST(errors) {
     assert_null(strchr(err.message, '\n'));
     assert_null(strchr(err.message, '\x01'));
     /* A COPY would block the next call that asks for a result. */
-    struct link link;
     PGresult *result;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     assert_int_equal(pg_query(link.conn, "COPY (SELECT 1) TO STDOUT", dlock_deadline_us(TIMEOUT_MS), &result, &err),
                      DLOCK_EPROTO);
-    link_end(&link);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

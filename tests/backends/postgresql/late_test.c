@@ -46,14 +46,12 @@ static void release_elsewhere(struct held *held) {
 }
 
 static void expect_free(const struct held *held) {
-    struct link other;
     struct held theirs;
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE token = '%s'", held->token), 0);
-    link_new(&other, 'b');
+    LINK(other, 'b');
     held_new(&theirs, &other, "late");
     assert_int_equal(acquire(&other, &theirs), 0);
     assert_int_equal(release(&other, &theirs), 0);
-    link_end(&other);
 }
 
 /* The request is in the network for longer than its client waits. */

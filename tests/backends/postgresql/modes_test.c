@@ -1,9 +1,6 @@
-/* Permits; and, for every mode: renewals, the list of holders, the rows that stay, and all modes at once. */
+/* Permits and readers: who is let in by one call; and their rows: the list of holders, and which stay. */
 #include "parties.h"
 #include "queue_scene.h"
-
-#include <pthread.h>
-#include <stdatomic.h>
 
 /* ---- permits ----------------------------------------------------------------------------------------------------- */
 
@@ -13,34 +10,10 @@ static int take_permit(struct held *held, int who, const char *name, uint32_t li
 }
 
 TEST(as_many_as_permitted) {
-    struct held permit[5];
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(take_permit(&permit[i], i, "permits", 3), 0);
-        assert_true(i == 0 || permit[i].claim.fence > permit[i - 1].claim.fence);
-    }
-    assert_int_equal(take_permit(&permit[3], 3, "permits", 3), DLOCK_EBUSY);
+    struct held permit[4];
+    for (int i = 0; i < 4; i++) assert_int_equal(take_permit(&permit[i], i, "permits", 3), i < 3 ? 0 : DLOCK_EBUSY);
     assert_int_equal(waiting("permits"), 0);
-    uint64_t fence = permit[0].claim.fence;
-    assert_int_equal(acquire(&party[0].link, &permit[0]), 0);
-    assert_true(permit[0].claim.fence == fence);
-    for (int i = 3; i < 5; i++) {
-        want(&permit[i], i, "permits", DLOCK_PERMIT, 3);
-        assert_int_equal(queue_up(&party[i].link, &permit[i]), DLOCK_EBUSY);
-    }
-    assert_int_equal(give(&permit[1], 1), 0);
-    assert_woken(3, &permit[3]);
-    assert_not_woken(4);
-    assert_int_equal(take_permit(&permit[1], 1, "permits", 3), DLOCK_EBUSY); /* waiters are not overtaken */
-    /* A crash ends one, and no more. */
-    end_lease(&permit[2]);
-    assert_int_equal(queue_up(&party[4].link, &permit[4]), 0);
-    assert_int_equal(renew(&party[2].link, &permit[2]), DLOCK_ELOST);
-    assert_int_equal(renew(&party[0].link, &permit[0]), 0);
-    assert_int_equal(renew(&party[3].link, &permit[3]), 0);
-    assert_int_equal(take_permit(&permit[1], 1, "permits", 3), DLOCK_EBUSY);
-    assert_int_equal(give(&permit[0], 0), 0);
-    assert_int_equal(give(&permit[3], 3), 0);
-    assert_int_equal(give(&permit[4], 4), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(give(&permit[i], i), 0);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.shares WHERE name = 'permits'"), 0);
 }
 
@@ -75,112 +48,127 @@ static void assert_in_use(int who, const char *name, enum dlock_mode mode, uint3
     }
 }
 
-/* A name is either a lock or a number of permits, as long as it has a holder or a waiter. */
-TEST(one_use_at_a_time) {
-    struct held one, two;
-    assert_int_equal(take_permit(&one, 0, "use", 3), 0);
-    assert_in_use(1, "use", DLOCK_PERMIT, 2, "3 permits");
-    assert_in_use(1, "use", DLOCK_PERMIT, 4, "3 permits");
+TEST(another_use_is_named) {
+    struct held held;
+    assert_int_equal(take_permit(&held, 0, "use", 3), 0);
     assert_in_use(1, "use", DLOCK_EXCLUSIVE, 0, "3 permits");
-    assert_in_use(1, "use", DLOCK_SHARED, 0, "3 permits");
-    assert_int_equal(give(&one, 0), 0);
-    assert_int_equal(take_permit(&one, 0, "use", 1), 0);
-    assert_in_use(1, "use", DLOCK_EXCLUSIVE, 0, "1 permit");
-    /* Its lease is over, but there is a waiter: that one gets it. */
-    want(&two, 2, "use", DLOCK_PERMIT, 1);
-    assert_int_equal(queue_up(&party[2].link, &two), DLOCK_EBUSY);
-    end_lease(&one);
-    assert_in_use(1, "use", DLOCK_EXCLUSIVE, 0, "1 permit");
-    assert_woken(2, &two);
-    assert_int_equal(give(&two, 2), 0);
-    assert_int_equal(take(&one, 0, "use", DLOCK_EXCLUSIVE), 0);
-    assert_in_use(1, "use", DLOCK_PERMIT, 1, "a lock");
-    assert_int_equal(give(&one, 0), 0);
-    assert_int_equal(take(&one, 0, "use", DLOCK_SHARED), 0);
+    assert_int_equal(give(&held, 0), 0);
+    assert_int_equal(take_permit(&held, 0, "use", 1), 0);
+    assert_in_use(1, "use", DLOCK_PERMIT, 4, "1 permit");
+    assert_int_equal(give(&held, 0), 0);
+    assert_int_equal(take(&held, 0, "use", DLOCK_SHARED), 0);
     assert_in_use(1, "use", DLOCK_PERMIT, 1, "a lock");
     assert_int_equal(waiting("use"), 0);
-    end_lease(&one);
-    assert_int_equal(take_permit(&two, 1, "use", 9), 0);
-    assert_int_equal(give(&two, 1), 0);
+    assert_int_equal(give(&held, 0), 0);
+}
+
+/* ---- readers ----------------------------------------------------------------------------------------------------- */
+
+/* Its process is gone: the next who asks is let in, and with it those behind. */
+TEST(a_dead_writer_keeps_nobody_out) {
+    struct held reader, writer, one, two;
+    assert_int_equal(take(&reader, 0, "dead", DLOCK_SHARED), 0);
+    assert_int_equal(wait_for(&writer, 1, "dead", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&one, 2, "dead", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_true(one.claim.retry_ms <= 4001);
+    assert_int_equal(wait_for(&two, 3, "dead", DLOCK_SHARED), DLOCK_EBUSY);
+    link_end(&party[1].ear);
+    sql_wait("SELECT count(*) FROM (SELECT {}.lives('%s')) x(lives) WHERE NOT lives", writer.token);
+    assert_int_equal(queue_up(&party[2].link, &one), 0);
+    assert_woken(3, &two);
+    assert_int_equal(waiting("dead"), 0);
+    assert_int_equal(give(&reader, 0), 0);
+    assert_int_equal(give(&one, 2), 0);
+    assert_int_equal(give(&two, 3), 0);
+}
+
+/* A reader was let in and does not answer: it ends, and what its client waits for goes. */
+TEST(a_readers_hand_over_lapses) {
+    struct held writer, gone, also_gone, reader, next;
+    assert_int_equal(take(&writer, 0, "lapse", DLOCK_EXCLUSIVE), 0);
+    assert_int_equal(wait_for(&gone, 1, "lapse", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&reader, 2, "lapse", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&also_gone, 1, "lapse", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&next, 3, "lapse", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(give(&writer, 0), 0);
+    assert_woken(1, &gone);
+    assert_woken(2, &reader);
+    assert_int_equal(renew(&party[2].link, &reader), 0);
+    end_lease(&gone);
+    assert_int_equal(give(&reader, 2), 0);
+    assert_woken(3, &next);
+    assert_int_equal(waiting("lapse"), 0);
+    assert_int_equal(renew(&party[1].link, &gone), DLOCK_ELOST);
+    assert_int_equal(give(&next, 3), 0);
+}
+
+/* A waiter whose own grant has ended by the server's clock, but is still in its row: it gets another one. */
+TEST(an_ended_grant_is_in_nobodys_way) {
+    struct held writer, reader;
+    assert_int_equal(take(&writer, 0, "ended", DLOCK_EXCLUSIVE), 0);
+    assert_int_equal(wait_for(&reader, 1, "ended", DLOCK_SHARED), DLOCK_EBUSY);
+    sql("INSERT INTO {}.shares VALUES ('ended', '%s', 1, 1, false)", reader.token);
+    assert_int_equal(give(&writer, 0), 0);
+    assert_woken(1, &reader);
+    assert_int_equal(renew(&party[1].link, &reader), 0);
+    assert_int_equal(give(&reader, 1), 0);
+}
+
+/* A reader that answered, and ended later, does not end others. */
+TEST(a_confirmed_reader_ends_alone) {
+    struct held writer, renewed, asked, next, last;
+    assert_int_equal(take(&writer, 0, "confirmed", DLOCK_EXCLUSIVE), 0);
+    assert_int_equal(wait_for(&renewed, 1, "confirmed", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&asked, 2, "confirmed", DLOCK_SHARED), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&next, 1, "confirmed", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(wait_for(&last, 2, "confirmed", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(give(&writer, 0), 0);
+    assert_woken(1, &renewed);
+    assert_woken(2, &asked);
+    assert_int_equal(renew(&party[1].link, &renewed), 0);
+    assert_int_equal(queue_up(&party[2].link, &asked), 0);
+    end_lease(&renewed);
+    end_lease(&asked);
+    assert_int_equal(queue_up(&party[1].link, &next), 0);
+    assert_int_equal(waiting("confirmed"), 1);
+    assert_int_equal(give(&next, 1), 0);
+    assert_woken(2, &last);
+    assert_int_equal(give(&last, 2), 0);
 }
 
 /* ---- all modes --------------------------------------------------------------------------------------------------- */
 
-/* Several grants of one name in one request; lost ones are told apart from the others. */
-TEST(renewals_of_one_name) {
-    enum { N = 4 };
-    struct held held[N];
-    struct dlock_claim *claims[N];
-    struct dlock_error err;
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(take(&held[i], 0, "many", DLOCK_SHARED), 0);
-        held[i].claim.token = held[i].token;
-        claims[i] = &held[i].claim;
-    }
-    end_lease(&held[2]);
-    assert_int_equal(backend->renew(party[0].link.conn, claims, N, TIMEOUT_MS, &err), 0);
-    for (int i = 0; i < N; i++) {
-        assert_int_equal(claims[i]->result, i == 2 ? DLOCK_ELOST : 0);
-        assert_int_equal(give(&held[i], 0), i == 2 ? DLOCK_ELOST : 0);
-    }
-}
-
-struct seen {
-    int n, shared, permits;
-    uint32_t limit, waiters;
-    uint64_t fences;
-};
-
-static int see(const struct dlock_info *info, void *arg) {
-    struct seen *seen = arg;
-    seen->n++;
-    seen->shared += info->mode == DLOCK_SHARED;
-    seen->permits += info->mode == DLOCK_PERMIT;
-    seen->limit = info->limit;
-    seen->waiters = info->waiters;
-    seen->fences += info->fence;
+static int count_readers(const struct dlock_info *info, void *arg) {
+    int *seen = arg;
+    seen[0]++;
+    seen[1] += info->mode == DLOCK_SHARED;
     return 0;
 }
 
-TEST(every_holder_is_seen) {
-    struct held one, two, writer, permit;
+/* Also if they are more than a page has names. */
+TEST(every_reader_is_listed) {
+    struct held one, two;
     struct dlock_error err;
-    struct seen seen = {0};
+    int seen[2] = {0}, rc;
     char cursor[256] = "";
-    int rc;
     assert_int_equal(take(&one, 0, "seen", DLOCK_SHARED), 0);
     assert_int_equal(take(&two, 1, "seen", DLOCK_SHARED), 0);
-    assert_int_equal(wait_for(&writer, 2, "seen", DLOCK_EXCLUSIVE), DLOCK_EBUSY);
-    assert_int_equal(take_permit(&permit, 3, "seen-permit", 7), 0);
-    assert_int_equal(backend->inspect(party[0].link.conn, "seen", see, &seen, TIMEOUT_MS, &err), 0);
-    assert_true(seen.n == 2 && seen.shared == 2 && seen.limit == 1 && seen.waiters == 1);
-    assert_true(seen.fences == one.claim.fence + two.claim.fence);
-    seen = (struct seen){0};
-    assert_int_equal(backend->inspect(party[0].link.conn, "seen-permit", see, &seen, TIMEOUT_MS, &err), 0);
-    assert_true(seen.n == 1 && seen.permits == 1 && seen.limit == 7);
-    /* More readers than a page has names. */
     sql("INSERT INTO {}.shares SELECT 'seen', 'reader-' || n, n, {}.clock_us() + 60000000, false "
         "FROM generate_series(1, 700) n");
     sql("INSERT INTO {}.locks SELECT ('seen-' || n)::bytea, 'writer', n, {}.clock_us() + 60000000 "
         "FROM generate_series(1, 600) n");
-    seen = (struct seen){0};
-    do rc = backend->list(party[0].link.conn, "seen", cursor, see, &seen, TIMEOUT_MS, &err);
+    do rc = backend->list(party[0].link.conn, "seen", cursor, count_readers, seen, TIMEOUT_MS, &err);
     while (rc == 1);
     assert_int_equal(rc, 0);
-    assert_int_equal(seen.n, 702 + 1 + 600);
-    assert_int_equal(seen.shared, 702);
+    assert_int_equal(seen[0], 702 + 600);
+    assert_int_equal(seen[1], 702);
     end_lease(&one);
-    seen = (struct seen){0};
-    assert_int_equal(backend->inspect(party[0].link.conn, "seen", see, &seen, TIMEOUT_MS, &err), 0);
-    assert_int_equal(seen.n, 701);
+    seen[0] = 0;
+    assert_int_equal(backend->inspect(party[0].link.conn, "seen", count_readers, seen, TIMEOUT_MS, &err), 0);
+    assert_int_equal(seen[0], 701);
     sql("DELETE FROM {}.locks WHERE token = 'writer'");
-    /* All of them are broken at once. */
     assert_int_equal(backend->break_lock(party[0].link.conn, "seen", TIMEOUT_MS, &err), 0);
-    assert_woken(2, &writer);
     assert_int_equal(renew(&party[1].link, &two), DLOCK_ELOST);
-    assert_int_equal(give(&writer, 2), 0);
-    assert_int_equal(backend->break_lock(party[0].link.conn, "seen", TIMEOUT_MS, &err), DLOCK_ELOST);
-    assert_int_equal(give(&permit, 3), 0);
 }
 
 /* The row of a held name stays, however long ago its last grant was. */
@@ -200,42 +188,6 @@ TEST(held_names_are_not_swept) {
     for (int i = 0; i < 5000 && sql_number("SELECT count(*) FROM {}.locks WHERE name = 'old'") > 0; i++)
         sql("SELECT {}.sweep()");
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'old'"), 0);
-}
-
-/* ---- all at once ------------------------------------------------------------------------------------------------- */
-
-static atomic_int writers, readers, permits, wrong, cycles;
-static atomic_bool over;
-
-static void *hammer(void *arg) {
-    struct party *me = arg;
-    struct held held;
-    for (int i = 0; !atomic_load(&over); i++) {
-        bool permit = i % 4 == 3, write = i % 4 == 1;
-        held_new(&held, &me->link, permit ? "hammered-permits" : "hammered");
-        held.claim.mode = permit ? DLOCK_PERMIT : write ? DLOCK_EXCLUSIVE : DLOCK_SHARED;
-        held.claim.limit = permit ? 2 : 0;
-        held.claim.lease_ms = 600000; /* this test looks at no clock: no lease may end, however long a commit takes */
-        if (acquire(&me->link, &held) != 0) continue;
-        atomic_int *mine = permit ? &permits : write ? &writers : &readers;
-        int n = atomic_fetch_add(mine, 1) + 1;
-        if (permit ? n > 2 : atomic_load(&writers) > (write && atomic_load(&readers) == 0)) atomic_fetch_add(&wrong, 1);
-        atomic_fetch_sub(mine, 1);
-        if (release(&me->link, &held) != 0) atomic_fetch_add(&wrong, 1);
-        atomic_fetch_add(&cycles, 1);
-    }
-    return NULL;
-}
-
-TEST(nobody_is_let_in_wrongly) {
-    pthread_t threads[PARTIES];
-    for (int i = 0; i < PARTIES; i++) assert_int_equal(pthread_create(&threads[i], NULL, hammer, &party[i]), 0);
-    sleep_ms(3000);
-    atomic_store(&over, true);
-    for (int i = 0; i < PARTIES; i++) pthread_join(threads[i], NULL);
-    assert_true(atomic_load(&cycles) > 100);
-    assert_int_equal(atomic_load(&wrong), 0);
-    assert_int_equal(sql_number("SELECT count(*) FROM {}.shares"), 0);
 }
 
 TESTS(parties_begin, parties_end, site_begin, site_end)

@@ -1,64 +1,7 @@
-/* Waiting: the order of the queue, how places in it are taken and left, and which waiters are considered alive. */
+/* Waiting: joining the queue while another call has the row, and which waiters are considered alive. */
 #include "queue_scene.h"
 
 #include <pthread.h>
-
-TEST(first_come_first_served) {
-    struct scene s;
-    struct dlock_wake wake;
-    scene_begin(&s, "a name, with spaces");
-    /* Before a hand-over of the meantime could have ended. */
-    assert_int_equal(s.one.claim.retry_ms, 2250);
-    assert_int_equal(s.two.claim.retry_ms, 2250);
-    uint64_t fence = s.held.claim.fence;
-    assert_int_equal(release(&s.holder, &s.held), 0);
-    wake_get(&s.first_ear, &wake);
-    assert_granted(&wake, &s.one, fence);
-    assert_int_equal(wake.kept_ms, 3000);
-    fence = wake.fence;
-    assert_true(wake_none(&s.second_ear));
-    /* The answer to a renewal or a repeated request is the confirmation: the whole lease counts from there. */
-    assert_int_equal(acquire(&s.first, &s.one), 0);
-    assert_true(s.one.claim.fence == fence);
-    assert_true(sql_number("SELECT (expires_us - {}.clock_us()) / 1000 FROM {}.locks WHERE name = '%s'",
-                           s.one.claim.name) > 7000);
-    assert_int_equal(release(&s.first, &s.one), 0);
-    wake_get(&s.second_ear, &wake);
-    assert_granted(&wake, &s.two, fence);
-    assert_int_equal(waiting(s.two.claim.name), 0);
-    assert_int_equal(renew(&s.second, &s.two), 0);
-    assert_int_equal(release(&s.second, &s.two), 0);
-    scene_end(&s);
-}
-
-TEST(asking_again_keeps_the_place) {
-    struct scene s;
-    struct dlock_wake wake;
-    scene_begin(&s, "place");
-    assert_int_equal(queue_up(&s.first, &s.one), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&s.second, &s.two), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&s.first, &s.one), DLOCK_EBUSY);
-    assert_int_equal(waiting("place"), 2);
-    assert_int_equal(release(&s.holder, &s.held), 0);
-    wake_get(&s.first_ear, &wake);
-    assert_granted(&wake, &s.one, s.held.claim.fence);
-    scene_end(&s);
-}
-
-TEST(leaving_the_queue) {
-    struct scene s;
-    struct dlock_wake wake;
-    scene_begin(&s, "leave");
-    /* It had no grant: an owner who believes that is told so. */
-    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
-    assert_int_equal(waiting("leave"), 1);
-    assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
-    assert_int_equal(release(&s.holder, &s.held), 0);
-    wake_get(&s.second_ear, &wake);
-    assert_granted(&wake, &s.two, 0);
-    assert_true(wake_none(&s.first_ear));
-    scene_end(&s);
-}
 
 /* The first waiter's process is gone. */
 TEST(dead_waiters_are_skipped) {
@@ -71,27 +14,6 @@ TEST(dead_waiters_are_skipped) {
     wake_get(&s.second_ear, &wake);
     assert_granted(&wake, &s.two, 0);
     assert_int_equal(waiting("dead"), 0);
-    scene_end(&s);
-}
-
-/* A free lock with a waiter belongs to that waiter: the lease of its holder ended. */
-TEST(nobody_barges) {
-    struct scene s;
-    struct link fourth;
-    struct held late;
-    struct dlock_wake wake;
-    scene_begin(&s, "barge");
-    link_new(&fourth, 'd');
-    held_new(&late, &fourth, "barge");
-    sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1 WHERE name = 'barge'");
-    assert_int_equal(acquire(&fourth, &late), DLOCK_EBUSY);
-    wake_get(&s.first_ear, &wake);
-    assert_granted(&wake, &s.one, s.held.claim.fence);
-    /* The head itself may take it. */
-    sql("UPDATE {}.locks SET expires_us = {}.clock_us() - 1, handed = false WHERE name = 'barge'");
-    assert_int_equal(queue_up(&s.second, &s.two), 0);
-    assert_int_equal(waiting("barge"), 0);
-    link_end(&fourth);
     scene_end(&s);
 }
 

@@ -52,13 +52,11 @@ static void grant_as_printed(void) {
 }
 
 static void make_as_dba(void) {
-    struct link link;
     struct held held;
-    link_new(&link, 'f');
+    LINK(link, 'f');
     held_new(&held, &link, "dba");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 static bool is_there(void) {
@@ -140,11 +138,10 @@ TEST(no_right_to_use) {
 
 /* Where there is no schema there is no lock, and only who takes one makes it. */
 TEST(looking_creates_nothing) {
-    struct link link;
     struct held held;
     struct dlock_error err;
     char cursor[256] = "";
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "nothing");
     assert_int_equal(backend->check(link.conn, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->inspect(link.conn, "nothing", ignore_holder, NULL, TIMEOUT_MS, &err), 0);
@@ -158,7 +155,6 @@ TEST(looking_creates_nothing) {
     assert_int_equal(sql_number("SELECT {}.schema_version()"), 1);
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 TEST(the_printed_grants_are_enough) {
@@ -268,33 +264,29 @@ TEST(created_by_several_at_once) {
 
 /* Dropped under a client that has prepared its statements. */
 TEST(created_again) {
-    struct link link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "again");
     assert_int_equal(acquire(&link, &held), 0);
     sql("DROP SCHEMA {} CASCADE");
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 /* Objects of a newer dlock are left alone. */
 TEST(a_newer_version_stays) {
-    struct link link;
     struct held held;
     struct dlock_error err;
     make_as_dba();
     sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "newer");
     assert_int_equal(acquire(&link, &held), 0);
     /* One that does not have what we call any more. */
     sql("DROP FUNCTION {}.renew");
     assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_int_equal(sql_number("SELECT {}.schema_version()"), 2);
-    link_end(&link);
 }
 
 /* ---- strangers --------------------------------------------------------------------------------------------------- */

@@ -43,37 +43,6 @@ static void expect_turn(struct link *link, uint64_t *fence) {
     *fence = wake.fence;
 }
 
-TEST(grants_and_releases) {
-    struct link link;
-    struct held held;
-    session_new(&link, 'a');
-    uint64_t fence = 0;
-    for (int i = 0; i < 3; i++) {
-        held_new(&held, &link, "job");
-        int rc = i ? queue_up(&link, &held) : acquire(&link, &held);
-        if (i && rc == DLOCK_EBUSY) { /* a busy machine: the answer was late, and comes as a wake */
-            uint64_t before = fence;
-            link.fd = PQsocket(pg_of(&link)->link);
-            expect_turn(&link, &before);
-            rc = acquire(&link, &held);
-        }
-        assert_int_equal(rc, 0);
-        assert_true(held.claim.fence > fence && held.claim.fence < UINT64_C(1) << 55);
-        assert_int_equal(held.claim.kept_ms, LEASE_MS);
-        assert_true(held.claim.server_us > 0);
-        fence = held.claim.fence;
-        assert_int_equal(acquire(&link, &held), 0); /* asking again gives the same grant */
-        assert_true(held.claim.fence == fence);
-        assert_int_equal(renew(&link, &held), 0);
-        assert_int_equal(sessions_in_line(&link, true), 1);
-        assert_int_equal(release(&link, &held), 0);
-        assert_int_equal(sessions_in_line(&link, true), 0);
-        assert_int_equal(release(&link, &held), DLOCK_ELOST);
-        assert_int_equal(renew(&link, &held), DLOCK_ELOST);
-    }
-    link_end(&link);
-}
-
 /* As many as wait; the server keeps the order. */
 TEST(first_come_first_served) {
     enum { N = 6 };
@@ -92,29 +61,6 @@ TEST(first_come_first_served) {
         assert_int_equal(release(&links[i], &held[i]), 0);
     }
     for (int i = 0; i < N; i++) link_end(&links[i]);
-}
-
-TEST(readers_stand_in_one_line_with_writers) {
-    struct link links[3];
-    struct held held[3];
-    for (int i = 0; i < 3; i++) {
-        session_new(&links[i], 'a');
-        held_new(&held[i], &links[i], "read");
-        held[i].claim.mode = i == 1 ? DLOCK_EXCLUSIVE : DLOCK_SHARED;
-    }
-    uint64_t fence = 0;
-    assert_int_equal(acquire(&links[0], &held[0]), 0);
-    wait_in_line(&links[1], &held[1]);
-    wait_in_line(&links[2], &held[2]);
-    assert_int_equal(release(&links[0], &held[0]), 0);
-    expect_turn(&links[1], &fence);
-    held[1].claim.mode = DLOCK_SHARED; /* becomes a reader, and lets the other one in */
-    assert_int_equal(renew(&links[1], &held[1]), 0);
-    expect_turn(&links[2], &fence);
-    assert_int_equal(sessions_in_line(&links[1], true), 1);
-    assert_int_equal(release(&links[1], &held[1]), 0);
-    assert_int_equal(release(&links[2], &held[2]), 0);
-    for (int i = 0; i < 3; i++) link_end(&links[i]);
 }
 
 /* A second signal of one cancellation, which a busy server sends late. The backend's calls arrive here as well. */
@@ -150,32 +96,6 @@ TEST(a_late_signal_hits_no_other_request) {
     }
     late_ms = 0;
     assert_int_equal(release(&holder, &held), 0);
-    link_end(&holder);
-    link_end(&waiter);
-}
-
-/* Nothing remains of it when the release returns, and the connection still works, or says that it does not. */
-TEST(a_wait_is_given_up) {
-    struct link holder, waiter;
-    struct held held, waits;
-    session_new(&holder, 'a');
-    session_new(&waiter, 'b');
-    held_new(&held, &holder, "given up");
-    assert_int_equal(acquire(&holder, &held), 0);
-    held_new(&waits, &waiter, "given up");
-    wait_in_line(&waiter, &waits);
-    /* On a busy machine a second cancellation may have been sent: then this connection serves no more. */
-    int rc = held_run(backend->release, &waiter, &waits, 0, TIMEOUT_MS, &err);
-    assert_true(rc == DLOCK_EUNAVAILABLE || (rc == 0 && waits.claim.result == DLOCK_ELOST));
-    assert_int_equal(sessions_in_line(&waiter, false), 0);
-    assert_int_equal(release(&holder, &held), 0);
-    if (rc != 0) {
-        link_end(&waiter);
-        session_new(&waiter, 'b');
-    }
-    held_new(&waits, &waiter, "given up");
-    assert_int_equal(acquire(&waiter, &waits), 0);
-    assert_int_equal(release(&waiter, &waits), 0);
     link_end(&holder);
     link_end(&waiter);
 }

@@ -57,6 +57,13 @@ struct params {
 /* Connects as the client whose id is 24 times `letter` (a hex digit): returns connect's code. End it in any case. */
 int link_with(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err);
 void link_new(struct link *link, char letter); /* as the superuser; must work */
+/* Declares such a link, which ends with its block; EAR: it also listens. */
+#define LINK(name, letter)                               \
+    __attribute__((cleanup(link_end))) struct link name; \
+    link_new(&name, letter)
+#define EAR(name, letter) \
+    LINK(name, letter);   \
+    link_listen(&name)
 
 /* The inside of it. */
 static inline struct pg *pg_of(const struct link *link) {

@@ -13,11 +13,10 @@ enum { PATIENCE_MS = 3000, LATE_MS = 10000 };
 
 /* psql sits on the row. */
 TEST(a_row_locked_by_others) {
-    struct link link, after;
     struct held held, other;
     struct dlock_error err;
     PGconn *plain = plain_open();
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "sat-on");
     held.claim.lease_ms = 60000; /* longer than all of this */
     assert_int_equal(acquire(&link, &held), 0);
@@ -34,7 +33,7 @@ TEST(a_row_locked_by_others) {
     assert_int_equal(backend->break_lock(link.conn, "sat-on", PATIENCE_MS, &err), DLOCK_EUNAVAILABLE);
     assert_true(now_ms() - before < PATIENCE_MS + LATE_MS);
     /* A free one cannot be taken either. */
-    link_new(&after, 'b');
+    LINK(after, 'b');
     held_new(&other, &after, "sat-on, free");
     assert_int_equal(acquire(&after, &other), 0);
     assert_int_equal(release(&after, &other), 0);
@@ -48,8 +47,6 @@ TEST(a_row_locked_by_others) {
     /* The connection still works, and nothing happened late. */
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
-    link_end(&after);
     PQfinish(plain);
 }
 
@@ -162,11 +159,11 @@ TEST(nothing_comes_late) {
 /* take waits for a row, and we have given up before it has it. The time until the row is free is longer than ours,
  * since the server's count begins when it has read the request, but shorter than the session's lock_timeout. */
 TEST(nothing_is_taken_late) {
-    struct link link, slow;
+    struct link slow;
     struct held held;
     struct dlock_error err;
     PGconn *plain = plain_open();
-    link_new(&link, 'a');
+    LINK(link, 'a');
     link_new(&slow, 'b');
     held_new(&held, &link, "taken late");
     assert_int_equal(acquire(&link, &held), 0);
@@ -183,16 +180,14 @@ TEST(nothing_is_taken_late) {
     link_end(&slow);
     session_gone(pid);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE token = '%s'", held.token), 0);
-    link_end(&link);
     PQfinish(plain);
 }
 
 /* A call that is repeated has less time left. */
 TEST(patience_is_for_all_tries) {
-    struct link link;
     struct held held;
     struct dlock_error err;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     held_new(&held, &link, "tries");
     assert_int_equal(acquire(&link, &held), 0);
     sql("ALTER FUNCTION {}.renew RENAME TO true_renew");
@@ -205,7 +200,6 @@ TEST(patience_is_for_all_tries) {
     sql("DROP FUNCTION {}.renew");
     sql("ALTER FUNCTION {}.true_renew RENAME TO renew");
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 /* ---- all at once ------------------------------------------------------------------------------------------------- */
@@ -315,11 +309,10 @@ static void *acquire_two(void *arg) {
 
 /* Another client's transaction locks the rows in another order: if the server ends ours, we try again. */
 TEST(a_deadlock_with_others) {
-    struct link link;
     pthread_t thread;
     void *failure;
     PGconn *plain = plain_open();
-    link_new(&link, 'a');
+    LINK(link, 'a');
     sql("INSERT INTO {}.locks (name) VALUES ('dead-1'), ('dead-2')");
     plain_run(plain, "SET deadlock_timeout = '30s'"); /* so that it is us who notice */
     plain_run(plain, "BEGIN");
@@ -331,7 +324,6 @@ TEST(a_deadlock_with_others) {
     pthread_join(thread, &failure);
     if (failure) fail_msg("%s", (char *)failure);
     PQfinish(plain);
-    link_end(&link);
 }
 
 /* ---- connections that end ---------------------------------------------------------------------------------------- */
@@ -358,7 +350,7 @@ TEST(a_terminated_session) {
 
 /* The server's process hangs: we do not, and what it does later does not happen. */
 TEST(a_stopped_server_process) {
-    struct link link, after;
+    struct link link;
     struct held held, other;
     struct dlock_error err;
     link_new(&link, 'a');
@@ -373,54 +365,20 @@ TEST(a_stopped_server_process) {
     assert_true(now_ms() - before < LATE_MS);
     assert_int_equal(kill(pid, SIGCONT), 0);
     session_gone(pid);
-    link_new(&after, 'b');
+    LINK(after, 'b');
     held_new(&other, &after, "stopped");
     /* A grant whose answer was lost can still be released, by its token. */
     int rc = release(&after, &held);
     assert_true(rc == 0 || rc == DLOCK_ELOST);
     assert_int_equal(acquire(&after, &other), 0);
     assert_int_equal(release(&after, &other), 0);
-    link_end(&after);
-}
-
-/* A child closes the parent's connection without a message to the server. */
-TEST(a_forked_child_abandons) {
-    struct link link, ear;
-    struct held held;
-    int status;
-    link_new(&link, 'a');
-    link_new(&ear, 'a');
-    link_listen(&ear);
-    held_new(&held, &link, "forked");
-    assert_int_equal(acquire(&link, &held), 0);
-    pid_t pid = fork();
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        backend->abandon(link.conn);
-        backend->abandon(ear.conn);
-        _exit(0);
-    }
-    assert_int_equal(waitpid(pid, &status, 0), pid);
-    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    assert_int_equal(renew(&link, &held), 0);
-    assert_int_equal(release(&link, &held), 0);
-    assert_int_equal(
-        sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", PQbackendPID(pg_of(&ear)->link)), 1);
-    link_end(&link);
-    link_end(&ear);
-    /* And a connection that was never made. */
-    struct pg none;
-    memset(&none, 0, sizeof none);
-    backend->abandon(&none);
-    backend->disconnect(&none);
 }
 
 /* An old snapshot keeps dead rows from going away: it must not stop the locks. */
 TEST(an_old_snapshot) {
-    struct link link;
     struct held held;
     PGconn *plain = plain_open();
-    link_new(&link, 'a');
+    LINK(link, 'a');
     plain_run(plain, "BEGIN ISOLATION LEVEL REPEATABLE READ");
     plain_run(plain, "SELECT count(*) FROM {}.locks");
     int64_t before = now_ms();
@@ -432,7 +390,6 @@ TEST(an_old_snapshot) {
     assert_true(now_ms() - before < 60000);
     plain_run(plain, "COMMIT");
     PQfinish(plain);
-    link_end(&link);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)
