@@ -49,47 +49,6 @@ TEST(vanished_container_is_made_anew) {
 
 /* ---- grants ------------------------------------------------------------------------------------------------------ */
 
-TEST(same_token_same_grant) {
-    struct held held, again;
-    claim_init(&held, "same", 'a', 1);
-    assert_int_equal(acquire(&one, &held), 0);
-    uint64_t fence = held.claim.fence;
-    assert_true(fence > 0 && fence < UINT64_C(1) << 55);
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(held.claim.fence, fence);
-    assert_int_equal(plain_count(BASE "/same"), 1);
-    claim_init(&again, "same", 'b', 2);
-    assert_int_equal(acquire(&two, &again), DLOCK_EBUSY);
-    assert_int_equal(release(&one, &held), 0);
-    assert_int_equal(acquire(&two, &again), 0);
-    assert_true(again.claim.fence > fence);
-    assert_int_equal(release(&two, &again), 0);
-    assert_int_equal(release(&two, &again), DLOCK_ELOST);
-}
-
-TEST(two_claims_of_one_session_exclude_each_other) {
-    struct held first, second;
-    claim_init(&first, "one session", 'a', 1);
-    claim_init(&second, "one session", 'a', 2);
-    assert_int_equal(acquire(&one, &first), 0);
-    assert_int_equal(acquire(&one, &second), DLOCK_EBUSY);
-    assert_int_equal(release(&one, &second), DLOCK_ELOST);
-    assert_int_equal(release(&one, &first), 0);
-    assert_int_equal(acquire(&one, &second), 0);
-    assert_int_equal(release(&one, &second), 0);
-}
-
-TEST(losing_try_leaves_nothing) {
-    struct held holder, loser;
-    claim_init(&holder, "nothing left", 'a', 1);
-    claim_init(&loser, "nothing left", 'b', 1);
-    assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(acquire(&two, &loser), DLOCK_EBUSY);
-    assert_int_equal(plain_count(BASE "/nothing left"), 1);
-    for (size_t i = 0; i < 4; i++) assert_int_equal(loser.claim.state[i], 0);
-    assert_int_equal(release(&one, &holder), 0);
-}
-
 /* Counted from the last sign of life of which the leader is sure to know: at first the beginning of the session, later
  * a request that was answered 1.5 s before. */
 TEST(kept_from_a_sign_of_life_on) {
@@ -152,46 +111,6 @@ TEST(ending_the_session_frees_at_once) {
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
-
-TEST(deleted_node_is_found_by_renewal) {
-    char path[512];
-    struct held held;
-    claim_init(&held, "deleted", 'a', 1);
-    assert_int_equal(acquire(&one, &held), 0);
-    plain_only(BASE "/deleted", path, sizeof path);
-    plain_delete(path);
-    assert_int_equal(renew(&one, &held), DLOCK_ELOST);
-    assert_int_equal(release(&one, &held), DLOCK_ELOST);
-}
-
-/* In a batch, exactly the claims whose nodes have gone are lost, however many they are. */
-TEST(deleted_nodes_are_told_apart) {
-    enum { ALL = 40 };
-    static const size_t gone[] = {0, 7, 8, ALL - 1};
-    struct dlock_claim *claims[ALL];
-    struct held held[ALL];
-    char names[ALL][24], path[512];
-    for (size_t i = 0; i < ALL; i++) {
-        snprintf(names[i], sizeof names[i], "told-apart-%02zu", i);
-        claim_init(&held[i], names[i], 'a', (int)i);
-        claims[i] = &held[i].claim;
-        assert_int_equal(acquire(&one, &held[i]), 0);
-    }
-    for (size_t k = 0; k < sizeof gone / sizeof *gone; k++) {
-        char dir[64];
-        snprintf(dir, sizeof dir, BASE "/%s", names[gone[k]]);
-        plain_only(dir, path, sizeof path);
-        plain_delete(path);
-    }
-    assert_int_equal(backend->renew(one.conn, claims, ALL, TIMEOUT_MS, NULL), 0);
-    for (size_t i = 0, k = 0; i < ALL; i++) {
-        bool lost = k < sizeof gone / sizeof *gone && gone[k] == i;
-        assert_int_equal(claims[i]->result, lost ? DLOCK_ELOST : 0);
-        if (!lost) assert_in_range(claims[i]->kept_ms, 1000, 10000);
-        assert_int_equal(release(&one, &held[i]), lost ? DLOCK_ELOST : 0);
-        k += lost;
-    }
-}
 
 /* Writing to our node is rude, but takes nothing away. */
 TEST(changed_node_is_still_ours) {

@@ -233,31 +233,6 @@ TEST(descriptors_are_closed) {
     for (int64_t until = now_ms() + 10000; count_descriptors() != before; sleep_ms(10)) assert_true(now_ms() < until);
 }
 
-/* It keeps the connection open, and the session ends nevertheless. */
-TEST(copies_in_a_forked_child_do_no_harm) {
-    struct link link, other;
-    struct held held, next;
-    int status = -1;
-    link_new(&link, shared_port(), "60s", 'a');
-    claim_init(&held, "forked", 'a', 1);
-    claim_init(&next, "forked", 'b', 1);
-    assert_int_equal(acquire(&link, &held), 0);
-    pid_t child = fork();
-    if (child == 0) {
-        backend->abandon(link.conn);
-        for (;;) pause();
-    }
-    assert_int_equal(renew(&link, &held), 0); /* the parent's session continues */
-    link_new(&other, shared_port(), "60s", 'b');
-    assert_int_equal(acquire(&other, &next), DLOCK_EBUSY);
-    link_end(&link);
-    for (int64_t until = now_ms() + 20000; acquire(&other, &next) != 0; sleep_ms(10)) assert_true(now_ms() < until);
-    assert_int_equal(kill(child, SIGKILL), 0);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(release(&other, &next), 0);
-    link_end(&other);
-}
-
 /* The library would log to it. */
 TEST(standard_error_is_left_alone) {
     char line[256];

@@ -28,44 +28,6 @@ TEST(only_the_next_is_woken) {
     assert_int_equal(release(&three, &c), 0);
 }
 
-TEST(asking_again_keeps_the_place) {
-    struct held a, b, c;
-    claim_init(&a, "place", 'a', 1);
-    claim_init(&b, "place", 'b', 1);
-    claim_init(&c, "place", 'c', 1);
-    assert_int_equal(queue_up(&one, &a), 0);
-    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
-    assert_int_equal(acquire(&two, &b), DLOCK_EBUSY); /* while its listener is away */
-    assert_int_equal(plain_count(BASE "/place"), 3);
-    assert_int_equal(release(&one, &a), 0);
-    assert_int_equal(acquire(&three, &c), DLOCK_EBUSY);
-    assert_int_equal(acquire(&two, &b), 0);
-    assert_int_equal(release(&two, &b), 0);
-    assert_int_equal(release(&three, &c), DLOCK_ELOST); /* a waiter leaves */
-    assert_int_equal(plain_count(BASE "/place"), 0);
-}
-
-TEST(whoever_leaves_lets_the_next_move_up) {
-    struct dlock_wake wake;
-    struct held a, b, c;
-    claim_init(&a, "leaving", 'a', 1);
-    claim_init(&b, "leaving", 'b', 1);
-    claim_init(&c, "leaving", 'c', 1);
-    assert_int_equal(queue_up(&one, &a), 0);
-    assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
-    assert_int_equal(release(&two, &b), DLOCK_ELOST);
-    expect_look(&three, "leaving");
-    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY); /* and watches the holder now */
-    assert_int_equal(release(&one, &a), 0);
-    expect_look(&three, "leaving");
-    assert_int_equal(queue_up(&three, &c), 0);
-    assert_int_equal(release(&three, &c), 0);
-    assert_false(told_within(&three, &wake, 100));
-}
-
 TEST(deleted_waiter_queues_anew) {
     char path[512];
     struct held a, b;

@@ -23,45 +23,15 @@ static int teardown(void **state) {
 
 /* ---- one use at a time ------------------------------------------------------------------------------------------- */
 
-TEST(name_has_one_use) {
+TEST(another_use_is_named) {
     struct held held, other;
-    for (int round = 0; round < 2; round++) {
-        claim_as(&held, "one use", 'a', 10 * round, DLOCK_PERMIT, 3);
-        assert_int_equal(acquire(&one, &held), 0);
-        claim_as(&other, "one use", 'b', 10 * round, DLOCK_EXCLUSIVE, 0);
-        expect_einval(&two, &other, "in use as 3 permits");
-        claim_as(&other, "one use", 'b', 10 * round + 1, DLOCK_SHARED, 0);
-        expect_einval(&two, &other, "in use as 3 permits");
-        claim_as(&other, "one use", 'b', 10 * round + 2, DLOCK_PERMIT, 4);
-        expect_einval(&two, &other, "in use as 3 permits, not 4");
-        assert_int_equal(release(&one, &held), 0);
-        claim_as(&held, "one use", 'a', 10 * round + 3, round ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 0);
-        assert_int_equal(acquire(&one, &held), 0);
-        claim_as(&other, "one use", 'b', 10 * round + 4, DLOCK_PERMIT, 1);
-        expect_einval(&two, &other, "in use as a lock");
-        assert_int_equal(release(&one, &held), 0);
-    }
-    claim_as(&held, "one use", 'a', 99, DLOCK_PERMIT, 1); /* after that anything goes */
+    claim_as(&held, "one use", 'a', 1, DLOCK_PERMIT, 3);
     assert_int_equal(acquire(&one, &held), 0);
+    claim_as(&other, "one use", 'b', 2, DLOCK_PERMIT, 4);
+    expect_einval(&two, &other, "in use as 3 permits, not 4");
     assert_int_equal(release(&one, &held), 0);
     assert_int_equal(plain_count(BASE "/one use/leases"), 0);
     assert_int_equal(plain_count(BASE "/one use/locks"), 0);
-}
-
-/* A waiter uses the name as well. */
-TEST(waiters_count) {
-    struct held holder, waiter, other;
-    claim_as(&holder, "waited for", 'a', 1, DLOCK_PERMIT, 1);
-    claim_as(&waiter, "waited for", 'b', 1, DLOCK_PERMIT, 1);
-    assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
-    assert_int_equal(release(&one, &holder), 0);
-    claim_as(&other, "waited for", 'c', 1, DLOCK_PERMIT, 2);
-    expect_einval(&three, &other, "in use as 1 permits, not 2");
-    claim_as(&other, "waited for", 'c', 2, DLOCK_EXCLUSIVE, 0);
-    expect_einval(&three, &other, "in use as");
-    assert_int_equal(queue_up(&two, &waiter), 0);
-    assert_int_equal(release(&two, &waiter), 0);
 }
 
 /* The first use of a name is not disturbed by wrong ones that come later, in whatever order they go. */
