@@ -74,52 +74,7 @@ TEST(an_acquire_sent_again_is_the_same_grant) {
     assert_string_equal(value_of("twice"), "");
 }
 
-/* Whether the key lives past the lease that it had at first. */
-TEST(an_acquire_sent_again_sets_the_lease_anew) {
-    struct held mine;
-    claim_init(&mine, "anew", 'a', 1);
-    mine.claim.lease_ms = 1000;
-    assert_int_equal(acquire(&ours, &mine), 0);
-    mine.claim.lease_ms = 30000;
-    assert_int_equal(acquire(&ours, &mine), 0);
-    sleep_ms(3100);
-    assert_string_equal(value_of("anew"), mine.token);
-}
-
 /* ---- renewal and release ----------------------------------------------------------------------------------------- */
-
-TEST(a_lease_ends_no_earlier_than_it_should) {
-    struct held mine;
-    claim_init(&mine, "ends", 'a', 1);
-    for (int lease_ms = 900; lease_ms <= 1100; lease_ms += 100) {
-        int64_t begin = now_ms();
-        mine.claim.lease_ms = lease_ms;
-        assert_int_equal(acquire(&ours, &mine), 0);
-        while (*value_of("ends")) sleep_ms(5);
-        assert_in_range(now_ms() - begin, lease_ms, lease_ms + 5000);
-        sleep_ms(333);
-    }
-    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
-    assert_string_equal(value_of("ends"), ""); /* no renewal makes anything */
-}
-
-TEST(a_renewal_keeps_it) {
-    struct held mine;
-    uint64_t fence;
-    claim_init(&mine, "keep", 'a', 1);
-    mine.claim.lease_ms = 1000;
-    assert_int_equal(acquire(&ours, &mine), 0);
-    fence = mine.claim.fence;
-    for (int i = 0; i < 8; i++) {
-        sleep_ms(500);
-        assert_int_equal(renew(&ours, &mine), 0);
-        assert_int_equal(mine.claim.kept_ms, 1000);
-    }
-    assert_string_equal(value_of("keep"), mine.token);
-    assert_true(mine.claim.fence == fence);
-    assert_int_equal(release(&ours, &mine), 0);
-}
 
 /* As after a renewal whose answer was lost, or that another thread's connection has sent since. */
 TEST(an_old_id_is_looked_up_again) {

@@ -265,40 +265,4 @@ TEST(its_own_token_completes_a_reservation_or_ends_it) {
 
 /* ---- who else shows the fence ------------------------------------------------------------------------------------ */
 
-static int note_fence(const struct dlock_info *info, void *arg) {
-    *(uint64_t *)arg = info->fence;
-    return 0;
-}
-
-static void check_fence(struct link *link, const struct held *held) {
-    uint64_t shown = 0;
-    assert_int_equal(backend->inspect(link->conn, held->claim.name, note_fence, &shown, TIMEOUT_MS, NULL), 0);
-    assert_true(shown == held->claim.fence);
-}
-
-static void check_inspected(const char *name, enum dlock_mode mode) {
-    CLAIM(held, name, 'a', mode);
-    struct link link;
-    uint64_t fence;
-    link_to(&link, server.port, 'a');
-    assert_int_equal(acquire(&link, &held), 0);
-    fence = held.claim.fence;
-    check_fence(&link, &held);
-    for (int i = 0; i < 3; i++) {
-        assert_int_equal(renew(&link, &held), 0);
-        assert_true(held.claim.fence == fence);
-        check_fence(&link, &held);
-    }
-    assert_int_equal(acquire(&link, &held), 0); /* the same token once more */
-    assert_true(held.claim.fence == fence);
-    check_fence(&link, &held);
-    assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
-}
-
-TEST(inspect_shows_the_holders_fence) {
-    check_inspected("shown", DLOCK_EXCLUSIVE);
-    check_inspected("shown-list", DLOCK_SHARED);
-}
-
 TESTS(NULL, NULL, group_begin, group_end)

@@ -43,27 +43,6 @@ static int break_it(const char *name) {
     return backend->break_lock(ours.conn, name, TIMEOUT_MS, NULL);
 }
 
-TEST(a_holder_is_shown) {
-    struct held mine;
-    struct seen seen;
-    claim_init(&mine, "a room", 'a', 1);
-    assert_int_equal(inspect("a room").times, 0);
-    assert_int_equal(acquire(&ours, &mine), 0);
-    for (int i = 0; i < 3; i++) { /* renewals change the item's id, and not the fence */
-        seen = inspect("a room");
-        assert_int_equal(seen.times, 1);
-        assert_string_equal(seen.name, "a room");
-        assert_string_equal(seen.token, mine.token);
-        assert_true(seen.info.fence == mine.claim.fence);
-        assert_int_equal(seen.info.remaining_ms, -1);
-        assert_int_equal(seen.info.mode, DLOCK_EXCLUSIVE);
-        assert_int_equal(seen.info.limit, 1);
-        assert_int_equal(renew(&ours, &mine), 0);
-    }
-    assert_int_equal(release(&ours, &mine), 0);
-    assert_int_equal(inspect("a room").times, 0);
-}
-
 TEST(a_cut_name_is_not_part_of_the_token) {
     char name[256];
     struct held mine;
@@ -102,24 +81,6 @@ TEST(strange_values_are_shown_cleaned) {
         assert_true(later.claim.fence > seen.info.fence);
         assert_int_equal(release(&ours, &later), 0);
     }
-}
-
-TEST(a_break_frees) {
-    struct held mine, next;
-    claim_init(&mine, "broken", 'a', 1);
-    claim_init(&next, "broken", 'a', 2);
-    assert_int_equal(break_it("broken"), DLOCK_ELOST);
-    assert_int_equal(acquire(&ours, &mine), 0);
-    assert_int_equal(break_it("broken"), 0);
-    assert_int_equal(break_it("broken"), DLOCK_ELOST);
-    assert_int_equal(acquire(&ours, &next), 0);
-    assert_true(next.claim.fence > mine.claim.fence);
-    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(release(&ours, &next), 0);
-    ask(&server, "set broken 0 100 7\r\nforeign");
-    assert_int_equal(break_it("broken"), 0);
-    assert_int_equal(inspect("broken").times, 0);
 }
 
 /* No blind delete: its command would show where the one that compares is not known. Where it is, meta_test.c has it to

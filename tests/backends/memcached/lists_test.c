@@ -142,25 +142,6 @@ static int show(const struct dlock_info *info, void *arg) {
     return shown->n == 8;
 }
 
-TEST(all_holders_are_shown_and_broken) {
-    CLAIM(first, 0, "shown", DLOCK_PERMIT, 5);
-    CLAIM(second, 1, "shown", DLOCK_PERMIT, 5);
-    struct shown shown = {0};
-    assert_int_equal(acquire(&links[0], &first), 0);
-    assert_int_equal(acquire(&links[1], &second), 0);
-    assert_int_equal(backend->inspect(links[2].conn, "shown", show, &shown, TIMEOUT_MS, NULL), 0);
-    assert_int_equal(shown.n, 2);
-    assert_string_equal(shown.tokens[0], first.token);
-    assert_string_equal(shown.tokens[1], second.token);
-    assert_true(shown.fences[0] == first.claim.fence && shown.fences[1] == second.claim.fence);
-    assert_int_equal(shown.info.mode, DLOCK_PERMIT);
-    assert_int_equal(shown.info.limit, 5);
-    assert_int_equal(backend->break_lock(links[2].conn, "shown", TIMEOUT_MS, NULL), 0);
-    assert_int_equal(renew(&links[0], &first), DLOCK_ELOST);
-    assert_int_equal(release(&links[1], &second), DLOCK_ELOST);
-    assert_true(is_free("shown"));
-}
-
 TEST(a_word_is_no_holder) {
     READER(reader, 0, "word");
     WRITER(writer, 1, "word");

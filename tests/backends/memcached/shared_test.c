@@ -28,29 +28,6 @@ TEST(readers_keep_writers_out) {
     assert_int_equal(acquire(&links[0], &first), DLOCK_EBUSY);
 }
 
-TEST(readers_know_their_fences) {
-    READER(first, 0, "fences");
-    READER(second, 1, "fences");
-    uint64_t fences[2];
-    assert_int_equal(acquire(&links[0], &first), 0);
-    fences[0] = first.claim.fence;
-    assert_int_equal(acquire(&links[0], &first), 0); /* repeated, alone */
-    assert_true(first.claim.fence == fences[0]);
-    assert_int_equal(acquire(&links[1], &second), 0);
-    fences[1] = second.claim.fence;
-    assert_int_equal(renew(&links[0], &first), 0);
-    for (int i = 0; i < 2; i++) { /* repeated beside others, with nothing remembered */
-        memset(first.claim.state, 0, sizeof first.claim.state);
-        memset(second.claim.state, 0, sizeof second.claim.state);
-        assert_int_equal(acquire(&links[2], &first), 0);
-        assert_int_equal(acquire(&links[2], &second), 0);
-        assert_true(first.claim.fence == fences[0] && second.claim.fence == fences[1]);
-    }
-    assert_int_equal(release(&links[2], &second), 0);
-    assert_int_equal(release(&links[0], &first), 0);
-    assert_true(is_free("fences"));
-}
-
 TEST(a_downgrade_keeps_the_fence) {
     for (int round = 0; round < 3; round++) {
         WRITER(mine, 0, "down");
@@ -71,18 +48,6 @@ TEST(a_downgrade_keeps_the_fence) {
         assert_int_equal(release(&links[0], &mine), 0);
         assert_int_equal(release(&links[1], &reader), 0);
         assert_true(is_free("down"));
-    }
-}
-
-/* The downgrade never arrived, and its answer neither: the reader still is the writer. */
-TEST(a_reader_may_still_be_a_writer) {
-    for (int round = 0; round < 2; round++) {
-        WRITER(mine, 0, "still");
-        assert_int_equal(acquire(&links[0], &mine), 0);
-        mine.claim.mode = DLOCK_SHARED;
-        if (round) memset(mine.claim.state, 0, sizeof mine.claim.state);
-        assert_int_equal(release(&links[0], &mine), 0);
-        assert_true(is_free("still"));
     }
 }
 
@@ -140,21 +105,6 @@ TEST(a_dead_reader_ends_alone) {
     assert_int_equal(release(&links[1], &alive), 0); /* drops the dead one, or leaves it to the writer */
     assert_true(poll_for(&links[2], &writer, 5000));
     assert_int_equal(renew(&links[0], &dead), DLOCK_ELOST);
-}
-
-TEST(a_dead_permit_comes_back) {
-    CLAIM(dead, 0, "ghost", DLOCK_PERMIT, 2);
-    CLAIM(alive, 1, "ghost", DLOCK_PERMIT, 2);
-    CLAIM(waiter, 2, "ghost", DLOCK_PERMIT, 2);
-    int64_t begin;
-    dead.claim.lease_ms = 900;
-    begin = now_ms();
-    assert_int_equal(acquire(&links[0], &dead), 0);
-    assert_int_equal(acquire(&links[1], &alive), 0);
-    assert_true(poll_for(&links[2], &waiter, 20000));
-    assert_in_range(now_ms() - begin, 900, 6000);
-    assert_int_equal(renew(&links[0], &dead), DLOCK_ELOST);
-    assert_int_equal(renew(&links[1], &alive), 0);
 }
 
 /* Each renewal changes a reader's lease, including the first one. */
