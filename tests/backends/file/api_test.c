@@ -114,15 +114,15 @@ static void taken_from_the_dead(struct site *site, bool with_child, const char *
     check_delays(what, delays, 50);
 }
 
-static void after_sigkill(void **state) {
+TEST(after_sigkill) {
     taken_from_the_dead(*state, false, "lock after SIGKILL of its holder");
 }
 
-static void after_sigkill_of_a_parent(void **state) {
+TEST(after_sigkill_of_a_parent) {
     taken_from_the_dead(*state, true, "lock after SIGKILL of a holder whose child lives on");
 }
 
-static void child_exits(void **state) {
+TEST(child_exits) {
     struct site *site = *state;
     dlock_lock *lock = api_lock(site->client, "job", NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -143,7 +143,7 @@ static void child_exits(void **state) {
 
 /* ---- flock(1) ---- */
 
-static void with_flock(void **state) {
+TEST(with_flock) {
     struct site *site = *state;
     const char *path = path_in(site->dir, "nightly report");
     const char *const try_it[] = {"flock", "-n", path, "true", NULL};
@@ -186,7 +186,7 @@ static void await_loss(const _Atomic int *lost) {
     assert_int_equal(*lost, 1);
 }
 
-static void unlinked_under_a_holder(void **state) {
+TEST(unlinked_under_a_holder) {
     struct site *site = *state;
     _Atomic int lost = 0;
     const struct dlock_options options = counting(&lost);
@@ -204,7 +204,7 @@ static void unlinked_under_a_holder(void **state) {
 }
 
 /* A deleted directory ends the connection; the client creates both again. */
-static void deleted_directory(void **state) {
+TEST(deleted_directory) {
     struct site *site = *state;
     struct dlock_error err;
     dlock_lock *lock = api_lock(site->client, "job", NULL);
@@ -230,7 +230,7 @@ static void switch_link(const struct site *site) {
 }
 
 /* The holder is told, and the next try asks where the path leads to now. */
-static void switched_under_a_holder(void **state) {
+TEST(switched_under_a_holder) {
     struct site *site = *state;
     _Atomic int lost = 0;
     const struct dlock_options options = counting(&lost);
@@ -258,7 +258,7 @@ static void switched_under_a_holder(void **state) {
 }
 
 /* A waiter follows, although the old holder continues. */
-static void switched_under_a_waiter(void **state) {
+TEST(switched_under_a_waiter) {
     struct site *site = *state;
     struct site behind = {.client = NULL};
     struct dlock_error err;
@@ -285,7 +285,7 @@ static void switched_under_a_waiter(void **state) {
 }
 
 /* A refused break costs no lock. */
-static void refused_break(void **state) {
+TEST(refused_break) {
     struct site *site = *state;
     const char *path = path_in(site->dir, "data");
     const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
@@ -306,11 +306,5 @@ static void refused_break(void **state) {
 
 int main(int argc, char **argv) {
     if (argc == 3) return hold(argv[1], argv[2]);
-#define SITE_TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
-    const struct CMUnitTest tests[] = {
-        SITE_TEST(after_sigkill), SITE_TEST(after_sigkill_of_a_parent), SITE_TEST(child_exits),
-        SITE_TEST(with_flock),    SITE_TEST(unlinked_under_a_holder),   SITE_TEST(deleted_directory),
-        SITE_TEST(refused_break), SITE_TEST(switched_under_a_holder),   SITE_TEST(switched_under_a_waiter),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv, begin, end, NULL, NULL);
 }

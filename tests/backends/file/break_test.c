@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int break_tests(void);
-
 /* The number of files, with those that begin with a dot. */
 static int files_in(const char *dir) {
     DIR *list = opendir(dir);
@@ -25,42 +23,8 @@ static int break_lock(void *conn, const char *name) {
     return FILE_BACKEND->break_lock(conn, name, 3000, &err);
 }
 
-static void nobody_holds_it(void **state) {
-    struct world *world = *state;
-    assert_int_equal(break_lock(world->conn, "job"), DLOCK_ELOST);
-    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
-    assert_false(is_held(world->conn, "job"));
-    assert_int_equal(break_lock(world->conn, "job"), DLOCK_ELOST);
-    assert_int_equal(files_in(world->dir), 1);
-}
-
-static void under_a_holder(void **state) {
-    struct world *world = *state;
-    struct dlock_claim holder = claim_of("job"), waiter = claim_of("job"), late = claim_of("job");
-    void *other = conn_open(world->dir);
-    struct dlock_error err;
-    int fd;
-    assert_int_equal(FILE_BACKEND->listen(other, &fd, 1000, &err), 0);
-    assert_int_equal(acquire(world->conn, &holder), 0);
-    assert_int_equal(acquire(other, &waiter), DLOCK_EBUSY);
-    int before = count_fds();
-    assert_int_equal(break_lock(world->conn, "job"), 0);
-    assert_int_equal(count_fds(), before);
-    assert_int_equal(files_in(world->dir), 1);
-    acquire_told(other, &waiter);
-    assert_true(waiter.fence > holder.fence);
-    struct dlock_claim copy = holder;
-    assert_int_equal(renew(world->conn, &holder), DLOCK_ELOST);
-    assert_int_equal(release(world->conn, &copy), DLOCK_ELOST);
-    assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
-    assert_int_equal(renew(other, &waiter), 0);
-    assert_int_equal(release(other, &waiter), 0);
-    conn_close(other);
-}
-
 /* The holder's release may come first, before any renewal. */
-static void release_after_a_break(void **state) {
-    struct world *world = *state;
+TEST(release_after_a_break) {
     struct dlock_claim holder = claim_of("job"), next = claim_of("job");
     assert_int_equal(acquire(world->conn, &holder), 0);
     assert_int_equal(break_lock(world->conn, "job"), 0);
@@ -70,11 +34,10 @@ static void release_after_a_break(void **state) {
     assert_int_equal(release(world->conn, &next), 0);
 }
 
-static void a_stopped_holder(void **state) {
-    struct world *world = *state;
+TEST(a_stopped_holder) {
     uint64_t fence;
     struct dlock_claim next = claim_of("job");
-    pid_t pid = holder_start(world, "job", &fence);
+    pid_t pid = holder_start("job", &fence);
     kill(pid, SIGSTOP);
     assert_int_equal(break_lock(world->conn, "job"), 0);
     assert_int_equal(acquire(world->conn, &next), 0);
@@ -85,18 +48,17 @@ static void a_stopped_holder(void **state) {
 }
 
 /* Far ahead of the clock, so that nothing but the file can carry it. */
-static void put_fence(struct world *world, uint64_t fence) {
+static void put_fence(uint64_t fence) {
     char text[200];
     snprintf(text, sizeof text, "dlock lock, format 1\nfence %llu\ntoken \nname  job\n", (unsigned long long)fence);
-    file_put(path_of(world, "job"), text, strlen(text));
+    file_put(path_of("job"), text, strlen(text));
 }
 
 static const uint64_t far_fence = UINT64_C(1) << 54;
 
-static void fence_goes_over(void **state) {
-    struct world *world = *state;
+TEST(fence_goes_over) {
     struct dlock_claim holder = claim_of("job"), next = claim_of("job");
-    put_fence(world, far_fence);
+    put_fence(far_fence);
     assert_int_equal(acquire(world->conn, &holder), 0);
     assert_int_equal(break_lock(world->conn, "job"), 0);
     assert_int_equal(acquire(world->conn, &next), 0);
@@ -104,22 +66,20 @@ static void fence_goes_over(void **state) {
     assert_true(next.fence == far_fence + 2);
 }
 
-static void rights_go_over(void **state) {
-    struct world *world = *state;
+TEST(rights_go_over) {
     struct dlock_claim holder = claim_of("job");
     struct stat st;
     assert_int_equal(acquire(world->conn, &holder), 0);
-    assert_int_equal(chmod(path_of(world, "job"), 0664), 0);
-    if (geteuid() == 0) assert_int_equal(chown(path_of(world, "job"), 1234, 4321), 0);
+    assert_int_equal(chmod(path_of("job"), 0664), 0);
+    if (geteuid() == 0) assert_int_equal(chown(path_of("job"), 1234, 4321), 0);
     assert_int_equal(break_lock(world->conn, "job"), 0);
-    assert_int_equal(stat(path_of(world, "job"), &st), 0);
+    assert_int_equal(stat(path_of("job"), &st), 0);
     assert_int_equal(st.st_mode & 07777, 0664);
     if (geteuid() == 0) assert_true(st.st_uid == 1234 && st.st_gid == 4321);
 }
 
-static void foreign_file_is_left_alone(void **state) {
-    struct world *world = *state;
-    const char *path = path_of(world, "job");
+TEST(foreign_file_is_left_alone) {
+    const char *path = path_of("job");
     const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
     char text[32];
     file_put(path, "somebody's data\n", 16);
@@ -133,29 +93,27 @@ static void foreign_file_is_left_alone(void **state) {
 
 /* A stranger's file in a sticky directory cannot be deleted, as a folder cannot be unlinked: neither stops a break,
  * which leaves nothing behind itself. */
-static void among_what_strangers_left(void **state) {
-    struct world *world = *state;
+TEST(among_what_strangers_left) {
     struct dlock_claim holder = claim_of("job"), next = claim_of("job");
-    assert_int_equal(mkdir(path_of(world, ".break"), 0700), 0);
-    assert_int_equal(mkdir(path_of(world, ".break.new"), 0700), 0);
+    assert_int_equal(mkdir(path_of(".break"), 0700), 0);
+    assert_int_equal(mkdir(path_of(".break.new"), 0700), 0);
     assert_int_equal(acquire(world->conn, &holder), 0);
     assert_int_equal(break_lock(world->conn, "job"), 0);
     assert_int_equal(acquire(world->conn, &next), 0);
     assert_true(next.fence > holder.fence);
-    assert_int_equal(rmdir(path_of(world, ".break")), 0);
-    assert_int_equal(rmdir(path_of(world, ".break.new")), 0);
+    assert_int_equal(rmdir(path_of(".break")), 0);
+    assert_int_equal(rmdir(path_of(".break.new")), 0);
     assert_int_equal(files_in(world->dir), 1);
 }
 
 /* Another break of this lock is stopped: that ends in time. A break of another lock does not wait for it. */
-static void ends_in_time(void **state) {
-    struct world *world = *state;
+TEST(ends_in_time) {
     struct dlock_claim holder = claim_of("job"), other = claim_of("other");
     struct flock turn = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (INT64_C(1) << 60) + 4, .l_len = 1};
     struct dlock_error err = {0, ""};
     assert_int_equal(acquire(world->conn, &holder), 0);
     assert_int_equal(acquire(world->conn, &other), 0);
-    int fd = open(path_of(world, "job"), O_RDWR | O_CLOEXEC);
+    int fd = open(path_of("job"), O_RDWR | O_CLOEXEC);
     assert_int_equal(fcntl(fd, F_OFD_SETLK, &turn), 0);
     int64_t start = now_ms();
     assert_int_equal(FILE_BACKEND->break_lock(world->conn, "job", 100, &err), DLOCK_EBUSY);
@@ -180,7 +138,7 @@ struct taker {
     uint64_t *fences;
 };
 
-static int take_often(const struct world *world, void *arg) {
+static int take_often(void *arg) {
     struct taker *taker = arg;
     void *conn = conn_open(world->dir);
     meet(&taker->shared->arrived, TAKERS + BREAKERS);
@@ -197,7 +155,7 @@ static int take_often(const struct world *world, void *arg) {
     return 0;
 }
 
-static int break_often(const struct world *world, void *arg) {
+static int break_often(void *arg) {
     struct shared *shared = arg;
     void *conn = conn_open(world->dir);
     int broken = 0;
@@ -212,18 +170,17 @@ static int break_often(const struct world *world, void *arg) {
 }
 
 /* No fence is ever given twice, however breaks and grants fall together. */
-static void storm(void **state) {
-    struct world *world = *state;
+TEST(storm) {
     struct shared *shared = shared_new(sizeof *shared);
     struct taker takers[TAKERS];
     pid_t pids[TAKERS + BREAKERS];
-    put_fence(world, far_fence);
+    put_fence(far_fence);
     shared->takers = TAKERS;
     for (int i = 0; i < TAKERS; i++) {
         takers[i] = (struct taker){shared, shared->fences + i * TAKES};
-        pids[i] = child_start(take_often, world, &takers[i]);
+        pids[i] = child_start(take_often, &takers[i]);
     }
-    for (int i = 0; i < BREAKERS; i++) pids[TAKERS + i] = child_start(break_often, world, shared);
+    for (int i = 0; i < BREAKERS; i++) pids[TAKERS + i] = child_start(break_often, shared);
     for (int i = 0; i < TAKERS; i++) {
         int status = child_end(pids[i]);
         if (status != 0) shared->takers = 0; /* otherwise the breakers would never end */
@@ -233,20 +190,4 @@ static void storm(void **state) {
     check_fences(shared->fences, TAKERS * TAKES);
     assert_true(shared->fences[0] > far_fence);
     shared_end(shared, sizeof *shared);
-}
-
-int break_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(nobody_holds_it),
-        WORLD_TEST(under_a_holder),
-        WORLD_TEST(release_after_a_break),
-        WORLD_TEST(a_stopped_holder),
-        WORLD_TEST(fence_goes_over),
-        WORLD_TEST(rights_go_over),
-        WORLD_TEST(foreign_file_is_left_alone),
-        WORLD_TEST(among_what_strangers_left),
-        WORLD_TEST(ends_in_time),
-        WORLD_TEST(storm),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

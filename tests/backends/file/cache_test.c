@@ -9,8 +9,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int cache_tests(void);
-
 time_t whole_second;
 
 long __real_syscall(long number, ...);
@@ -33,7 +31,7 @@ long __wrap_syscall(long number, ...) {
 }
 
 /* Uses the lock until the directory's time stamp is old enough to be relied on. */
-static void use_it_for_a_while(struct world *world) {
+static void use_it_for_a_while(void) {
     for (int i = 0; i < 4; i++) {
         assert_false(is_held(world->conn, "job"));
         usleep(40000);
@@ -41,93 +39,89 @@ static void use_it_for_a_while(struct world *world) {
 }
 
 /* Does what a foreign process does. */
-static bool free_for_others(const struct world *world) {
-    int fd = open(path_of(world, "job"), O_RDWR | O_CLOEXEC);
+static bool free_for_others(void) {
+    int fd = open(path_of("job"), O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     bool got = flock(fd, LOCK_EX | LOCK_NB) == 0;
     close(fd);
     return got;
 }
 
-static void unlink_it(const struct world *world) {
-    assert_int_equal(unlink(path_of(world, "job")), 0);
+static void unlink_it(void) {
+    assert_int_equal(unlink(path_of("job")), 0);
 }
 
-static void rename_it(const struct world *world) {
-    assert_int_equal(rename(path_of(world, "job"), path_of(world, "away")), 0);
+static void rename_it(void) {
+    assert_int_equal(rename(path_of("job"), path_of("away")), 0);
 }
 
-static void replace_it(const struct world *world) {
-    file_put(path_of(world, ".new"), "", 0);
-    assert_int_equal(rename(path_of(world, ".new"), path_of(world, "job")), 0);
+static void replace_it(void) {
+    file_put(path_of(".new"), "", 0);
+    assert_int_equal(rename(path_of(".new"), path_of("job")), 0);
 }
 
-static void unlink_but_keep_it(const struct world *world) {
-    (void)unlink(path_of(world, "kept"));
-    assert_int_equal(link(path_of(world, "job"), path_of(world, "kept")), 0);
-    unlink_it(world);
+static void unlink_but_keep_it(void) {
+    (void)unlink(path_of("kept"));
+    assert_int_equal(link(path_of("job"), path_of("kept")), 0);
+    unlink_it();
 }
 
-static void (*const changes[])(const struct world *world) = {unlink_it, rename_it, replace_it, unlink_but_keep_it};
+static void (*const changes[])(void) = {unlink_it, rename_it, replace_it, unlink_but_keep_it};
 enum { CHANGES = sizeof changes / sizeof *changes };
 
 /* The file under the name is what is locked, not one that was. */
-static void changed_while_idle(void **state) {
-    struct world *world = *state;
+TEST(changed_while_idle) {
     for (int i = 0; i < 2 * CHANGES; i++) {
         struct dlock_claim claim = claim_of("job");
         if (i % 2)
-            use_it_for_a_while(world);
+            use_it_for_a_while();
         else
             assert_false(is_held(world->conn, "job"));
-        changes[i / 2](world);
+        changes[i / 2]();
         assert_int_equal(acquire(world->conn, &claim), 0);
-        assert_false(free_for_others(world));
+        assert_false(free_for_others());
         assert_int_equal(renew(world->conn, &claim), 0);
         assert_int_equal(release(world->conn, &claim), 0);
-        assert_true(free_for_others(world));
+        assert_true(free_for_others());
     }
 }
 
 /* Where many changes have the same time stamp, such as on ext2. */
-static void changed_within_a_second(void **state) {
-    struct world *world = *state;
+TEST(changed_within_a_second) {
     for (int i = 0; i < CHANGES; i++) {
         struct dlock_claim claim = claim_of("job");
         whole_second = time(NULL) - 1; /* old enough to be relied on, if it had a fraction */
         for (int cycle = 0; cycle < 2; cycle++) assert_false(is_held(world->conn, "job"));
-        changes[i](world);
+        changes[i]();
         int rc = acquire(world->conn, &claim);
         whole_second = 0;
         assert_int_equal(rc, 0);
-        assert_false(free_for_others(world));
+        assert_false(free_for_others());
         assert_int_equal(release(world->conn, &claim), 0);
     }
 }
 
 /* And a holder learns at its release that others could have taken the lock. */
-static void changed_while_held(void **state) {
-    struct world *world = *state;
+TEST(changed_while_held) {
     for (int i = 0; i < 2 * CHANGES; i++) {
         struct dlock_claim claim = claim_of("job");
-        if (i % 2) use_it_for_a_while(world);
+        if (i % 2) use_it_for_a_while();
         assert_int_equal(acquire(world->conn, &claim), 0);
-        changes[i / 2](world);
+        changes[i / 2]();
         assert_int_equal(release(world->conn, &claim), DLOCK_ELOST);
     }
 }
 
-static void changed_while_waiting(void **state) {
-    struct world *world = *state;
+TEST(changed_while_waiting) {
     void *other = conn_open(world->dir);
     for (int i = 0; i < CHANGES; i++) {
         struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
-        use_it_for_a_while(world);
+        use_it_for_a_while();
         assert_int_equal(acquire(other, &holder), 0);
         assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
-        changes[i](world);
+        changes[i]();
         assert_int_equal(acquire(world->conn, &waiter), 0);
-        assert_false(free_for_others(world));
+        assert_false(free_for_others());
         assert_int_equal(release(world->conn, &waiter), 0);
         assert_int_equal(release(other, &holder), DLOCK_ELOST);
     }
@@ -135,22 +129,20 @@ static void changed_while_waiting(void **state) {
 }
 
 /* Files of other names come and go. */
-static void in_a_busy_directory(void **state) {
-    struct world *world = *state;
-    use_it_for_a_while(world);
+TEST(in_a_busy_directory) {
+    use_it_for_a_while();
     for (int i = 0; i < 100; i++) {
         struct dlock_claim claim = claim_of("job");
-        file_put(path_of(world, "something"), "", 0);
+        file_put(path_of("something"), "", 0);
         assert_int_equal(acquire(world->conn, &claim), 0);
-        assert_int_equal(unlink(path_of(world, "something")), 0);
-        assert_false(free_for_others(world));
+        assert_int_equal(unlink(path_of("something")), 0);
+        assert_false(free_for_others());
         assert_int_equal(release(world->conn, &claim), 0);
     }
 }
 
 /* Another client's grant is in the record, although our descriptor is older. */
-static void fences_of_others_count(void **state) {
-    struct world *world = *state;
+TEST(fences_of_others_count) {
     void *other = conn_open(world->dir);
     uint64_t last = 0;
     for (int i = 0; i < 200; i++) {
@@ -164,7 +156,7 @@ static void fences_of_others_count(void **state) {
             last = UINT64_C(1) << 54;
             snprintf(text, sizeof text, "dlock lock, format 1\nfence %llu\ntoken \nname  job\n",
                      (unsigned long long)last);
-            file_put(path_of(world, "job"), text, strlen(text));
+            file_put(path_of("job"), text, strlen(text));
         }
         assert_int_equal(release(conn, &claim), 0);
     }
@@ -173,8 +165,7 @@ static void fences_of_others_count(void **state) {
 
 enum { NAMES = 500, AT_MOST = 64 };
 
-static void a_few_only(void **state) {
-    struct world *world = *state;
+TEST(a_few_only) {
     int before = count_fds();
     for (int i = 0; i < NAMES; i++) {
         char name[16];
@@ -190,8 +181,7 @@ static void a_few_only(void **state) {
 }
 
 /* Before descriptors run out, unused ones are given up. */
-static void given_up_when_short(void **state) {
-    struct world *world = *state;
+TEST(given_up_when_short) {
     struct rlimit limit, few;
     struct dlock_claim held[3] = {claim_of("one"), claim_of("two"), claim_of("three")};
     for (int i = 0; i < 20; i++) {
@@ -208,14 +198,4 @@ static void given_up_when_short(void **state) {
     for (int i = 0; i < 3; i++) acquire(world->conn, &held[i]);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
     for (int i = 0; i < 3; i++) assert_int_equal(held[i].result, 0);
-}
-
-int cache_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(changed_while_idle),  WORLD_TEST(changed_within_a_second),
-        WORLD_TEST(changed_while_held),  WORLD_TEST(changed_while_waiting),
-        WORLD_TEST(in_a_busy_directory), WORLD_TEST(fences_of_others_count),
-        WORLD_TEST(a_few_only),          WORLD_TEST(given_up_when_short),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
 
 #include <unistd.h>
 
-int calls_tests(void);
-
 enum { CYCLES = 50 };
 
 struct subject {
@@ -28,7 +26,7 @@ static void run(const struct subject *subject) {
     _exit(0);
 }
 
-static int calls_of_a_cycle(const struct world *world, enum dlock_mode mode) {
+static int calls_of_a_cycle(enum dlock_mode mode) {
     const struct subject subject = {world->dir, mode};
     assert_false(is_held(world->conn, "job"));
     usleep(100000); /* until the directory's time stamp is old enough to be relied on */
@@ -44,19 +42,14 @@ static int calls_of_a_cycle(const struct world *world, enum dlock_mode mode) {
 }
 
 /* flock, pread, pwrite, statx; statx, flock, fcntl. */
-static void exclusive(void **state) {
-    assert_in_range(calls_of_a_cycle(*state, DLOCK_EXCLUSIVE), 4, 7);
+TEST(exclusive) {
+    assert_in_range(calls_of_a_cycle(DLOCK_EXCLUSIVE), 4, 7);
 }
 
-static void shared(void **state) {
-    assert_in_range(calls_of_a_cycle(*state, DLOCK_SHARED), 4, 16);
+TEST(shared) {
+    assert_in_range(calls_of_a_cycle(DLOCK_SHARED), 4, 16);
 }
 
-static void permit(void **state) {
-    assert_in_range(calls_of_a_cycle(*state, DLOCK_PERMIT), 4, 16);
-}
-
-int calls_tests(void) {
-    const struct CMUnitTest tests[] = {WORLD_TEST(exclusive), WORLD_TEST(shared), WORLD_TEST(permit)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+TEST(permit) {
+    assert_in_range(calls_of_a_cycle(DLOCK_PERMIT), 4, 16);
 }

@@ -7,8 +7,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-int check_tests(void);
-
 /* ---- the kernel's answers ---------------------------------------------------------------------------------------- */
 
 int __real_fstatfs(int fd, struct statfs *fs);
@@ -38,17 +36,15 @@ static int check_begin(void **state) {
     no_inotify = false;
     return world_begin(state);
 }
-#define CHECK_TEST(f) cmocka_unit_test_setup_teardown(f, check_begin, world_end)
 
 /* ---- file systems ------------------------------------------------------------------------------------------------ */
 
-static void unfit_file_systems(void **state) {
+TEST_WITH(check_begin, world_end, unfit_file_systems) {
     static const struct {
         unsigned long type;
         const char *name;
     } unfit[] = {{0x6969, "NFS"},       {0x65735546, "FUSE"},   {0x0bd00bd0, "Lustre"}, {0x19830326, "BeeGFS"},
                  {0xaad7aaea, "PanFS"}, {0x786f4256, "vboxsf"}, {0xbacbacbc, "vmhgfs"}, {0x7c7c6673, "prl_fs"}};
-    struct world *world = *state;
     for (size_t i = 0; i < sizeof unfit / sizeof *unfit; i++) {
         struct dlock_error err = {0, ""};
         void *conn = NULL;
@@ -100,8 +96,7 @@ static void found(const struct findings *findings, const char *what, const char 
     if (n != 1) fail_msg("%d findings begin with \"%s\"", n, what);
 }
 
-static void a_good_directory(void **state) {
-    struct world *world = *state;
+TEST_WITH(check_begin, world_end, a_good_directory) {
     struct findings findings = check(world->conn);
     found(&findings, "directory ", NULL);
     found(&findings, "its owner is ", NULL);
@@ -110,16 +105,14 @@ static void a_good_directory(void **state) {
     found(&findings, "inotify wakes waiters", NULL);
 }
 
-static void without_inotify(void **state) {
-    struct world *world = *state;
+TEST_WITH(check_begin, world_end, without_inotify) {
     no_inotify = true;
     struct findings findings = check(world->conn);
     found(&findings, "inotify: ", "fs.inotify.max_user_instances");
     found(&findings, "room for more than 1000 lock files", NULL);
 }
 
-static void without_room(void **state) {
-    struct world *world = *state;
+TEST_WITH(check_begin, world_end, without_room) {
     fake_blocks = 16;
     struct findings findings = check(world->conn);
     found(&findings, "room for less than 1000 lock files", "delete other files");
@@ -133,7 +126,7 @@ static void without_room(void **state) {
     found(&findings, "flock on file system tmpfs", NULL);
 }
 
-static void weak_rights(void **state) {
+TEST_WITH(check_begin, world_end, weak_rights) {
     static const struct {
         mode_t mode;
         const char *key, *advice;
@@ -145,7 +138,6 @@ static void weak_rights(void **state) {
                   {0777, "0666", "o-w"},
                   {01777, NULL, "anybody can create a lock's file"},
                   {01777, "0666", NULL}};
-    struct world *world = *state;
     for (size_t i = 0; i < sizeof rights / sizeof *rights; i++) {
         struct dlock_error err;
         void *conn = NULL;
@@ -158,39 +150,24 @@ static void weak_rights(void **state) {
 }
 
 /* Also for a user who would share it. */
-static void the_temporary_directory(void **state) {
+TEST_WITH(check_begin, world_end, the_temporary_directory) {
     struct dlock_error err;
     void *conn = NULL;
-    (void)state;
     assert_int_equal(conn_try_keys("/tmp", "0666", NULL, &conn, &err), 0);
     struct findings findings = check(conn);
     found(&findings, "directory /tmp", "a directory for locks alone");
     conn_close(conn);
 }
 
-static void below_what_others_may_rename(void **state) {
-    struct world *world = *state;
-    assert_int_equal(mkdir(path_of(world, "open"), 0777), 0);
-    void *conn = conn_open(path_of(world, "open/deeper/locks"));
-    assert_int_equal(chmod(path_of(world, "open"), 0777), 0);
+TEST_WITH(check_begin, world_end, below_what_others_may_rename) {
+    assert_int_equal(mkdir(path_of("open"), 0777), 0);
+    void *conn = conn_open(path_of("open/deeper/locks"));
+    assert_int_equal(chmod(path_of("open"), 0777), 0);
     struct findings findings = check(conn);
     found(&findings, "directory ", NULL);
     found(&findings, "a directory above it belongs to user ", "renamed");
-    assert_int_equal(chmod(path_of(world, "open"), 01777), 0);
+    assert_int_equal(chmod(path_of("open"), 01777), 0);
     findings = check(conn);
     found(&findings, "directories above it: no stranger", NULL);
     conn_close(conn);
-}
-
-int check_tests(void) {
-    const struct CMUnitTest tests[] = {
-        CHECK_TEST(unfit_file_systems),
-        CHECK_TEST(a_good_directory),
-        CHECK_TEST(without_inotify),
-        CHECK_TEST(without_room),
-        CHECK_TEST(weak_rights),
-        CHECK_TEST(the_temporary_directory),
-        CHECK_TEST(below_what_others_may_rename),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

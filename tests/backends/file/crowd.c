@@ -8,7 +8,7 @@ struct member {
     int number;
 };
 
-static int take_often(const struct world *world, void *arg) {
+static int take_often(void *arg) {
     const struct member *member = arg;
     const struct crowd *crowd = member->crowd;
     void *conn = conn_open(world->dir);
@@ -25,13 +25,13 @@ static int take_often(const struct world *world, void *arg) {
     return 0;
 }
 
-void crowd_run(const struct world *world, const struct crowd *crowd) {
+void crowd_run(const struct crowd *crowd) {
     const size_t n = (size_t)crowd->members * (size_t)crowd->takes;
     uint64_t *fences = shared_new(n * sizeof *fences);
     struct member members[16];
     assert_in_range(crowd->members, 1, 16);
     for (int i = 0; i < crowd->members; i++) members[i] = (struct member){crowd, fences + i * crowd->takes, i};
-    children_run(take_often, world, members, sizeof *members, crowd->members);
+    children_run(take_often, members, sizeof *members, crowd->members);
     check_fences(fences, n);
     shared_end(fences, n * sizeof *fences);
 }

@@ -14,7 +14,7 @@ struct crowd {
 };
 
 /* Nothing may go wrong, and no fence be given twice or be smaller than the same member's last one. */
-void crowd_run(const struct world *world, const struct crowd *crowd);
+void crowd_run(const struct crowd *crowd);
 
 /* Sorts the fences, of which none may stand twice. */
 void check_fences(uint64_t *fences, size_t n);

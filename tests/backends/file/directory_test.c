@@ -9,8 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int directory_tests(void);
-
 enum { NOBODY = 65534 };
 
 static mode_t mode_of(const char *path) {
@@ -28,25 +26,24 @@ static void refused(const char *path, int code, const char *word, const char *re
     if (!strstr(err.message, word) || !strstr(err.message, reason)) fail_msg("%s", err.message);
 }
 
-static void is_created(void **state) {
-    struct world *world = *state;
+TEST(is_created) {
     mode_t before = umask(027);
-    void *conn = conn_open(path_of(world, "a//b/c/"));
+    void *conn = conn_open(path_of("a//b/c/"));
     umask(0);
-    void *open_to_all = conn_open(path_of(world, "d/e"));
+    void *open_to_all = conn_open(path_of("d/e"));
     umask(before);
-    assert_int_equal(mode_of(path_of(world, "a")), 0750);
-    assert_int_equal(mode_of(path_of(world, "a/b/c")), 0700);
-    assert_int_equal(mode_of(path_of(world, "d")), 0755);
-    assert_int_equal(mode_of(path_of(world, "d/e")), 0700);
+    assert_int_equal(mode_of(path_of("a")), 0750);
+    assert_int_equal(mode_of(path_of("a/b/c")), 0700);
+    assert_int_equal(mode_of(path_of("d")), 0755);
+    assert_int_equal(mode_of(path_of("d/e")), 0700);
     conn_close(open_to_all);
     struct dlock_claim claim = claim_of("job");
     assert_int_equal(acquire(conn, &claim), 0);
-    assert_int_equal(access(path_of(world, "a/b/c/job"), F_OK), 0);
+    assert_int_equal(access(path_of("a/b/c/job"), F_OK), 0);
     conn_close(conn);
 }
 
-static int go_elsewhere(const struct world *world, void *arg) {
+static int go_elsewhere(void *arg) {
     (void)arg;
     struct dlock_claim one = claim_of("one");
     struct dlock_error err = {0, ""};
@@ -54,21 +51,19 @@ static int go_elsewhere(const struct world *world, void *arg) {
     if (chdir(world->dir) != 0) return 1;
     void *conn = conn_open("here/locks");
     if (chdir("/") != 0 || acquire(conn, &one) != 0) return 2;
-    if (access(path_of(world, "here/locks/one"), F_OK) != 0) return 3;
+    if (access(path_of("here/locks/one"), F_OK) != 0) return 3;
     if (FILE_BACKEND->listen(conn, &fd, 1000, &err) != 0 || last_log[0]) return 4; /* found its way to the directory */
     return 0;
 }
 
-static void relative_survives_chdir(void **state) {
-    struct world *world = *state;
-    assert_int_equal(child_end(child_start(go_elsewhere, world, NULL)), 0);
+TEST(relative_survives_chdir) {
+    assert_int_equal(child_end(child_start(go_elsewhere, NULL)), 0);
 }
 
-static void is_a_file(void **state) {
-    struct world *world = *state;
-    file_put(path_of(world, "file"), "x", 1);
-    refused(path_of(world, "file"), DLOCK_EINVAL, path_of(world, "file"), strerror(ENOTDIR));
-    refused(path_of(world, "file/below"), DLOCK_EINVAL, path_of(world, "file"), strerror(ENOTDIR));
+TEST(is_a_file) {
+    file_put(path_of("file"), "x", 1);
+    refused(path_of("file"), DLOCK_EINVAL, path_of("file"), strerror(ENOTDIR));
+    refused(path_of("file/below"), DLOCK_EINVAL, path_of("file"), strerror(ENOTDIR));
 }
 
 static void become_nobody(void) {
@@ -76,12 +71,12 @@ static void become_nobody(void) {
     if (setgroups(0, NULL) != 0 || !become(NOBODY, NOBODY)) _exit(99);
 }
 
-static int not_permitted(const struct world *world, void *arg) {
+static int not_permitted(void *arg) {
     (void)arg;
     become_nobody();
-    refused(path_of(world, "closed"), DLOCK_EAUTH, path_of(world, "closed"), strerror(EACCES));
-    refused(path_of(world, "closed/below"), DLOCK_EAUTH, path_of(world, "closed/below"), strerror(EACCES));
-    void *conn = conn_open(path_of(world, "open"));
+    refused(path_of("closed"), DLOCK_EAUTH, path_of("closed"), strerror(EACCES));
+    refused(path_of("closed/below"), DLOCK_EAUTH, path_of("closed/below"), strerror(EACCES));
+    void *conn = conn_open(path_of("open"));
     struct dlock_claim claim = claim_of("guarded"), *one = &claim;
     struct dlock_error err = {0, ""};
     assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
@@ -94,23 +89,21 @@ static int not_permitted(const struct world *world, void *arg) {
 }
 
 /* Another user's directory and lock files; a sticky directory, as /tmp is, must not make files of others unusable. */
-static void permissions(void **state) {
-    struct world *world = *state;
+TEST(permissions) {
     assert_int_equal(chmod(world->dir, 0755), 0);
-    assert_int_equal(mkdir(path_of(world, "closed"), 0555), 0);
-    assert_int_equal(mkdir(path_of(world, "open"), 0777), 0);
-    assert_int_equal(chmod(path_of(world, "open"), 01777), 0);
-    file_put(path_of(world, "open/guarded"), "", 0);
-    file_put(path_of(world, "open/shared"), "", 0);
-    assert_int_equal(chmod(path_of(world, "open/guarded"), 0444), 0);
-    assert_int_equal(chmod(path_of(world, "open/shared"), 0666), 0);
-    assert_int_equal(child_end(child_start(not_permitted, world, NULL)), 0);
+    assert_int_equal(mkdir(path_of("closed"), 0555), 0);
+    assert_int_equal(mkdir(path_of("open"), 0777), 0);
+    assert_int_equal(chmod(path_of("open"), 01777), 0);
+    file_put(path_of("open/guarded"), "", 0);
+    file_put(path_of("open/shared"), "", 0);
+    assert_int_equal(chmod(path_of("open/guarded"), 0444), 0);
+    assert_int_equal(chmod(path_of("open/shared"), 0666), 0);
+    assert_int_equal(child_end(child_start(not_permitted, NULL)), 0);
 }
 
 /* On /proc opening a new file fails with ENOENT, as in a deleted directory, but a later try would not help. */
-static void files_cannot_be_created(void **state) {
+TEST(files_cannot_be_created) {
     static const char *const modes[] = {NULL, "0666"};
-    (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct dlock_claim claim = claim_of("job"), *one = &claim;
         struct dlock_error err = {0, ""};
@@ -127,8 +120,7 @@ static void files_cannot_be_created(void **state) {
     }
 }
 
-static void wrong_uris(void **state) {
-    struct world *world = *state;
+TEST(wrong_uris) {
     struct dlock_error err = {0, ""};
     struct dlock_host host = {"locks", "192.0.2.1", 0};
     struct dlock_uri uri = {.scheme = "file", .path = world->dir, .hosts = &host, .n_hosts = 1};
@@ -146,12 +138,11 @@ static void wrong_uris(void **state) {
     conn_close(conn);
 }
 
-static void deleted_directory(void **state) {
-    struct world *world = *state;
+TEST(deleted_directory) {
     struct dlock_claim held = claim_of("held"), later = claim_of("later"), *one = &later;
     struct dlock_error err = {0, ""};
     assert_int_equal(acquire(world->conn, &held), 0);
-    assert_int_equal(unlink(path_of(world, "held")), 0);
+    assert_int_equal(unlink(path_of("held")), 0);
     assert_int_equal(rmdir(world->dir), 0);
     assert_int_equal(renew(world->conn, &held), DLOCK_ELOST);
     assert_int_equal(FILE_BACKEND->acquire(world->conn, &one, 1, 1000, &err), DLOCK_EUNAVAILABLE);
@@ -164,16 +155,16 @@ static void deleted_directory(void **state) {
 /* ---- another directory under the path ---- */
 
 /* A connection to world->dir/link/locks, where `link` leads to the directory `one`. */
-static void *open_behind_a_link(const struct world *world) {
-    assert_int_equal(mkdir(path_of(world, "one"), 0700), 0);
-    assert_int_equal(mkdir(path_of(world, "two"), 0700), 0);
-    assert_int_equal(symlink("one", path_of(world, "link")), 0);
-    return conn_open(path_of(world, "link/locks"));
+static void *open_behind_a_link(void) {
+    assert_int_equal(mkdir(path_of("one"), 0700), 0);
+    assert_int_equal(mkdir(path_of("two"), 0700), 0);
+    assert_int_equal(symlink("one", path_of("link")), 0);
+    return conn_open(path_of("link/locks"));
 }
 
-static void switch_link(const struct world *world) {
-    assert_int_equal(symlink("two", path_of(world, "new")), 0);
-    assert_int_equal(rename(path_of(world, "new"), path_of(world, "link")), 0);
+static void switch_link(void) {
+    assert_int_equal(symlink("two", path_of("new")), 0);
+    assert_int_equal(rename(path_of("new"), path_of("link")), 0);
 }
 
 /* Acquires until the connection answers other than at first, which takes a second: it looks no more often. */
@@ -188,59 +179,55 @@ static int acquire_until_noticed(void *conn, struct dlock_claim *claim, struct d
     }
 }
 
-static void renewal_after_a_switch(void **state) {
-    struct world *world = *state;
-    void *conn = open_behind_a_link(world);
+TEST(renewal_after_a_switch) {
+    void *conn = open_behind_a_link();
     struct dlock_claim held = claim_of("held"), reader = reader_of("read");
     assert_int_equal(acquire(conn, &held), 0);
     assert_int_equal(acquire(conn, &reader), 0);
     assert_int_equal(renew(conn, &held), 0);
-    switch_link(world);
+    switch_link();
     assert_int_equal(renew(conn, &held), DLOCK_ELOST);
     assert_int_equal(renew(conn, &reader), DLOCK_ELOST);
-    assert_non_null(strstr(last_log, path_of(world, "link/locks was replaced")));
-    void *old = conn_open(path_of(world, "one/locks")); /* nothing is left locked there */
+    assert_non_null(strstr(last_log, path_of("link/locks was replaced")));
+    void *old = conn_open(path_of("one/locks")); /* nothing is left locked there */
     assert_false(is_held(old, "held"));
     assert_false(is_held(old, "read"));
     conn_close(old);
     conn_close(conn);
 }
 
-static void acquire_after_a_switch(void **state) {
-    struct world *world = *state;
-    void *conn = open_behind_a_link(world);
+TEST(acquire_after_a_switch) {
+    void *conn = open_behind_a_link();
     struct dlock_claim free = claim_of("free");
     struct dlock_error err = {0, ""};
-    switch_link(world);
+    switch_link();
     assert_int_equal(acquire_until_noticed(conn, &free, &err), DLOCK_EUNAVAILABLE);
-    assert_non_null(strstr(err.message, path_of(world, "link/locks was replaced")));
+    assert_non_null(strstr(err.message, path_of("link/locks was replaced")));
     conn_close(conn);
-    conn = conn_open(path_of(world, "link/locks"));
-    assert_int_equal(access(path_of(world, "two/locks"), F_OK), 0);
+    conn = conn_open(path_of("link/locks"));
+    assert_int_equal(access(path_of("two/locks"), F_OK), 0);
     assert_false(is_held(conn, "free"));
     conn_close(conn);
 }
 
-static void waiter_after_a_switch(void **state) {
-    struct world *world = *state;
-    void *holder = open_behind_a_link(world), *waiter = conn_open(path_of(world, "link/locks"));
+TEST(waiter_after_a_switch) {
+    void *holder = open_behind_a_link(), *waiter = conn_open(path_of("link/locks"));
     struct dlock_claim held = claim_of("job"), waits = claim_of("job");
     struct dlock_error err = {0, ""};
     assert_int_equal(acquire(holder, &held), 0);
     assert_int_equal(acquire(waiter, &waits), DLOCK_EBUSY);
-    switch_link(world);
+    switch_link();
     assert_int_equal(acquire_until_noticed(waiter, &waits, &err), DLOCK_EUNAVAILABLE);
     conn_close(waiter);
     conn_close(holder);
 }
 
 /* Released in the old directory, and reported as lost: another client may have had the lock in between. */
-static void release_after_a_switch(void **state) {
-    struct world *world = *state;
-    void *conn = open_behind_a_link(world), *old = conn_open(path_of(world, "one/locks"));
+TEST(release_after_a_switch) {
+    void *conn = open_behind_a_link(), *old = conn_open(path_of("one/locks"));
     struct dlock_claim held = claim_of("job");
     assert_int_equal(acquire(conn, &held), 0);
-    switch_link(world);
+    switch_link();
     usleep(1100000); /* it looks once a second */
     assert_int_equal(release(conn, &held), DLOCK_ELOST);
     assert_false(is_held(old, "job"));
@@ -248,98 +235,93 @@ static void release_after_a_switch(void **state) {
     conn_close(conn);
 }
 
-static void renamed_directory(void **state) {
-    struct world *world = *state;
-    void *conn = open_behind_a_link(world);
+TEST(renamed_directory) {
+    void *conn = open_behind_a_link();
     struct dlock_claim first = claim_of("first"), second = claim_of("second");
     assert_int_equal(acquire(conn, &first), 0);
     assert_int_equal(acquire(conn, &second), 0);
-    assert_int_equal(rename(path_of(world, "one/locks"), path_of(world, "one/locks.old")), 0);
+    assert_int_equal(rename(path_of("one/locks"), path_of("one/locks.old")), 0);
     assert_int_equal(renew(conn, &first), DLOCK_ELOST); /* the next client makes the directory */
-    assert_int_equal(mkdir(path_of(world, "one/locks"), 0700), 0);
+    assert_int_equal(mkdir(path_of("one/locks"), 0700), 0);
     assert_int_equal(renew(conn, &second), DLOCK_ELOST);
     conn_close(conn);
 }
 
-static int cannot_look(const struct world *world, void *arg) {
+static int cannot_look(void *arg) {
     struct dlock_claim held = claim_of("held");
-    void *conn = conn_open(path_of(world, "above/locks"));
+    void *conn = conn_open(path_of("above/locks"));
     if (acquire(conn, &held) != 0) return 1;
-    if (arg && chroot(path_of(world, "other")) != 0) return 2; /* there is no such path here */
-    if (!arg && chmod(path_of(world, "above"), 0) != 0) return 3;
+    if (arg && chroot(path_of("other")) != 0) return 2; /* there is no such path here */
+    if (!arg && chmod(path_of("above"), 0) != 0) return 3;
     if (!arg) become_nobody();
     if (renew(conn, &held) != 0 || last_log[0]) return 4;
     return 0;
 }
 
 /* A path that this process cannot see loses no lock. */
-static void hidden_path(void **state) {
-    struct world *world = *state;
-    assert_int_equal(mkdir(path_of(world, "above"), 0700), 0);
-    assert_int_equal(mkdir(path_of(world, "other"), 0700), 0);
-    assert_int_equal(child_end(child_start(cannot_look, world, NULL)), 0);
-    assert_int_equal(chmod(path_of(world, "above"), 0700), 0);
-    if (geteuid() == 0) assert_int_equal(child_end(child_start(cannot_look, world, *state)), 0);
+TEST(hidden_path) {
+    assert_int_equal(mkdir(path_of("above"), 0700), 0);
+    assert_int_equal(mkdir(path_of("other"), 0700), 0);
+    assert_int_equal(child_end(child_start(cannot_look, NULL)), 0);
+    assert_int_equal(chmod(path_of("above"), 0700), 0);
+    if (geteuid() == 0) assert_int_equal(child_end(child_start(cannot_look, world)), 0);
 }
 
-static int lose_the_way(const struct world *world, void *arg) {
+static int lose_the_way(void *arg) {
     struct dlock_claim held = claim_of("held"), free = claim_of("free");
     struct dlock_error err = {0, ""};
     (void)arg;
     if (chdir(world->dir) != 0) return 1;
     void *conn = conn_open("here/locks");
     if (acquire(conn, &held) != 0 || chdir("here") != 0 || renew(conn, &held) != 0) return 2;
-    if (rename(path_of(world, "here"), path_of(world, "there")) != 0) return 3;
+    if (rename(path_of("here"), path_of("there")) != 0) return 3;
     if (renew(conn, &held) != DLOCK_ELOST || acquire_until_noticed(conn, &free, &err) != DLOCK_EINVAL) return 4;
     if (!strstr(err.message, "use an absolute path")) return 5;
     return 0;
 }
 
 /* Connecting again would create a directory below another one. */
-static void relative_after_chdir(void **state) {
-    struct world *world = *state;
-    assert_int_equal(child_end(child_start(lose_the_way, world, NULL)), 0);
+TEST(relative_after_chdir) {
+    assert_int_equal(child_end(child_start(lose_the_way, NULL)), 0);
 }
 
 /* ---- the default ---- */
 
-static int in_state_home(const struct world *world, void *arg) {
+static int in_state_home(void *arg) {
     (void)arg;
-    setenv("XDG_STATE_HOME", path_of(world, "state"), 1);
+    setenv("XDG_STATE_HOME", path_of("state"), 1);
     conn_close(conn_open(""));
-    if (mode_of(path_of(world, "state/dlock")) != 0700 || mode_of(path_of(world, "state")) != 0700) return 1;
+    if (mode_of(path_of("state/dlock")) != 0700 || mode_of(path_of("state")) != 0700) return 1;
     setenv("XDG_STATE_HOME", "relative", 1); /* to be ignored */
-    setenv("HOME", path_of(world, "home"), 1);
+    setenv("HOME", path_of("home"), 1);
     conn_close(conn_open(""));
-    if (mode_of(path_of(world, "home/.local/state/dlock")) != 0700 || mode_of(path_of(world, "home")) != 0700) return 2;
+    if (mode_of(path_of("home/.local/state/dlock")) != 0700 || mode_of(path_of("home")) != 0700) return 2;
     return 0;
 }
 
-static void by_default_in_the_state_home(void **state) {
-    struct world *world = *state;
-    assert_int_equal(child_end(child_start(in_state_home, world, NULL)), 0);
+TEST(by_default_in_the_state_home) {
+    assert_int_equal(child_end(child_start(in_state_home, NULL)), 0);
 }
 
-static int no_room_for_it(const struct world *world, void *arg) {
+static int no_room_for_it(void *arg) {
     const char *another = "name another directory, as in file:/";
     (void)arg;
     unsetenv("XDG_STATE_HOME");
-    setenv("HOME", path_of(world, "home"), 1);
-    refused("", DLOCK_EUNAVAILABLE, path_of(world, "home/.local: "), another); /* cannot be created */
-    setenv("XDG_STATE_HOME", path_of(world, "state"), 1);
-    refused("", DLOCK_EINVAL, path_of(world, "state/dlock: "), another); /* cannot be opened */
+    setenv("HOME", path_of("home"), 1);
+    refused("", DLOCK_EUNAVAILABLE, path_of("home/.local: "), another); /* cannot be created */
+    setenv("XDG_STATE_HOME", path_of("state"), 1);
+    refused("", DLOCK_EINVAL, path_of("state/dlock: "), another); /* cannot be opened */
     return 0;
 }
 
-static void default_that_cannot_be_used(void **state) {
-    struct world *world = *state;
+TEST(default_that_cannot_be_used) {
     struct dlock_error err = {0, ""};
     void *conn = NULL;
-    assert_int_equal(symlink("nowhere", path_of(world, "home")), 0);
-    assert_int_equal(mkdir(path_of(world, "state"), 0700), 0);
-    file_put(path_of(world, "state/dlock"), "", 0);
-    assert_int_equal(child_end(child_start(no_room_for_it, world, NULL)), 0);
-    assert_int_equal(conn_try(path_of(world, "state/dlock"), &conn, &err), DLOCK_EINVAL); /* the caller has named it */
+    assert_int_equal(symlink("nowhere", path_of("home")), 0);
+    assert_int_equal(mkdir(path_of("state"), 0700), 0);
+    file_put(path_of("state/dlock"), "", 0);
+    assert_int_equal(child_end(child_start(no_room_for_it, NULL)), 0);
+    assert_int_equal(conn_try(path_of("state/dlock"), &conn, &err), DLOCK_EINVAL); /* the caller has named it */
     assert_null(strstr(err.message, "another"));
 }
 
@@ -364,7 +346,7 @@ int __wrap_getpwuid_r(uid_t uid, struct passwd *entry, char *buffer, size_t size
     return 0;
 }
 
-static int without_home(const struct world *world, void *arg) {
+static int without_home(void *arg) {
     const char *variable = arg;
     unsetenv("XDG_STATE_HOME");
     if (variable)
@@ -372,25 +354,23 @@ static int without_home(const struct world *world, void *arg) {
     else
         unsetenv("HOME");
     conn_close(conn_open(""));
-    return mode_of(path_of(world, "entered/.local/state/dlock")) == 0700 ? 0 : 1;
+    return mode_of(path_of("entered/.local/state/dlock")) == 0700 ? 0 : 1;
 }
 
-static void home_from_passwd(void **state) {
+TEST(home_from_passwd) {
     static const char *const variables[] = {NULL, "", "relative"};
-    struct world *world = *state;
-    snprintf(home, sizeof home, "%s", path_of(world, "entered"));
+    snprintf(home, sizeof home, "%s", path_of("entered"));
     for (size_t i = 0; i < 3; i++) {
-        assert_int_equal(child_end(child_start(without_home, world, (void *)(uintptr_t)variables[i])), 0);
+        assert_int_equal(child_end(child_start(without_home, (void *)(uintptr_t)variables[i])), 0);
         place_leave(home);
     }
     home[0] = '\0';
 }
 
-static int without_lists(const struct world *world, void *arg) {
+static int without_lists(void *arg) {
     static const struct {
         int errnum, code;
     } failures[] = {{EMFILE, DLOCK_ENOMEM}, {EIO, DLOCK_EUNAVAILABLE}, {ENOENT, DLOCK_EINVAL}};
-    (void)world;
     (void)arg;
     unsetenv("XDG_STATE_HOME");
     unsetenv("HOME");
@@ -402,30 +382,6 @@ static int without_lists(const struct world *world, void *arg) {
 }
 
 /* A user without a home is one case, a home that cannot be determined now is another. */
-static void home_that_cannot_be_told(void **state) {
-    assert_int_equal(child_end(child_start(without_lists, *state, NULL)), 0);
-}
-
-int directory_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(is_created),
-        WORLD_TEST(relative_survives_chdir),
-        WORLD_TEST(is_a_file),
-        WORLD_TEST(permissions),
-        WORLD_TEST(files_cannot_be_created),
-        WORLD_TEST(wrong_uris),
-        WORLD_TEST(deleted_directory),
-        WORLD_TEST(renewal_after_a_switch),
-        WORLD_TEST(acquire_after_a_switch),
-        WORLD_TEST(waiter_after_a_switch),
-        WORLD_TEST(release_after_a_switch),
-        WORLD_TEST(renamed_directory),
-        WORLD_TEST(hidden_path),
-        WORLD_TEST(relative_after_chdir),
-        WORLD_TEST(by_default_in_the_state_home),
-        WORLD_TEST(default_that_cannot_be_used),
-        WORLD_TEST(home_from_passwd),
-        WORLD_TEST(home_that_cannot_be_told),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+TEST(home_that_cannot_be_told) {
+    assert_int_equal(child_end(child_start(without_lists, NULL)), 0);
 }

@@ -23,25 +23,25 @@ static void keep_log(const struct dlock_peer *peer, int level, const char *messa
 
 static const struct dlock_peer peer = {.abi = DLOCK_ABI, .client = "0123456789abcdef01234567", .log = keep_log};
 
+static struct world only;
+struct world *world = &only;
+
 int world_begin(void **state) {
-    struct world *world = calloc(1, sizeof *world);
-    assert_non_null(world);
+    (void)state;
     last_log[0] = '\0';
     place_make(world->dir, sizeof world->dir);
     world->conn = conn_open(world->dir);
-    *state = world;
     return 0;
 }
 
 int world_end(void **state) {
-    struct world *world = *state;
+    (void)state;
     conn_close(world->conn);
     place_leave(world->dir);
-    free(world);
     return 0;
 }
 
-const char *path_of(const struct world *world, const char *file) {
+const char *path_of(const char *file) {
     return path_in(world->dir, file);
 }
 
@@ -181,13 +181,13 @@ bool is_held(void *conn, const char *name) {
 
 /* ---- other processes ---- */
 
-pid_t child_start(int (*run)(const struct world *world, void *arg), const struct world *world, void *arg) {
+pid_t child_start(int (*run)(void *arg), void *arg) {
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid > 0) return pid;
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a test that fails leaves no process behind */
     FILE_BACKEND->abandon(world->conn);
-    _exit(run(world, arg));
+    _exit(run(arg));
 }
 
 void meet(_Atomic int *arrived, int n) {
@@ -195,25 +195,23 @@ void meet(_Atomic int *arrived, int n) {
 }
 
 struct child {
-    int (*run)(const struct world *world, void *arg);
+    int (*run)(void *arg);
     void *arg;
     _Atomic int *arrived;
     int n;
 };
 
-static int run_together(const struct world *world, void *arg) {
+static int run_together(void *arg) {
     const struct child *child = arg;
     meet(child->arrived, child->n);
-    return child->run(world, child->arg);
+    return child->run(child->arg);
 }
 
-void children_run(int (*run)(const struct world *world, void *arg), const struct world *world, void *args, size_t size,
-                  int n) {
+void children_run(int (*run)(void *arg), void *args, size_t size, int n) {
     pid_t pids[16];
     struct child child = {run, args, shared_new(sizeof *child.arrived), n};
     assert_in_range(n, 1, 16);
-    for (int i = 0; i < n; i++, child.arg = (char *)child.arg + size)
-        pids[i] = child_start(run_together, world, &child);
+    for (int i = 0; i < n; i++, child.arg = (char *)child.arg + size) pids[i] = child_start(run_together, &child);
     for (int i = 0; i < n; i++) assert_int_equal(child_end(pids[i]), 0);
     shared_end((void *)(uintptr_t)child.arrived, sizeof *child.arrived);
 }
@@ -233,7 +231,7 @@ struct holder {
     int report;
 };
 
-static int hold(const struct world *world, void *arg) {
+static int hold(void *arg) {
     struct holder *holder = arg;
     char token[DLOCK_TOKEN_MAX + 1];
     snprintf(token, sizeof token, "0123456789abcdef01234567.1@test:%ld", (long)getpid());
@@ -244,16 +242,16 @@ static int hold(const struct world *world, void *arg) {
     for (;;) pause();
 }
 
-pid_t holder_start(const struct world *world, const char *name, uint64_t *fence) {
-    return holder_start_as(world, claim_of(name), fence);
+pid_t holder_start(const char *name, uint64_t *fence) {
+    return holder_start_as(claim_of(name), fence);
 }
 
-pid_t holder_start_as(const struct world *world, struct dlock_claim claim, uint64_t *fence) {
+pid_t holder_start_as(struct dlock_claim claim, uint64_t *fence) {
     int ends[2];
     uint64_t got = 0;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     struct holder holder = {claim, ends[1]};
-    pid_t pid = child_start(hold, world, &holder);
+    pid_t pid = child_start(hold, &holder);
     close(ends[1]);
     assert_int_equal(read(ends[0], &got, sizeof got), sizeof got);
     close(ends[0]);

@@ -16,13 +16,14 @@ struct world {
     void *conn;             /* to it */
 };
 
-/* Setup and teardown of every test; *state is a struct world. */
+extern struct world *world;
+
+/* Setup and teardown of every test. */
 int world_begin(void **state);
 int world_end(void **state);
-#define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, world_begin, world_end)
 
 /* path_in() of the world's directory. */
-const char *path_of(const struct world *world, const char *file);
+const char *path_of(const char *file);
 
 /* ---- the kernel's answers ---- */
 
@@ -85,23 +86,22 @@ bool is_held(void *conn, const char *name);
 /* ---- other processes ---- */
 
 /* Runs a function in a child, which exits with what it returns. */
-pid_t child_start(int (*run)(const struct world *world, void *arg), const struct world *world, void *arg);
+pid_t child_start(int (*run)(void *arg), void *arg);
 
 /* Waits until n have come, however long it takes to start them: `arrived` is shared, and at first 0. */
 void meet(_Atomic int *arrived, int n);
 
 /* Runs it in n children, which meet first, with the first, second, … of `args`, each `size` bytes (0: one for all):
  * every one must return 0. */
-void children_run(int (*run)(const struct world *world, void *arg), const struct world *world, void *args, size_t size,
-                  int n);
+void children_run(int (*run)(void *arg), void *args, size_t size, int n);
 
 /* Memory that children share with us, zeroed. */
 void *shared_new(size_t size);
 void shared_end(void *memory, size_t size);
 
 /* A child that holds the lock until it is killed, exclusively or as the claim says. */
-pid_t holder_start(const struct world *world, const char *name, uint64_t *fence);
-pid_t holder_start_as(const struct world *world, struct dlock_claim claim, uint64_t *fence);
+pid_t holder_start(const char *name, uint64_t *fence);
+pid_t holder_start_as(struct dlock_claim claim, uint64_t *fence);
 
 /* ---- looking ---- */
 

@@ -6,14 +6,11 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-int flock_tests(void);
-
 enum { ROUNDS = 5 };
 
-static void excluded_by_flock(void **state) {
-    struct world *world = *state;
+TEST(excluded_by_flock) {
     struct dlock_claim claim = claim_of("nightly report");
-    const char *const hold[] = {"flock", path_of(world, "nightly report"), "sh", "-c", "echo; exec sleep 60", NULL};
+    const char *const hold[] = {"flock", path_of("nightly report"), "sh", "-c", "echo; exec sleep 60", NULL};
     pid_t pid = command_start(hold); /* makes the file, empty */
     assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
     assert_int_equal(kill(pid, SIGKILL), 0); /* its child still has the lock, as flock(1) wants it */
@@ -23,11 +20,10 @@ static void excluded_by_flock(void **state) {
     assert_int_equal(release(world->conn, &claim), 0);
 }
 
-static void follows_flock_soon(void **state) {
-    struct world *world = *state;
+TEST(follows_flock_soon) {
     for (int i = 0; i < ROUNDS; i++) {
         struct dlock_claim claim = claim_of("job");
-        const char *const hold[] = {"flock", path_of(world, "job"), "sh", "-c", "echo; exec sleep 0.2", NULL};
+        const char *const hold[] = {"flock", path_of("job"), "sh", "-c", "echo; exec sleep 0.2", NULL};
         pid_t pid = command_start(hold);
         assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
         acquire_waiting(world->conn, &claim);
@@ -38,25 +34,24 @@ static void follows_flock_soon(void **state) {
 
 /* Unlocks 40 ms after the event for a close, and no event follows: a kernel that closes a file sends the event first
  * and unlocks afterwards, and may not get a processor in between. */
-static int unlock_late(const struct world *world, void *arg) {
+static int unlock_late(void *arg) {
     const int *ends = arg;
     char byte;
-    int fd = open(path_of(world, "job"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path_of("job"), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (flock(fd, LOCK_EX) != 0 || write(ends[1], "x", 1) != 1 || read(ends[2], &byte, 1) != 1) return 1;
-    close(open(path_of(world, "job"), O_RDONLY | O_CLOEXEC));
+    close(open(path_of("job"), O_RDONLY | O_CLOEXEC));
     usleep(40000);
     if (flock(fd, LOCK_UN) != 0) return 2;
     return read(ends[2], &byte, 1) == 1 ? 0 : 3;
 }
 
-static void told_before_its_end(void **state) {
-    struct world *world = *state;
+TEST(told_before_its_end) {
     struct dlock_claim claim = claim_of("job");
     int ends[4];
     char byte;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(pipe2(ends + 2, O_CLOEXEC), 0);
-    pid_t pid = child_start(unlock_late, world, ends);
+    pid_t pid = child_start(unlock_late, ends);
     assert_int_equal(read(ends[0], &byte, 1), 1);
     int fd = listen_on(world->conn);
     assert_int_equal(write(ends[3], "x", 1), 1);
@@ -69,25 +64,24 @@ static void told_before_its_end(void **state) {
 }
 
 /* As `flock -u FD` in a shell: unlocks, and keeps the file open. */
-static int unlock_without_close(const struct world *world, void *arg) {
+static int unlock_without_close(void *arg) {
     const int *ends = arg;
     char byte;
-    int fd = open(path_of(world, "job"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+    int fd = open(path_of("job"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
     if (flock(fd, LOCK_EX) != 0 || write(ends[1], "x", 1) != 1 || read(ends[2], &byte, 1) != 1) return 1;
     usleep(700000); /* until waiters no longer look often because they have just come */
     if (flock(fd, LOCK_UN) != 0) return 2;
     return read(ends[2], &byte, 1) == 1 ? 0 : 3;
 }
 
-static void unlocked_and_kept_open(void **state) {
-    struct world *world = *state;
+TEST(unlocked_and_kept_open) {
     int fd = listen_on(world->conn), ends[4];
     char byte;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(pipe2(ends + 2, O_CLOEXEC), 0);
     for (int i = 0; i < ROUNDS; i++) {
         struct dlock_claim claim = claim_of("job");
-        pid_t pid = child_start(unlock_without_close, world, ends);
+        pid_t pid = child_start(unlock_without_close, ends);
         assert_int_equal(read(ends[0], &byte, 1), 1);
         assert_int_equal(write(ends[3], "x", 1), 1);
         while (acquire(world->conn, &claim) == DLOCK_EBUSY) { /* looks often all the time: no event announces this
@@ -105,10 +99,9 @@ static void unlocked_and_kept_open(void **state) {
 }
 
 /* Behind one of our holders, whose end causes an event, a waiter does not look that often. */
-static void rests_behind_one_of_ours(void **state) {
-    struct world *world = *state;
+TEST(rests_behind_one_of_ours) {
     struct dlock_claim claim = claim_of("job");
-    pid_t pid = holder_start(world, "job", NULL);
+    pid_t pid = holder_start("job", NULL);
     int fd = listen_on(world->conn), looks = 0;
     while (acquire(world->conn, &claim) == DLOCK_EBUSY && claim.retry_ms < 1000 && ++looks < 100) {
         (void)readable(fd, (int)claim.retry_ms);
@@ -120,9 +113,8 @@ static void rests_behind_one_of_ours(void **state) {
     kill_child(pid);
 }
 
-static void excludes_flock(void **state) {
-    struct world *world = *state;
-    const char *path = path_of(world, "job");
+TEST(excludes_flock) {
+    const char *path = path_of("job");
     const char *const try_it[] = {"flock", "-n", path, "true", NULL};
     struct dlock_claim claim = claim_of("job");
     assert_int_equal(acquire(world->conn, &claim), 0);
@@ -133,9 +125,8 @@ static void excludes_flock(void **state) {
     assert_int_equal(release(world->conn, &claim), 0);
 }
 
-static void flock_waits_for_us(void **state) {
-    struct world *world = *state;
-    const char *const wait_for_it[] = {"flock", "-w", "10", path_of(world, "job"), "true", NULL};
+TEST(flock_waits_for_us) {
+    const char *const wait_for_it[] = {"flock", "-w", "10", path_of("job"), "true", NULL};
     struct dlock_claim claim = claim_of("job");
     assert_int_equal(acquire(world->conn, &claim), 0);
     pid_t pid = fork();
@@ -148,13 +139,4 @@ static void flock_waits_for_us(void **state) {
     assert_int_equal(release(world->conn, &claim), 0);
     assert_int_equal(child_end(pid), 0);
     assert_true(now_ms() - start < 5000);
-}
-
-int flock_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(excluded_by_flock),      WORLD_TEST(follows_flock_soon),       WORLD_TEST(told_before_its_end),
-        WORLD_TEST(unlocked_and_kept_open), WORLD_TEST(rests_behind_one_of_ours), WORLD_TEST(excludes_flock),
-        WORLD_TEST(flock_waits_for_us),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,15 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-int fork_tests(void);
-
 struct family {
     int report;
     bool abandons;
 };
 
 /* A holder whose child lives on. Reports the child's pid, and then waits to be told to release, or killed. */
-static int hold_with_child(const struct world *world, void *arg) {
+static int hold_with_child(void *arg) {
     struct family *family = arg;
     struct dlock_claim claim = claim_of("job");
     struct dlock_error err;
@@ -35,66 +33,32 @@ static int hold_with_child(const struct world *world, void *arg) {
     return release(conn, &claim);
 }
 
-typedef int family_run(const struct world *world, void *arg);
+typedef int family_run(void *arg);
 
-static pid_t start_family(struct world *world, family_run *run, bool abandons, pid_t *child) {
+static pid_t start_family(family_run *run, bool abandons, pid_t *child) {
     int ends[2];
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     struct family family = {ends[1], abandons};
-    pid_t pid = child_start(run, world, &family);
+    pid_t pid = child_start(run, &family);
     assert_int_equal(read(ends[0], child, sizeof *child), sizeof *child);
     close(ends[0]);
     close(ends[1]);
     return pid;
 }
 
-/* The lock must die with the process that took it, though a child of it lives. */
-static void child_outlives_a_killed_holder(void **state) {
-    struct world *world = *state;
-    struct dlock_claim claim = claim_of("job");
-    pid_t child, holder = start_family(world, hold_with_child, true, &child);
-    assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
-    kill_child(holder);
-    acquire_waiting(world->conn, &claim);
-    assert_int_equal(kill(child, SIGKILL), 0); /* it was alive */
-    assert_int_equal(release(world->conn, &claim), 0);
-}
-
 /* A release ends the lock even for a child that never closed its copy. */
-static void release_with_a_copy_in_a_child(void **state) {
-    struct world *world = *state;
-    pid_t child, holder = start_family(world, hold_with_child, false, &child);
+TEST(release_with_a_copy_in_a_child) {
+    pid_t child, holder = start_family(hold_with_child, false, &child);
     assert_int_equal(child_end(holder), 0);
     assert_false(is_held(world->conn, "job"));
     assert_int_equal(kill(child, SIGKILL), 0);
 }
 
-static int abandon_and_leave(const struct world *world, void *arg) {
-    FILE_BACKEND->abandon(world->conn);
-    FILE_BACKEND->abandon(arg);
-    return 0;
-}
-
-/* A child that closes its copies leaves the parent's alone. */
-static void abandoning_keeps_the_parents_locks(void **state) {
-    struct world *world = *state;
-    struct dlock_claim claim = claim_of("job");
-    void *other = conn_open(world->dir);
-    assert_int_equal(acquire(other, &claim), 0);
-    assert_int_equal(child_end(child_start(abandon_and_leave, world, other)), 0);
-    assert_true(is_held(world->conn, "job"));
-    assert_int_equal(renew(other, &claim), 0);
-    assert_int_equal(release(other, &claim), 0);
-    conn_close(other);
-}
-
-static int count_after_abandon(const struct world *world, void *arg) {
-    (void)world;
+static int count_after_abandon(void *arg) {
     return count_fds() == *(int *)arg ? 0 : 1;
 }
 
-static void abandon_closes_all(void **state) {
-    struct world *world = *state;
+TEST(abandon_closes_all) {
     struct dlock_claim claims[5];
     struct dlock_error err;
     int fd, before;
@@ -107,18 +71,16 @@ static void abandon_closes_all(void **state) {
         assert_int_equal(acquire(world->conn, &claims[i]), i == 0 ? 0 : DLOCK_EBUSY);
     }
     assert_true(count_fds() > before);
-    assert_int_equal(child_end(child_start(count_after_abandon, world, &before)), 0);
+    assert_int_equal(child_end(child_start(count_after_abandon, &before)), 0);
 }
 
-static int abandon_and_look(const struct world *world, void *arg) {
-    (void)world;
+static int abandon_and_look(void *arg) {
     FILE_BACKEND->abandon(arg);
     return fcntl(STDIN_FILENO, F_GETFD) < 0;
 }
 
 /* A child that is forked while a connection is being closed, and another thread already has the memory of its table. */
-static void abandoning_a_closed_one_touches_nothing(void **state) {
-    struct world *world = *state;
+TEST(abandoning_a_closed_one_touches_nothing) {
     struct dlock_claim claim = claim_of("job");
     void *closed = conn_open(world->dir);
     unsigned char *memory[8];
@@ -132,14 +94,13 @@ static void abandoning_a_closed_one_touches_nothing(void **state) {
         assert_non_null(memory[i]);
         memset(memory[i], 'x', size);
     }
-    assert_int_equal(child_end(child_start(abandon_and_look, world, closed)), 0);
+    assert_int_equal(child_end(child_start(abandon_and_look, closed)), 0);
     for (int i = 0; i < 8; i++) free(memory[i]);
     free(closed);
 }
 
 /* Descriptors are closed by exec. */
-static void exec_inherits_nothing(void **state) {
-    struct world *world = *state;
+TEST(exec_inherits_nothing) {
     struct dlock_claim claim = claim_of("job"), waiter = claim_of("job");
     struct dlock_error err;
     char script[PATH_MAX];
@@ -154,15 +115,14 @@ static void exec_inherits_nothing(void **state) {
 
 /* ---- copies on purpose ---- */
 
-static int keep_copies(const struct world *world, void *arg) {
-    (void)world;
+static int keep_copies(void *arg) {
     int report = *(int *)arg; /* the copies themselves are inherited */
     if (write(report, "x", 1) != 1) return 1;
     for (;;) pause();
 }
 
 /* A guardian's part: it has copies of what the holder names, and of nothing else, and outlives it. */
-static int hold_guarded(const struct world *world, void *arg) {
+static int hold_guarded(void *arg) {
     struct family *family = arg;
     struct dlock_claim claims[2] = {claim_of("job"), reader_of("read")};
     int fds[8], ready[2];
@@ -176,7 +136,7 @@ static int hold_guarded(const struct world *world, void *arg) {
     if (child == 0) {
         for (int i = 0; i < 2; i++) fds[i] = dup(fds[i]);
         FILE_BACKEND->abandon(conn);
-        _exit(keep_copies(world, &ready[1]));
+        _exit(keep_copies(&ready[1]));
     }
     if (read(ready[0], &byte, 1) != 1 || write(family->report, &child, sizeof child) != sizeof child) return 4;
     if (family->abandons)
@@ -187,9 +147,8 @@ static int hold_guarded(const struct world *world, void *arg) {
     return FILE_BACKEND->descriptors(conn, fds, 8) == 0 ? 0 : 6;
 }
 
-static void a_guardian_keeps_the_grants_of_the_dead(void **state) {
-    struct world *world = *state;
-    pid_t child, holder = start_family(world, hold_guarded, true, &child);
+TEST(a_guardian_keeps_the_grants_of_the_dead) {
+    pid_t child, holder = start_family(hold_guarded, true, &child);
     struct dlock_claim reader = reader_of("read"), waiter = claim_of("job");
     kill_child(holder);
     assert_true(is_held(world->conn, "job"));
@@ -201,24 +160,13 @@ static void a_guardian_keeps_the_grants_of_the_dead(void **state) {
 }
 
 /* A release is one, whatever copies there are, and wakes who waits. */
-static void a_release_under_a_guardian(void **state) {
-    struct world *world = *state;
+TEST(a_release_under_a_guardian) {
     struct dlock_claim waiter = claim_of("job");
     listen_on(world->conn);
-    pid_t child, holder = start_family(world, hold_guarded, false, &child);
+    pid_t child, holder = start_family(hold_guarded, false, &child);
     acquire_told(world->conn, &waiter);
     assert_int_equal(child_end(holder), 0);
     assert_false(is_held(world->conn, "read"));
     assert_int_equal(inspect(world->conn, "read").n, 0);
     assert_int_equal(kill(child, SIGKILL), 0);
-}
-
-int fork_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(child_outlives_a_killed_holder),          WORLD_TEST(release_with_a_copy_in_a_child),
-        WORLD_TEST(abandoning_keeps_the_parents_locks),      WORLD_TEST(abandon_closes_all),
-        WORLD_TEST(abandoning_a_closed_one_touches_nothing), WORLD_TEST(exec_inherits_nothing),
-        WORLD_TEST(a_guardian_keeps_the_grants_of_the_dead), WORLD_TEST(a_release_under_a_guardian),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,24 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int inspect_tests(void);
-
-static void inspects(void **state) {
-    struct world *world = *state;
-    struct dlock_claim claim = claim_of("job");
-    assert_int_equal(inspect(world->conn, "job").n, 0); /* no such file */
-    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
-    assert_int_equal(acquire(world->conn, &claim), 0);
-    struct seen seen = inspect(world->conn, "job");
-    assert_int_equal(seen.n, 1);
-    assert_true(saw(&seen, &claim));
-    assert_int_equal(release(world->conn, &claim), 0);
-    assert_int_equal(inspect(world->conn, "job").n, 0);
-}
-
 /* Looking takes nothing away: the holder keeps its lock, and a free one stays free. */
-static void disturbs_nobody(void **state) {
-    struct world *world = *state;
+TEST(disturbs_nobody) {
     struct dlock_claim claim = claim_of("job");
     assert_int_equal(acquire(world->conn, &claim), 0);
     for (int i = 0; i < 50; i++) inspect(world->conn, "job");
@@ -36,10 +20,9 @@ static void disturbs_nobody(void **state) {
     assert_false(is_held(world->conn, "job"));
 }
 
-static void holder_in_another_process(void **state) {
-    struct world *world = *state;
+TEST(holder_in_another_process) {
     uint64_t fence;
-    pid_t pid = holder_start(world, "job", &fence);
+    pid_t pid = holder_start("job", &fence);
     char tail[64];
     struct seen seen = inspect(world->conn, "job");
     snprintf(tail, sizeof tail, ":%ld", (long)pid);
@@ -68,10 +51,9 @@ static int lists_job(void *conn, struct dlock_error *err) {
     return rc;
 }
 
-static void without_descriptors_no_lock_seems_free(void **state) {
-    struct world *world = *state;
+TEST(without_descriptors_no_lock_seems_free) {
     struct dlock_error err = {0, ""};
-    pid_t pid = holder_start(world, "job", NULL);
+    pid_t pid = holder_start("job", NULL);
     assert_true(starve(inspects_job, world->conn, DLOCK_ENOMEM, &err) > 0);
     assert_non_null(strstr(err.message, "raise the limit (ulimit -n)"));
     assert_true(starve(lists_job, world->conn, DLOCK_ENOMEM, &err) > 1); /* the directory needs one, a file the next */
@@ -79,12 +61,11 @@ static void without_descriptors_no_lock_seems_free(void **state) {
 }
 
 /* flock(1) leaves no name, but the kernel knows its pid; a dead holder's token is not mistaken for it. */
-static void foreign_holder(void **state) {
-    struct world *world = *state;
-    const char *path = path_of(world, "job");
+TEST(foreign_holder) {
+    const char *path = path_of("job");
     const char *const hold[] = {"flock", path, "sh", "-c", "echo; exec sleep 60", NULL};
     char expected[64];
-    kill_child(holder_start(world, "job", NULL));
+    kill_child(holder_start("job", NULL));
     pid_t pid = command_start(hold);
     snprintf(expected, sizeof expected, "flock:%ld", (long)pid);
     struct seen seen = inspect(world->conn, "job");
@@ -95,31 +76,9 @@ static void foreign_holder(void **state) {
     kill_command(pid);
 }
 
-static void lists(void **state) {
-    struct world *world = *state;
-    struct dlock_claim a1 = claim_of("a/1"), a2 = claim_of("a/2"), b1 = claim_of("b/1"), free_one = claim_of("a/3");
-    assert_int_equal(list(world->conn, "", 0, 1000), 0);
-    assert_int_equal(acquire(world->conn, &a1), 0);
-    assert_int_equal(acquire(world->conn, &a2), 0);
-    assert_int_equal(acquire(world->conn, &b1), 0);
-    assert_int_equal(acquire(world->conn, &free_one), 0);
-    assert_int_equal(release(world->conn, &free_one), 0);
-    file_put(path_of(world, ".hidden"), "", 0);
-    file_put(path_of(world, "not%encoded"), "", 0);
-    assert_int_equal(list(world->conn, "", 0, 1000), 3);
-    assert_int_equal(list(world->conn, "a/", 0, 1000), 2);
-    assert_int_equal(list(world->conn, "a/2", 0, 1000), 1);
-    assert_int_equal(list(world->conn, "c", 0, 1000), 0);
-    assert_int_equal(list(world->conn, "", 2, 1000), 2); /* the caller may stop */
-    release(world->conn, &a1);
-    release(world->conn, &a2);
-    release(world->conn, &b1);
-}
-
 enum { MANY = 300 };
 
-static void lists_in_pages(void **state) {
-    struct world *world = *state;
+TEST(lists_in_pages) {
     static struct dlock_claim claims[MANY];
     static char names[MANY][16];
     for (int i = 0; i < MANY; i++) {
@@ -127,31 +86,34 @@ static void lists_in_pages(void **state) {
         claims[i] = claim_of(names[i]);
         assert_int_equal(acquire(world->conn, &claims[i]), 0);
     }
+    file_put(path_of(".hidden"), "", 0);
+    file_put(path_of("not%encoded"), "", 0);
+    assert_int_equal(list(world->conn, "", 0, 10000), MANY);
     assert_int_equal(list(world->conn, "lock ", 0, 1), MANY); /* time for one file per page */
     assert_int_equal(list(world->conn, "lock ", 0, 3000), MANY);
 }
 
 /* There the owner of the lock cannot be determined, so the token goes with its grant; unless the file is not ours any
  * more. */
-static int token_stays(const struct world *world, void *conn) {
+static int token_stays(void *conn) {
     struct dlock_claim claim = claim_of("erased");
     char text[1024];
     if (acquire(conn, &claim) != 0 || release(conn, &claim) != 0) return 4;
-    file_get(path_of(world, "erased"), text, sizeof text);
+    file_get(path_of("erased"), text, sizeof text);
     if (strstr(text, claim.token) || !strstr(text, "name  erased\n")) return 5;
     if (acquire(conn, &claim) != 0) return 6;
-    file_put(path_of(world, "erased"), "mine now\n", 9);
+    file_put(path_of("erased"), "mine now\n", 9);
     if (release(conn, &claim) != 0) return 7;
-    file_get(path_of(world, "erased"), text, sizeof text);
+    file_get(path_of("erased"), text, sizeof text);
     return strcmp(text, "mine now\n") == 0 ? 0 : 8;
 }
 
-static int look_from_a_container(const struct world *world) {
+static int look_from_a_container(void) {
     void *conn = conn_open(world->dir);
     struct seen seen = inspect(conn, "job");
     if (seen.n != 1 || seen.holders[0].fence == 0 || list(conn, "", 0, 1000) != 1) return 1;
     if (inspect(conn, "free").n != 0) return 2;
-    return is_held(conn, "free") ? 3 : token_stays(world, conn);
+    return is_held(conn, "free") ? 3 : token_stays(conn);
 }
 
 /* The answers of a container's /proc, where this user may not make a container. */
@@ -201,10 +163,9 @@ FILE *__wrap_fopen(const char *path, const char *mode) {
 }
 
 /* The kernel shows the list in pieces, and a lock is not shown when earlier ones end between two of them. */
-static void a_reading_may_miss_a_lock(void **state) {
-    struct world *world = *state;
-    const char *const reads[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
-    kill_child(holder_start(world, "job", NULL));
+TEST(a_reading_may_miss_a_lock) {
+    const char *const reads[] = {"flock", "-s", path_of("job"), "sh", "-c", "echo; exec sleep 60", NULL};
+    kill_child(holder_start("job", NULL));
     pid_t pid = command_start(reads);
     misses = 2;
     assert_int_equal(inspect(world->conn, "job").n, 1);
@@ -212,9 +173,8 @@ static void a_reading_may_miss_a_lock(void **state) {
 }
 
 /* It shows a lock again when others are taken between two pieces. The pid of a client in a container is not in it. */
-static void a_reading_may_show_a_lock_twice(void **state) {
-    struct world *world = *state;
-    const char *const reads[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
+TEST(a_reading_may_show_a_lock_twice) {
+    const char *const reads[] = {"flock", "-s", path_of("job"), "sh", "-c", "echo; exec sleep 60", NULL};
     struct dlock_claim here = reader_of("job"), elsewhere = reader_of("job"), again = reader_of("job");
     elsewhere.token = "a123456789abcdef01234567.1@container:1";
     again.token = "a123456789abcdef01234567.2@container:1";
@@ -233,9 +193,8 @@ static void a_reading_may_show_a_lock_twice(void **state) {
 }
 
 /* They are one process, beside which a user of flock(1) is seen. */
-static void two_clients_of_a_process_in_a_container(void **state) {
-    struct world *world = *state;
-    const char *const reads[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
+TEST(two_clients_of_a_process_in_a_container) {
+    const char *const reads[] = {"flock", "-s", path_of("job"), "sh", "-c", "echo; exec sleep 60", NULL};
     struct dlock_claim one = reader_of("job"), two = reader_of("job");
     char expected[64];
     one.token = "a123456789abcdef01234567.1@container:1";
@@ -254,13 +213,12 @@ static void two_clients_of_a_process_in_a_container(void **state) {
 }
 
 /* Readers whose tokens are not written yet are not mistaken for users of flock(1). */
-static void seats_without_tokens(void **state) {
-    struct world *world = *state;
-    const char *path = path_of(world, "job"), *end;
+TEST(seats_without_tokens) {
+    const char *path = path_of("job"), *end;
     struct dlock_claim claim = reader_of("job");
     char text[1024];
     assert_int_equal(acquire(world->conn, &claim), 0);
-    pid_t pid = holder_start_as(world, reader_of("job"), NULL);
+    pid_t pid = holder_start_as(reader_of("job"), NULL);
     file_get(path, text, sizeof text);
     end = strstr(text, "name  job\n");
     assert_non_null(end);
@@ -273,7 +231,7 @@ static void seats_without_tokens(void **state) {
 }
 
 /* Where /proc/locks says nothing about processes outside. */
-static int in_pid_namespace(const struct world *world, void *arg) {
+static int in_pid_namespace(void *arg) {
     (void)arg;
     in_a_container = unshare(CLONE_NEWPID | CLONE_NEWNS) != 0;
     pid_t pid = fork();
@@ -281,17 +239,16 @@ static int in_pid_namespace(const struct world *world, void *arg) {
         if (!in_a_container &&
             (mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 || mount("proc", "/proc", "proc", 0, NULL) != 0))
             in_a_container = true;
-        _exit(look_from_a_container(world));
+        _exit(look_from_a_container());
     }
     return child_end(pid);
 }
 
-static void from_a_container(void **state) {
-    struct world *world = *state;
+TEST(from_a_container) {
     struct dlock_claim claim = claim_of("job");
     assert_int_equal(acquire(world->conn, &claim), 0);
     assert_false(is_held(world->conn, "free"));
-    assert_int_equal(child_end(child_start(in_pid_namespace, world, NULL)), 0);
+    assert_int_equal(child_end(child_start(in_pid_namespace, NULL)), 0);
 }
 
 #define SEATS \
@@ -309,15 +266,14 @@ static int bytes_lock(const char *path, off_t at, off_t length) {
 }
 
 /* A lock on all seats at once is counted as one of each kind. The same holds for one to the end of all files. */
-static void a_long_byte_lock(void **state) {
-    struct world *world = *state;
+TEST(a_long_byte_lock) {
     struct dlock_claim free_one = claim_of("free"), reader = reader_of("job"), other = claim_of("other");
     assert_int_equal(acquire(world->conn, &free_one), 0);
     assert_int_equal(release(world->conn, &free_one), 0);
     assert_int_equal(acquire(world->conn, &reader), 0);
     assert_int_equal(acquire(world->conn, &other), 0);
-    int all = bytes_lock(path_of(world, "free"), READERS, 2 * SEATS);
-    int behind = bytes_lock(path_of(world, "job"), READERS + 7, 0);
+    int all = bytes_lock(path_of("free"), READERS, 2 * SEATS);
+    int behind = bytes_lock(path_of("job"), READERS + 7, 0);
     assert_int_equal(list(world->conn, "free", 100, 10000), 2);
     assert_int_equal(list(world->conn, "job", 100, 10000), 3);
     assert_int_equal(list(world->conn, "", 100, 10000), 6);
@@ -336,39 +292,18 @@ static int see_slowly(const struct dlock_info *info, void *arg) {
 }
 
 /* Too many single bytes for the time, here because of a slow caller: the error names the file. */
-static void too_many_byte_locks(void **state) {
-    struct world *world = *state;
+TEST(too_many_byte_locks) {
     struct dlock_claim claim = claim_of("job");
     struct dlock_error err = {0, ""};
     char cursor[256] = "";
     int fds[100], n = 0;
     assert_int_equal(acquire(world->conn, &claim), 0);
     assert_int_equal(release(world->conn, &claim), 0);
-    for (int i = 0; i < 100; i++) fds[i] = bytes_lock(path_of(world, "job"), PERMITS + 3 * i, 1);
+    for (int i = 0; i < 100; i++) fds[i] = bytes_lock(path_of("job"), PERMITS + 3 * i, 1);
     assert_int_equal(FILE_BACKEND->inspect(world->conn, "job", see_slowly, &n, 300, &err), DLOCK_EUNAVAILABLE);
     assert_true(n < 100);
-    assert_non_null(strstr(err.message, path_of(world, "job")));
+    assert_non_null(strstr(err.message, path_of("job")));
     assert_int_equal(FILE_BACKEND->list(world->conn, "", cursor, see_slowly, &n, 300, &err), DLOCK_EUNAVAILABLE);
     for (int i = 0; i < 100; i++) close(fds[i]);
     assert_int_equal(inspect(world->conn, "job").n, 0);
-}
-
-int inspect_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(inspects),
-        WORLD_TEST(disturbs_nobody),
-        WORLD_TEST(holder_in_another_process),
-        WORLD_TEST(without_descriptors_no_lock_seems_free),
-        WORLD_TEST(foreign_holder),
-        WORLD_TEST(lists),
-        WORLD_TEST(lists_in_pages),
-        WORLD_TEST(from_a_container),
-        WORLD_TEST(a_reading_may_miss_a_lock),
-        WORLD_TEST(a_reading_may_show_a_lock_twice),
-        WORLD_TEST(two_clients_of_a_process_in_a_container),
-        WORLD_TEST(seats_without_tokens),
-        WORLD_TEST(a_long_byte_lock),
-        WORLD_TEST(too_many_byte_locks),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

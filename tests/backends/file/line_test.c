@@ -3,8 +3,6 @@
 
 #include <unistd.h>
 
-int line_tests(void);
-
 enum { WAITERS = 5, BUSY = 4, PASS_MS = 100 /* as in line.c */ };
 
 /* A client with a claim, as the core drives it. */
@@ -14,7 +12,7 @@ struct party {
     bool granted;
 };
 
-static struct party party_of(const struct world *world) {
+static struct party party_of(void) {
     struct party party = {conn_open(world->dir), claim_of("job"), false};
     listen_on(party.conn);
     return party;
@@ -44,12 +42,11 @@ static void leaves(struct party *party) {
 }
 
 /* However late the one that waits longest looks. */
-static void in_the_order_of_their_coming(void **state) {
-    struct world *world = *state;
-    struct party waiters[WAITERS], holder = party_of(world);
+TEST(in_the_order_of_their_coming) {
+    struct party waiters[WAITERS], holder = party_of();
     assert_true(asks(&holder));
     for (int i = 0; i < WAITERS; i++) {
-        waiters[i] = party_of(world);
+        waiters[i] = party_of();
         assert_false(asks(&waiters[i]));
     }
     gives_back(&holder);
@@ -63,12 +60,11 @@ static void in_the_order_of_their_coming(void **state) {
 }
 
 /* Each busy one that holds the lock gives it back and asks at once; the waiter looks after all of them. */
-static void behind_busy_ones_two_turns_of_each(void **state) {
-    struct world *world = *state;
-    struct party busy[BUSY], waiter = party_of(world);
+TEST(behind_busy_ones_two_turns_of_each) {
+    struct party busy[BUSY], waiter = party_of();
     int turns = 0;
     for (int i = 0; i < BUSY; i++) {
-        busy[i] = party_of(world);
+        busy[i] = party_of();
         (void)asks(&busy[i]);
     }
     assert_false(asks(&waiter));
@@ -90,9 +86,8 @@ static void behind_busy_ones_two_turns_of_each(void **state) {
 }
 
 /* A stopped one blocks no other: the next one has the turn when it looks again. */
-static void past_one_that_does_not_come(void **state) {
-    struct world *world = *state;
-    struct party holder = party_of(world), stopped = party_of(world), next = party_of(world);
+TEST(past_one_that_does_not_come) {
+    struct party holder = party_of(), stopped = party_of(), next = party_of();
     assert_true(asks(&holder));
     assert_false(asks(&stopped));
     assert_false(asks(&next));
@@ -112,9 +107,8 @@ static void past_one_that_does_not_come(void **state) {
 }
 
 /* Its look is due when the lock has just become free: the one before it had no time to take its turn yet. */
-static void a_look_that_is_due_takes_no_turn(void **state) {
-    struct world *world = *state;
-    struct party holder = party_of(world), first = party_of(world), next = party_of(world), other = party_of(world);
+TEST(a_look_that_is_due_takes_no_turn) {
+    struct party holder = party_of(), first = party_of(), next = party_of(), other = party_of();
     assert_true(asks(&holder));
     assert_false(asks(&first));
     assert_false(asks(&next));
@@ -131,10 +125,9 @@ static void a_look_that_is_due_takes_no_turn(void **state) {
 }
 
 /* A single try by one that was busy is refused once, and not for as long as the stopped one waits. */
-static void tries_of_a_busy_one(void **state) {
+TEST(tries_of_a_busy_one) {
     enum { TRIES = 20 };
-    struct world *world = *state;
-    struct party stopped = party_of(world), busy = party_of(world);
+    struct party stopped = party_of(), busy = party_of();
     int granted = 0;
     assert_true(asks(&busy));
     assert_false(asks(&stopped));
@@ -151,13 +144,4 @@ static void tries_of_a_busy_one(void **state) {
     assert_in_range(granted, TRIES / 2, TRIES);
     leaves(&busy);
     leaves(&stopped);
-}
-
-int line_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(in_the_order_of_their_coming), WORLD_TEST(behind_busy_ones_two_turns_of_each),
-        WORLD_TEST(past_one_that_does_not_come),  WORLD_TEST(a_look_that_is_due_takes_no_turn),
-        WORLD_TEST(tries_of_a_busy_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

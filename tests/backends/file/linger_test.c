@@ -6,8 +6,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int linger_tests(void);
-
 struct pair {
     struct world *world;
     void *other;
@@ -16,8 +14,7 @@ struct pair {
 };
 
 /* A lingering holder on the world's connection; its own file's beginning is read away. */
-static struct pair begin(void **state, struct dlock_claim asker) {
-    struct world *world = *state;
+static struct pair begin(struct dlock_claim asker) {
     struct pair pair = {world, conn_open(world->dir), listen_on(world->conn), claim_of(asker.name), asker};
     pair.holder.flags = DLOCK_CLAIM_LINGER;
     assert_int_equal(acquire(world->conn, &pair.holder), 0);
@@ -32,8 +29,8 @@ static void is_told(struct pair *pair) {
     assert_string_equal(name, pair->holder.name);
 }
 
-static void of_every_try(void **state) {
-    struct pair pair = begin(state, claim_of("a job"));
+TEST(of_every_try) {
+    struct pair pair = begin(claim_of("a job"));
     assert_false(readable(pair.fd, 20));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(acquire(pair.other, &pair.asker), DLOCK_EBUSY);
@@ -52,8 +49,7 @@ static void of_every_try(void **state) {
 }
 
 /* One that waited before the lingering one came is not overlooked. */
-static void of_who_waits_already(void **state) {
-    struct world *world = *state;
+TEST(of_who_waits_already) {
     struct dlock_claim first = claim_of("job"), waiter = claim_of("job"), holder = claim_of("job");
     void *other = conn_open(world->dir);
     char name[256] = "";
@@ -73,8 +69,7 @@ static void of_who_waits_already(void **state) {
 }
 
 /* A holder that did not want to be told is not; nor is one that lingers on something else. */
-static void nobody_else(void **state) {
-    struct world *world = *state;
+TEST(nobody_else) {
     struct dlock_claim holder = claim_of("job"), asker = claim_of("job"), other_holder = claim_of("other");
     void *other = conn_open(world->dir);
     int fd = listen_on(world->conn), other_fd = listen_on(other);
@@ -90,21 +85,21 @@ static void nobody_else(void **state) {
 }
 
 /* Time stamps of files without a lingering holder, or whose holder lingers no longer, are ignored. */
-static void not_after_its_end(void **state) {
-    struct pair pair = begin(state, claim_of("job"));
+TEST(not_after_its_end) {
+    struct pair pair = begin(claim_of("job"));
     assert_int_equal(release(pair.world->conn, &pair.holder), 0);
     pair.holder.flags = 0;
     assert_int_equal(acquire(pair.world->conn, &pair.holder), 0); /* the same descriptor, perhaps */
     drain(pair.world->conn, DLOCK_WAKE_LOOK, NULL);
     assert_int_equal(acquire(pair.other, &pair.asker), DLOCK_EBUSY);
-    assert_int_equal(chmod(path_of(pair.world, "job"), 0640), 0);
+    assert_int_equal(chmod(path_of("job"), 0640), 0);
     assert_int_equal(drain(pair.world->conn, DLOCK_WAKE_WANTED, NULL), 0);
     conn_close(pair.other);
 }
 
 /* A reader does not linger: its file gets no new time stamp either. */
-static void not_after_a_downgrade(void **state) {
-    struct pair pair = begin(state, claim_of("job"));
+TEST(not_after_a_downgrade) {
+    struct pair pair = begin(claim_of("job"));
     pair.holder.mode = DLOCK_SHARED;
     struct dlock_claim permit = permit_of("job", 3);
     assert_int_equal(renew(pair.world->conn, &pair.holder), 0);
@@ -117,13 +112,13 @@ static void not_after_a_downgrade(void **state) {
 }
 
 /* A question and a close of the same file are two things, in whatever order they come. */
-static void beside_other_wakes(void **state) {
-    struct pair pair = begin(state, claim_of("job"));
+TEST(beside_other_wakes) {
+    struct pair pair = begin(claim_of("job"));
     struct dlock_error err;
     struct dlock_wake wake;
     int looks = 0, wanted = 0;
     for (int i = 0; i < 2; i++) {
-        file_put(path_of(pair.world, "job"), "", 0);
+        file_put(path_of("job"), "", 0);
         assert_int_equal(acquire(pair.other, &pair.asker), DLOCK_EBUSY);
     }
     while (FILE_BACKEND->wake(pair.world->conn, &wake, &err) == 1) {
@@ -134,12 +129,4 @@ static void beside_other_wakes(void **state) {
     assert_int_equal(looks, 2);
     assert_int_equal(wanted, 2);
     conn_close(pair.other);
-}
-
-int linger_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(of_every_try),      WORLD_TEST(of_who_waits_already),  WORLD_TEST(nobody_else),
-        WORLD_TEST(not_after_its_end), WORLD_TEST(not_after_a_downgrade), WORLD_TEST(beside_other_wakes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

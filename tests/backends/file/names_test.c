@@ -4,8 +4,6 @@
 #include <dirent.h>
 #include <unistd.h>
 
-int names_tests(void);
-
 static int count_entries(const char *path) {
     DIR *dir = opendir(path);
     int n = 0;
@@ -27,14 +25,14 @@ static int match(const struct dlock_info *info, void *arg) {
 }
 
 /* One lock and its file; found by inspect and list under its own name. */
-static void check_name(struct world *world, const char *name, const char *file) {
+static void check_name(const char *name, const char *file) {
     struct dlock_error err;
     struct dlock_claim claim = claim_of(name), second = claim_of(name);
     struct match found = {name, claim.token, 0};
     char cursor[256] = "";
     assert_int_equal(acquire(world->conn, &claim), 0);
     assert_int_equal(acquire(world->conn, &second), DLOCK_EBUSY);
-    if (file) assert_int_equal(access(path_of(world, file), F_OK), 0);
+    if (file) assert_int_equal(access(path_of(file), F_OK), 0);
     assert_int_equal(count_entries(world->dir), 1);
     assert_int_equal(FILE_BACKEND->inspect(world->conn, name, match, &found, 1000, &err), 0);
     assert_int_equal(found.n, 1);
@@ -47,7 +45,7 @@ static void check_name(struct world *world, const char *name, const char *file) 
     assert_int_equal(release(world->conn, &claim), 0);
 }
 
-static void forget_files(struct world *world) {
+static void forget_files(void) {
     DIR *dir = opendir(world->dir);
     struct dirent *entry;
     assert_non_null(dir);
@@ -56,7 +54,7 @@ static void forget_files(struct world *world) {
     closedir(dir);
 }
 
-static void all_kinds(void **state) {
+TEST(all_kinds) {
     static const struct {
         const char *name, *file;
     } cases[] = {
@@ -78,10 +76,9 @@ static void all_kinds(void **state) {
         {"\xff\xfe invalid UTF-8", "\xff\xfe invalid UTF-8"},
         {"job.lock~", "job.lock~"},
     };
-    struct world *world = *state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        check_name(world, cases[i].name, cases[i].file);
-        forget_files(world);
+        check_name(cases[i].name, cases[i].file);
+        forget_files();
     }
 }
 
@@ -91,22 +88,20 @@ static void fill_name(char *name, size_t length, const char *pattern, char last)
     name[length] = '\0';
 }
 
-static void long_names(void **state) {
+TEST(long_names) {
     static const char *const patterns[] = {"x", "/", "a/", ".", "ü"};
     static const size_t lengths[] = {80, 84, 85, 86, 200, 236, 237, 238, 239, 252, 253, 254, 255};
-    struct world *world = *state;
     char name[256];
     for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
         for (size_t j = 0; j < sizeof lengths / sizeof *lengths; j++) {
             fill_name(name, lengths[j], patterns[i], 'z');
-            check_name(world, name, NULL);
-            forget_files(world);
+            check_name(name, NULL);
+            forget_files();
         }
     }
 }
 
-static void long_names_stay_apart(void **state) {
-    struct world *world = *state;
+TEST(long_names_stay_apart) {
     char one_name[256], two_name[256];
     fill_name(one_name, 255, "//", '1');
     fill_name(two_name, 255, "//", '2');
@@ -118,13 +113,4 @@ static void long_names_stay_apart(void **state) {
     assert_int_equal(release(world->conn, &one), 0);
     assert_true(is_held(world->conn, two_name));
     assert_int_equal(release(world->conn, &two), 0);
-}
-
-int names_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(all_kinds),
-        WORLD_TEST(long_names),
-        WORLD_TEST(long_names_stay_apart),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int rights_tests(void);
-
 enum { STRANGER = 54321 };
 
 /* ---- the kernel's answers ---------------------------------------------------------------------------------------- */
@@ -63,7 +61,6 @@ static int rights_begin(void **state) {
     strange_directories = strange_files = strange_links = false;
     return world_begin(state);
 }
-#define RIGHTS_TEST(f) cmocka_unit_test_setup_teardown(f, rights_begin, world_end)
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
@@ -111,38 +108,35 @@ static void granted(void *conn, const char *name) {
 
 /* ---- what is made ------------------------------------------------------------------------------------------------ */
 
-static void lock_files_are_private(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, lock_files_are_private) {
     mode_t before = umask(0);
     granted(world->conn, "one");
     umask(077);
     granted(world->conn, "two");
     umask(before);
-    assert_int_equal(mode_of(path_of(world, "one")), 0600);
-    assert_int_equal(mode_of(path_of(world, "two")), 0600);
+    assert_int_equal(mode_of(path_of("one")), 0600);
+    assert_int_equal(mode_of(path_of("two")), 0600);
 }
 
-static void between_users(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, between_users) {
     gid_t gid;
     const char *group = our_group(&gid);
     mode_t before = umask(077);
-    void *named = open_with(path_of(world, "a"), "0660", group), *implied = open_with(path_of(world, "b"), NULL, group);
-    void *readable_to_all = open_with(path_of(world, "c"), "664", group),
-         *all = open_with(path_of(world, "d"), "666", NULL);
+    void *named = open_with(path_of("a"), "0660", group), *implied = open_with(path_of("b"), NULL, group);
+    void *readable_to_all = open_with(path_of("c"), "664", group), *all = open_with(path_of("d"), "666", NULL);
     granted(named, "job");
     granted(implied, "job");
     granted(readable_to_all, "job");
     granted(all, "job");
     umask(before);
-    assert_int_equal(mode_of(path_of(world, "a")), 03770);
-    assert_int_equal(mode_of(path_of(world, "a/job")), 0660);
-    assert_int_equal(mode_of(path_of(world, "b/job")), 0660);
-    assert_int_equal(mode_of(path_of(world, "c")), 03775);
-    assert_int_equal(mode_of(path_of(world, "c/job")), 0664);
-    assert_int_equal(mode_of(path_of(world, "d")), 01777);
-    assert_int_equal(mode_of(path_of(world, "d/job")), 0666);
-    assert_true(group_of(path_of(world, "a")) == gid && group_of(path_of(world, "a/job")) == gid);
+    assert_int_equal(mode_of(path_of("a")), 03770);
+    assert_int_equal(mode_of(path_of("a/job")), 0660);
+    assert_int_equal(mode_of(path_of("b/job")), 0660);
+    assert_int_equal(mode_of(path_of("c")), 03775);
+    assert_int_equal(mode_of(path_of("c/job")), 0664);
+    assert_int_equal(mode_of(path_of("d")), 01777);
+    assert_int_equal(mode_of(path_of("d/job")), 0666);
+    assert_true(group_of(path_of("a")) == gid && group_of(path_of("a/job")) == gid);
     conn_close(named);
     conn_close(implied);
     conn_close(readable_to_all);
@@ -153,12 +147,12 @@ static void between_users(void **state) {
 
 enum { NAMES = 300 };
 
-static int take_all(const struct world *world, void *arg) {
+static int take_all(void *arg) {
     gid_t gid;
     (void)arg;
     if (geteuid() == 0 && !become(STRANGER, STRANGER)) return 1; /* rights mean nothing to root */
     umask(077);
-    void *conn = open_with(path_of(world, "shared"), "0660", our_group(&gid));
+    void *conn = open_with(path_of("shared"), "0660", our_group(&gid));
     umask(0777); /* a file that has not got its rights yet is closed to all of us */
     for (int i = 0; i < NAMES; i++) {
         char name[16];
@@ -172,20 +166,18 @@ static int take_all(const struct world *world, void *arg) {
     return 0;
 }
 
-static void all_at_once(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, all_at_once) {
     assert_int_equal(chmod(world->dir, 0777), 0);
-    children_run(take_all, world, NULL, 0, 4);
-    assert_int_equal(mode_of(path_of(world, "shared")), 03770);
-    assert_int_equal(mode_of(path_of(world, "shared/0")), 0660);
+    children_run(take_all, NULL, 0, 4);
+    assert_int_equal(mode_of(path_of("shared")), 03770);
+    assert_int_equal(mode_of(path_of("shared/0")), 0660);
 }
 
 /* ---- wrong keys -------------------------------------------------------------------------------------------------- */
 
-static void wrong_keys(void **state) {
+TEST_WITH(rights_begin, world_end, wrong_keys) {
     static const char *const modes[] = {"",     "0",    "rw",    "0777",  "0700", "0400",
                                         "0620", "0602", "01660", "00660", "-660", "0668"};
-    struct world *world = *state;
     struct dlock_error err;
     void *conn = NULL;
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
@@ -200,28 +192,26 @@ static void wrong_keys(void **state) {
     conn_close(conn);
 }
 
-static int give_to_root(const struct world *world, void *arg) {
+static int give_to_root(void *arg) {
     (void)arg;
     if (geteuid() == 0 && !become(STRANGER, STRANGER)) return 1;
-    refused(open_with(path_of(world, "open"), "0660", "root"), "job", DLOCK_EAUTH, strerror(EPERM));
+    refused(open_with(path_of("open"), "0660", "root"), "job", DLOCK_EAUTH, strerror(EPERM));
     return 0;
 }
 
 /* Without being a member. */
-static void not_our_group(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, not_our_group) {
     assert_int_equal(chmod(world->dir, 0755), 0);
-    assert_int_equal(mkdir(path_of(world, "open"), 0755), 0);
-    assert_int_equal(chmod(path_of(world, "open"), 01777), 0);
-    assert_int_equal(child_end(child_start(give_to_root, world, NULL)), 0);
-    assert_int_equal(rmdir(path_of(world, "open")), 0); /* nothing was left in it */
+    assert_int_equal(mkdir(path_of("open"), 0755), 0);
+    assert_int_equal(chmod(path_of("open"), 01777), 0);
+    assert_int_equal(child_end(child_start(give_to_root, NULL)), 0);
+    assert_int_equal(rmdir(path_of("open")), 0); /* nothing was left in it */
 }
 
 /* ---- strangers --------------------------------------------------------------------------------------------------- */
 
 /* Nothing is granted; looking and clearing up still work. */
-static void open_to_all(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, open_to_all) {
     struct dlock_claim held = claim_of("held");
     struct dlock_error err;
     assert_int_equal(acquire(world->conn, &held), 0);
@@ -229,7 +219,7 @@ static void open_to_all(void **state) {
     void *conn = conn_open(world->dir);
     refused(conn, "job", DLOCK_EAUTH, "chmod +t");
     refused(conn, "held", DLOCK_EAUTH, world->dir);
-    assert_int_equal(access(path_of(world, "job"), F_OK), -1);
+    assert_int_equal(access(path_of("job"), F_OK), -1);
     assert_int_equal(inspect(conn, "held").n, 1);
     assert_int_equal(FILE_BACKEND->break_lock(conn, "held", 1000, &err), 0);
     assert_int_equal(chmod(world->dir, 01777), 0);
@@ -238,10 +228,9 @@ static void open_to_all(void **state) {
     conn_close(conn);
 }
 
-static void a_strangers_directory(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, a_strangers_directory) {
     gid_t gid;
-    const char *group = our_group(&gid), *dir = path_of(world, "locks");
+    const char *group = our_group(&gid), *dir = path_of("locks");
     assert_int_equal(mkdir(dir, 0700), 0);
     assert_int_equal(chown(dir, (uid_t)-1, gid), 0);
     strange_directories = true;
@@ -250,7 +239,7 @@ static void a_strangers_directory(void **state) {
     refused(conn, "job", DLOCK_EAUTH, "neither root nor this user");
     refused(all, "job", DLOCK_EAUTH, "neither root nor this user");
     if (gid != 1) refused(others, "job", DLOCK_EAUTH, "neither root nor this user");
-    assert_int_equal(access(path_of(world, "locks/job"), F_OK), -1);
+    assert_int_equal(access(path_of("locks/job"), F_OK), -1);
     granted(ours, "job"); /* a colleague's */
     conn_close(conn);
     conn_close(ours);
@@ -258,12 +247,11 @@ static void a_strangers_directory(void **state) {
     conn_close(all);
 }
 
-static void a_strangers_file(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, a_strangers_file) {
     gid_t gid;
     void *all = open_with(world->dir, "0666", NULL), *ours = open_with(world->dir, "0660", our_group(&gid));
-    file_put(path_of(world, "job"), "", 0);
-    assert_int_equal(chown(path_of(world, "job"), (uid_t)-1, gid), 0);
+    file_put(path_of("job"), "", 0);
+    assert_int_equal(chown(path_of("job"), (uid_t)-1, gid), 0);
     strange_files = true;
     refused(world->conn, "job", DLOCK_EAUTH, "belongs to user 54321");
     granted(ours, "job");
@@ -275,35 +263,33 @@ static void a_strangers_file(void **state) {
 /* ---- strangers whose files inherit the group --------------------------------------------------------------------- */
 
 /* Makes world->dir/open, in which all files get the group, also those of strangers. */
-static void make_open_to_all(const struct world *world, gid_t gid) {
-    assert_int_equal(mkdir(path_of(world, "open"), 0700), 0);
-    assert_int_equal(chown(path_of(world, "open"), (uid_t)-1, gid), 0);
-    assert_int_equal(chmod(path_of(world, "open"), 03777), 0);
+static void make_open_to_all(gid_t gid) {
+    assert_int_equal(mkdir(path_of("open"), 0700), 0);
+    assert_int_equal(chown(path_of("open"), (uid_t)-1, gid), 0);
+    assert_int_equal(chmod(path_of("open"), 03777), 0);
 }
 
-static void inherited_by_a_file(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, inherited_by_a_file) {
     gid_t gid;
     const char *group = our_group(&gid);
-    make_open_to_all(world, gid);
-    file_put(path_of(world, "open/job"), "", 0);
-    assert_true(group_of(path_of(world, "open/job")) == gid);
+    make_open_to_all(gid);
+    file_put(path_of("open/job"), "", 0);
+    assert_true(group_of(path_of("open/job")) == gid);
     strange_files = true;
-    void *conn = open_with(path_of(world, "open"), "0660", group);
+    void *conn = open_with(path_of("open"), "0660", group);
     refused(conn, "job", DLOCK_EAUTH, "belongs to user 54321");
     strange_files = false;
     granted(conn, "job");
     conn_close(conn);
 }
 
-static void inherited_by_a_directory(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, inherited_by_a_directory) {
     gid_t gid;
     const char *group = our_group(&gid);
-    make_open_to_all(world, gid);
-    assert_int_equal(mkdir(path_of(world, "open/locks"), 0770), 0);
+    make_open_to_all(gid);
+    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
     strange_directories = true;
-    void *conn = open_with(path_of(world, "open/locks"), "0660", group);
+    void *conn = open_with(path_of("open/locks"), "0660", group);
     refused(conn, "job", DLOCK_EAUTH, "is not known to be of its group");
     strange_directories = false;
     granted(conn, "job");
@@ -311,32 +297,30 @@ static void inherited_by_a_directory(void **state) {
 }
 
 /* Other users may not write above the lock directory, which a stranger has made so. Only root can make that. */
-static void inherited_at_second_hand(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, inherited_at_second_hand) {
     gid_t gid;
     const char *group = our_group(&gid);
     if (geteuid() != 0) skip();
-    make_open_to_all(world, gid);
-    assert_int_equal(mkdir(path_of(world, "open/own"), 0755), 0);
-    assert_int_equal(mkdir(path_of(world, "open/own/locks"), 0755), 0);
-    assert_int_equal(chown(path_of(world, "open/own"), STRANGER, gid), 0);
-    assert_int_equal(chown(path_of(world, "open/own/locks"), STRANGER, gid), 0);
-    void *conn = open_with(path_of(world, "open/own/locks"), "0660", group);
+    make_open_to_all(gid);
+    assert_int_equal(mkdir(path_of("open/own"), 0755), 0);
+    assert_int_equal(mkdir(path_of("open/own/locks"), 0755), 0);
+    assert_int_equal(chown(path_of("open/own"), STRANGER, gid), 0);
+    assert_int_equal(chown(path_of("open/own/locks"), STRANGER, gid), 0);
+    void *conn = open_with(path_of("open/own/locks"), "0660", group);
     refused(conn, "job", DLOCK_EAUTH, "is not known to be of its group");
     conn_close(conn);
 }
 
 /* A member's file is trusted wherever it is. */
-static void made_by_a_member(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, made_by_a_member) {
     const struct passwd *member = getpwuid(1);
     char group[24];
     if (geteuid() != 0 || !member) skip();
     snprintf(group, sizeof group, "%u", (unsigned)member->pw_gid);
-    make_open_to_all(world, member->pw_gid);
-    file_put(path_of(world, "open/job"), "", 0);
-    assert_int_equal(chown(path_of(world, "open/job"), 1, member->pw_gid), 0);
-    void *conn = open_with(path_of(world, "open"), "0660", group);
+    make_open_to_all(member->pw_gid);
+    file_put(path_of("open/job"), "", 0);
+    assert_int_equal(chown(path_of("open/job"), 1, member->pw_gid), 0);
+    void *conn = open_with(path_of("open"), "0660", group);
     granted(conn, "job");
     conn_close(conn);
 }
@@ -344,14 +328,14 @@ static void made_by_a_member(void **state) {
 /* ---- lists of users and groups that cannot be read --------------------------------------------------------------- */
 
 /* The lists' contents are unknown, so no user is refused for good, unless `code` is for a list without the name. */
-static void lists_fail_with(const struct world *world, int errnum, int code) {
+static void lists_fail_with(int errnum, int code) {
     struct dlock_error err;
     gid_t gid;
     const char *group = our_group(&gid), *reason = code == DLOCK_EAUTH ? "" : strerror(errnum);
     int rc, group_code = code == DLOCK_EAUTH ? DLOCK_EINVAL : code;
     void *conn = NULL;
-    void *files = open_with(path_of(world, "open"), "0660", group);
-    void *directory = open_with(path_of(world, "open/locks"), "0660", group);
+    void *files = open_with(path_of("open"), "0660", group);
+    void *directory = open_with(path_of("open/locks"), "0660", group);
     lists_fail = errnum;
     rc = conn_try_keys(world->dir, NULL, "root", &conn, &err);
     if (rc != group_code || !strstr(err.message, reason)) fail_msg("%d: %s", rc, err.message);
@@ -362,7 +346,7 @@ static void lists_fail_with(const struct world *world, int errnum, int code) {
     refused(directory, "job", code, reason);
     strange_directories = false;
     strange_links = true;
-    rc = conn_try_keys(path_of(world, "link"), "0660", group, &conn, &err);
+    rc = conn_try_keys(path_of("link"), "0660", group, &conn, &err);
     if (rc != code || !strstr(err.message, reason)) fail_msg("%d: %s", rc, err.message);
     strange_links = false;
     lists_fail = 0;
@@ -371,50 +355,47 @@ static void lists_fail_with(const struct world *world, int errnum, int code) {
     conn_close(directory);
 }
 
-static void lists_that_cannot_be_read(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, lists_that_cannot_be_read) {
     gid_t gid;
     our_group(&gid);
-    make_open_to_all(world, gid);
-    assert_int_equal(mkdir(path_of(world, "open/locks"), 0770), 0);
-    assert_int_equal(symlink("open/locks", path_of(world, "link")), 0);
-    file_put(path_of(world, "open/job"), "", 0);
-    lists_fail_with(world, EMFILE, DLOCK_ENOMEM);
-    lists_fail_with(world, EIO, DLOCK_EUNAVAILABLE);
-    lists_fail_with(world, ESRCH, DLOCK_EAUTH);
+    make_open_to_all(gid);
+    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
+    assert_int_equal(symlink("open/locks", path_of("link")), 0);
+    file_put(path_of("open/job"), "", 0);
+    lists_fail_with(EMFILE, DLOCK_ENOMEM);
+    lists_fail_with(EIO, DLOCK_EUNAVAILABLE);
+    lists_fail_with(ESRCH, DLOCK_EAUTH);
 }
 
 /* ---- how often the lists are asked ------------------------------------------------------------------------------- */
 
 /* The lists may come from a server, so an acquire does not look up again what its connection knows. */
-static void a_member_is_asked_about_once(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, a_member_is_asked_about_once) {
     gid_t gid;
     const char *group = our_group(&gid);
     char name[16];
-    make_open_to_all(world, gid);
-    void *conn = open_with(path_of(world, "open"), "0660", group);
+    make_open_to_all(gid);
+    void *conn = open_with(path_of("open"), "0660", group);
     strange_files = true;
     lists_group = gid;
     lists_asked = 0;
     for (int i = 0; i < 100; i++) {
         snprintf(name, sizeof name, "open/%d", i);
-        file_put(path_of(world, name), "", 0);
+        file_put(path_of(name), "", 0);
         granted(conn, name + strlen("open/"));
     }
     assert_int_equal(lists_asked, 1);
     conn_close(conn);
 }
 
-static void the_directorys_owner_is_asked_about_at_connect(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, the_directorys_owner_is_asked_about_at_connect) {
     gid_t gid;
     const char *group = our_group(&gid);
-    make_open_to_all(world, gid);
-    assert_int_equal(mkdir(path_of(world, "open/locks"), 0770), 0);
+    make_open_to_all(gid);
+    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
     strange_directories = true;
     lists_group = gid;
-    void *conn = open_with(path_of(world, "open/locks"), "0660", group);
+    void *conn = open_with(path_of("open/locks"), "0660", group);
     assert_int_equal(lists_asked, 1);
     lists_fail = EIO;
     granted(conn, "job");
@@ -423,15 +404,14 @@ static void the_directorys_owner_is_asked_about_at_connect(void **state) {
 }
 
 /* A user who is no member may become one. */
-static void a_stranger_is_asked_about_again(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, a_stranger_is_asked_about_again) {
     gid_t gid;
     const char *group = our_group(&gid);
-    make_open_to_all(world, gid);
-    file_put(path_of(world, "open/job"), "", 0);
+    make_open_to_all(gid);
+    file_put(path_of("open/job"), "", 0);
     strange_files = true;
     lists_group = gid + 1;
-    void *conn = open_with(path_of(world, "open"), "0660", group);
+    void *conn = open_with(path_of("open"), "0660", group);
     refused(conn, "job", DLOCK_EAUTH, "belongs to user 54321");
     lists_group = gid;
     granted(conn, "job");
@@ -440,57 +420,31 @@ static void a_stranger_is_asked_about_again(void **state) {
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
-static void a_strangers_link(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, a_strangers_link) {
     struct dlock_error err;
     void *conn;
-    assert_int_equal(mkdir(path_of(world, "real"), 0700), 0);
-    assert_int_equal(symlink("real", path_of(world, "link")), 0);
-    conn = conn_open(path_of(world, "link"));
+    assert_int_equal(mkdir(path_of("real"), 0700), 0);
+    assert_int_equal(symlink("real", path_of("link")), 0);
+    conn = conn_open(path_of("link"));
     granted(conn, "job");
     conn_close(conn);
     strange_links = true;
-    assert_int_equal(conn_try(path_of(world, "link"), &conn, &err), DLOCK_EAUTH);
+    assert_int_equal(conn_try(path_of("link"), &conn, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "symbolic link of user 54321"));
     gid_t gid;
     const char *group = our_group(&gid); /* which the link may have from its directory */
-    assert_int_equal(lchown(path_of(world, "link"), (uid_t)-1, gid), 0);
-    assert_int_equal(conn_try_keys(path_of(world, "link"), "0660", group, &conn, &err), DLOCK_EAUTH);
+    assert_int_equal(lchown(path_of("link"), (uid_t)-1, gid), 0);
+    assert_int_equal(conn_try_keys(path_of("link"), "0660", group, &conn, &err), DLOCK_EAUTH);
 }
 
 /* A stranger's empty file, linked to here, stays empty. */
-static void a_hard_link(void **state) {
-    struct world *world = *state;
+TEST_WITH(rights_begin, world_end, a_hard_link) {
     struct stat st;
-    file_put(path_of(world, ".empty"), "", 0);
-    assert_int_equal(link(path_of(world, ".empty"), path_of(world, "job")), 0);
+    file_put(path_of(".empty"), "", 0);
+    assert_int_equal(link(path_of(".empty"), path_of("job")), 0);
     refused(world->conn, "job", DLOCK_EINVAL, "hard links");
-    assert_int_equal(stat(path_of(world, ".empty"), &st), 0);
+    assert_int_equal(stat(path_of(".empty"), &st), 0);
     assert_int_equal(st.st_size, 0);
-    assert_int_equal(unlink(path_of(world, ".empty")), 0);
+    assert_int_equal(unlink(path_of(".empty")), 0);
     granted(world->conn, "job");
-}
-
-int rights_tests(void) {
-    const struct CMUnitTest tests[] = {
-        RIGHTS_TEST(lock_files_are_private),
-        RIGHTS_TEST(between_users),
-        RIGHTS_TEST(all_at_once),
-        RIGHTS_TEST(wrong_keys),
-        RIGHTS_TEST(not_our_group),
-        RIGHTS_TEST(open_to_all),
-        RIGHTS_TEST(a_strangers_directory),
-        RIGHTS_TEST(a_strangers_file),
-        RIGHTS_TEST(inherited_by_a_file),
-        RIGHTS_TEST(inherited_by_a_directory),
-        RIGHTS_TEST(inherited_at_second_hand),
-        RIGHTS_TEST(made_by_a_member),
-        RIGHTS_TEST(lists_that_cannot_be_read),
-        RIGHTS_TEST(a_member_is_asked_about_once),
-        RIGHTS_TEST(the_directorys_owner_is_asked_about_at_connect),
-        RIGHTS_TEST(a_stranger_is_asked_about_again),
-        RIGHTS_TEST(a_strangers_link),
-        RIGHTS_TEST(a_hard_link),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

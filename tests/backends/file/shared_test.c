@@ -1,4 +1,4 @@
-/* Readers: together, apart from writers, and each with its own grant. */
+/* Readers: their seats in the file, beside flock(1), and the gate that a waiting writer shuts. */
 #include "crowd.h"
 
 #include <fcntl.h>
@@ -6,49 +6,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-int shared_tests(void);
-
-enum { READERS = 20, ROUNDS = 5 };
-
-static void together(void **state) {
-    struct world *world = *state;
-    struct dlock_claim readers[READERS], writer = claim_of("job");
-    uint64_t last = 0;
-    for (int i = 0; i < READERS; i++) {
-        readers[i] = reader_of("job");
-        assert_int_equal(acquire(world->conn, &readers[i]), 0);
-        assert_true(readers[i].fence > last);
-        assert_true(readers[i].kept_ms == DLOCK_FOREVER);
-        last = readers[i].fence;
-    }
-    struct seen seen = inspect(world->conn, "job");
-    assert_int_equal(seen.n, READERS);
-    for (int i = 0; i < READERS; i++) {
-        assert_true(saw(&seen, &readers[i]));
-        assert_int_equal(renew(world->conn, &readers[i]), 0);
-        uint64_t fence = readers[i].fence;
-        assert_int_equal(acquire(world->conn, &readers[i]), 0); /* again is the same */
-        assert_true(readers[i].fence == fence);
-    }
-    assert_int_equal(list(world->conn, "", 0, 1000), READERS);
-    assert_int_equal(list(world->conn, "", 3, 1000), 3);
-    for (int i = 0; i < READERS; i++) {
-        assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-        give_up(world->conn, &writer);
-        assert_int_equal(release(world->conn, &readers[i]), 0);
-        assert_int_equal(release(world->conn, &readers[i]), DLOCK_ELOST);
-        assert_int_equal(inspect(world->conn, "job").n, READERS - 1 - i);
-    }
-    assert_int_equal(acquire(world->conn, &writer), 0);
-    assert_true(writer.fence > last);
-    assert_int_equal(acquire(world->conn, &readers[0]), DLOCK_EBUSY);
-    give_up(world->conn, &readers[0]);
-    assert_int_equal(release(world->conn, &writer), 0);
-}
-
 /* Readers that come and go do not make the file longer and longer. */
-static void seats_are_used_again(void **state) {
-    struct world *world = *state;
+TEST(seats_are_used_again) {
     struct dlock_claim stays = reader_of("job"), readers[2] = {reader_of("job"), reader_of("job")};
     char text[10000];
     assert_int_equal(acquire(world->conn, &stays), 0);
@@ -57,30 +16,14 @@ static void seats_are_used_again(void **state) {
         assert_int_equal(acquire(world->conn, &readers[i % 2]), 0);
         assert_int_equal(release(world->conn, &readers[(i + 1) % 2]), 0);
     }
-    assert_true(file_get(path_of(world, "job"), text, sizeof text) < 5000);
+    assert_true(file_get(path_of("job"), text, sizeof text) < 5000);
     assert_int_equal(inspect(world->conn, "job").n, 2);
-}
-
-static void dies_with_its_process(void **state) {
-    struct world *world = *state;
-    struct dlock_claim writer = claim_of("job");
-    uint64_t fence;
-    pid_t pid = holder_start_as(world, reader_of("job"), &fence);
-    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-    struct seen seen = inspect(world->conn, "job");
-    assert_int_equal(seen.n, 1);
-    assert_true(seen.holders[0].fence == fence && seen.holders[0].mode == DLOCK_SHARED);
-    kill_child(pid);
-    assert_int_equal(inspect(world->conn, "job").n, 0);
-    acquire_waiting(world->conn, &writer);
-    assert_true(writer.fence > fence);
 }
 
 /* ---- flock(1) ---- */
 
-static void with_flock(void **state) {
-    struct world *world = *state;
-    const char *path = path_of(world, "job");
+TEST(with_flock) {
+    const char *path = path_of("job");
     const char *const reads[] = {"flock", "-n", "-s", path, "true", NULL}, *const writes[] = {"flock", "-n", path,
                                                                                               "true", NULL};
     const char *const keeps_reading[] = {"flock", "-s", path, "sh", "-c", "echo; exec sleep 60", NULL};
@@ -112,9 +55,8 @@ static void with_flock(void **state) {
 }
 
 /* A token from a container contains a pid that does not exist here: its holder is not shown twice. */
-static void with_a_pid_from_elsewhere(void **state) {
-    struct world *world = *state;
-    const char *const keeps[] = {"flock", "-s", path_of(world, "job"), "sh", "-c", "echo; exec sleep 60", NULL};
+TEST(with_a_pid_from_elsewhere) {
+    const char *const keeps[] = {"flock", "-s", path_of("job"), "sh", "-c", "echo; exec sleep 60", NULL};
     struct dlock_claim reader = reader_of("job");
     reader.token = "0123456789abcdef01234567.1@container:1";
     assert_int_equal(acquire(world->conn, &reader), 0);
@@ -128,8 +70,7 @@ static void with_a_pid_from_elsewhere(void **state) {
 
 /* ---- the gate ---- */
 
-static void a_waiting_writer_keeps_readers_out(void **state) {
-    struct world *world = *state;
+TEST(a_waiting_writer_keeps_readers_out) {
     struct dlock_claim first = reader_of("job"), late = reader_of("job"), writer = claim_of("job"),
                        other = claim_of("job");
     assert_int_equal(acquire(world->conn, &first), 0);
@@ -149,26 +90,8 @@ static void a_waiting_writer_keeps_readers_out(void **state) {
     assert_int_equal(acquire(world->conn, &first), 0);
 }
 
-/* A single try leaves nothing behind, and no client waits at a gate for other writers. */
-static void a_try_keeps_nobody_out(void **state) {
-    struct world *world = *state;
-    struct dlock_claim first = reader_of("job"), second = reader_of("job"), writer = claim_of("job");
-    assert_int_equal(acquire(world->conn, &first), 0);
-    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-    assert_int_equal(acquire(world->conn, &second), 0);
-    give_up(world->conn, &writer);
-    assert_int_equal(release(world->conn, &first), 0);
-    assert_int_equal(release(world->conn, &second), 0);
-    struct dlock_claim holder = claim_of("job");
-    assert_int_equal(acquire(world->conn, &holder), 0);
-    for (int i = 0; i < 3; i++) assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-    assert_int_equal(release(world->conn, &holder), 0);
-    assert_int_equal(acquire(world->conn, &first), 0);
-}
-
 /* A listening writer is told to retry soon, and then shuts the gate. */
-static void the_gate_shuts_soon(void **state) {
-    struct world *world = *state;
+TEST(the_gate_shuts_soon) {
     struct dlock_claim reader = reader_of("job"), late = reader_of("job"), writer = claim_of("job");
     listen_on(world->conn);
     assert_int_equal(acquire(world->conn, &reader), 0);
@@ -178,8 +101,7 @@ static void the_gate_shuts_soon(void **state) {
     assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
 }
 
-static void the_gate_opens_when_the_writer_gives_up(void **state) {
-    struct world *world = *state;
+TEST(the_gate_opens_when_the_writer_gives_up) {
     struct dlock_claim reader = reader_of("job"), late = reader_of("job"), writer = claim_of("job");
     void *other = conn_open(world->dir);
     char name[256] = "";
@@ -195,7 +117,7 @@ static void the_gate_opens_when_the_writer_gives_up(void **state) {
     conn_close(other);
 }
 
-static int wait_as_writer(const struct world *world, void *arg) {
+static int wait_as_writer(void *arg) {
     struct dlock_claim writer = claim_of("job");
     void *conn = conn_open(world->dir);
     if (acquire(conn, &writer) != DLOCK_EBUSY || acquire(conn, &writer) != DLOCK_EBUSY) return 1;
@@ -203,14 +125,13 @@ static int wait_as_writer(const struct world *world, void *arg) {
     for (;;) pause();
 }
 
-static void the_gate_opens_when_the_writer_dies(void **state) {
-    struct world *world = *state;
+TEST(the_gate_opens_when_the_writer_dies) {
     struct dlock_claim reader = reader_of("job"), late = reader_of("job");
     int ends[2];
     char byte;
     assert_int_equal(acquire(world->conn, &reader), 0);
     assert_int_equal(pipe(ends), 0);
-    pid_t pid = child_start(wait_as_writer, world, &ends[1]);
+    pid_t pid = child_start(wait_as_writer, &ends[1]);
     assert_int_equal(read(ends[0], &byte, 1), 1);
     listen_on(world->conn);
     assert_int_equal(acquire(world->conn, &late), DLOCK_EBUSY);
@@ -228,70 +149,12 @@ static int downgrade(void *conn, struct dlock_claim *claim) {
     return renew(conn, claim);
 }
 
-static void downgrades(void **state) {
-    struct world *world = *state;
-    struct dlock_claim holder = claim_of("job"), reader = reader_of("job"), writer = claim_of("job");
-    assert_int_equal(acquire(world->conn, &holder), 0);
-    uint64_t fence = holder.fence;
-    assert_int_equal(acquire(world->conn, &reader), DLOCK_EBUSY);
-    assert_int_equal(downgrade(world->conn, &holder), 0);
-    assert_int_equal(downgrade(world->conn, &holder), 0); /* once more changes nothing */
-    assert_true(holder.fence == fence && holder.kept_ms == DLOCK_FOREVER);
-    assert_int_equal(acquire(world->conn, &reader), 0);
-    assert_true(reader.fence > fence);
-    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-    struct seen seen = inspect(world->conn, "job");
-    assert_int_equal(seen.n, 2);
-    assert_true(saw(&seen, &holder) && saw(&seen, &reader));
-    assert_int_equal(release(world->conn, &holder), 0);
-    assert_int_equal(acquire(world->conn, &writer), DLOCK_EBUSY);
-    assert_int_equal(release(world->conn, &reader), 0);
-    assert_int_equal(acquire(world->conn, &writer), 0);
-    assert_true(writer.fence > reader.fence);
-}
-
-/* The answer to a downgrade was lost: the release says SHARED all the same. */
-static void released_as_a_reader(void **state) {
-    struct world *world = *state;
-    struct dlock_claim holder = claim_of("job");
-    assert_int_equal(acquire(world->conn, &holder), 0);
-    holder.mode = DLOCK_SHARED;
-    assert_int_equal(release(world->conn, &holder), 0);
-    assert_false(is_held(world->conn, "job"));
-}
-
-static void lost_before_its_downgrade(void **state) {
-    struct world *world = *state;
-    struct dlock_claim holder = claim_of("job"), never = claim_of("other");
-    assert_int_equal(acquire(world->conn, &holder), 0);
-    assert_int_equal(unlink(path_of(world, "job")), 0);
-    assert_int_equal(downgrade(world->conn, &holder), DLOCK_ELOST);
-    assert_int_equal(downgrade(world->conn, &never), DLOCK_ELOST);
-    assert_int_equal(access(path_of(world, "other"), F_OK), -1); /* a renewal makes nothing */
-}
-
-static void a_downgrade_wakes_readers(void **state) {
-    struct world *world = *state;
-    struct dlock_claim holder = claim_of("job"), reader = reader_of("job");
-    void *other = conn_open(world->dir);
-    char name[256] = "";
-    listen_on(world->conn);
-    assert_int_equal(acquire(other, &holder), 0);
-    assert_int_equal(acquire(world->conn, &reader), DLOCK_EBUSY);
-    assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 0);
-    assert_int_equal(downgrade(other, &holder), 0);
-    assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, name), 1);
-    assert_string_equal(name, "job");
-    assert_int_equal(acquire(world->conn, &reader), 0);
-    conn_close(other);
-}
-
 struct grab {
     _Atomic int stop, held; /* held: since before the downgrade */
     _Atomic int grabbers;   /* who had it once */
 };
 
-static int grab_often(const struct world *world, void *arg) {
+static int grab_often(void *arg) {
     struct grab *grab = arg;
     int taken = 0, fd = -1;
     while (grab->stop == 0) {
@@ -308,11 +171,10 @@ static int grab_often(const struct world *world, void *arg) {
 }
 
 /* Neither ours nor flock(1) gets in between, however often it tries. */
-static void nobody_slips_in(void **state) {
-    struct world *world = *state;
+TEST(nobody_slips_in) {
     struct grab *grab = shared_new(sizeof *grab);
     pid_t pids[2];
-    for (int i = 0; i < 2; i++) pids[i] = child_start(grab_often, world, grab);
+    for (int i = 0; i < 2; i++) pids[i] = child_start(grab_often, grab);
     int64_t start = now_ms();
     for (int i = 0; i < 3000 || (grab->grabbers < 2 && now_ms() - start < 20000); i++) {
         struct dlock_claim holder = claim_of("job");
@@ -334,38 +196,6 @@ static void nobody_slips_in(void **state) {
 
 enum { CROWD = 4 };
 
-struct room {
-    _Atomic int readers, writers, overlaps; /* inside; readers that met others */
-};
-
-static struct dlock_claim now_and_then_a_writer(int member, int take) {
-    return take % 4 == member % 4 ? claim_of("job") : reader_of("job");
-}
-
-static int stay(void *arg, const struct dlock_claim *claim) {
-    struct room *room = arg;
-    if (claim->mode == DLOCK_SHARED) {
-        if (room->readers++ > 0) room->overlaps++;
-        if (room->writers != 0) return 10;
-        usleep(50);
-        if (room->writers != 0) return 11;
-        room->readers--;
-        return 0;
-    }
-    if (room->writers++ != 0 || room->readers != 0) return 12;
-    usleep(20);
-    if (room->writers-- != 1 || room->readers != 0) return 13;
-    return 0;
-}
-
-static void storm(void **state) {
-    struct room *room = shared_new(sizeof *room);
-    const struct crowd crowd = {CROWD, 250, now_and_then_a_writer, stay, room};
-    crowd_run(*state, &crowd);
-    assert_true(room->overlaps > 0);
-    shared_end(room, sizeof *room);
-}
-
 static struct dlock_claim reader_for(int member, int take) {
     (void)member;
     (void)take;
@@ -373,101 +203,7 @@ static struct dlock_claim reader_for(int member, int take) {
 }
 
 /* Readers that come at the same moment have a fence each. */
-static void fences_of_a_crowd(void **state) {
+TEST(fences_of_a_crowd) {
     const struct crowd crowd = {CROWD, 1500, reader_for, NULL, NULL};
-    crowd_run(*state, &crowd);
-}
-
-/* ---- a stream of readers ---- */
-
-enum { STREAM = 3 };
-
-struct stream {
-    _Atomic int reads, stop;
-};
-
-static int read_often(const struct world *world, void *arg) {
-    struct stream *stream = arg;
-    void *conn = conn_open(world->dir);
-    while (stream->stop == 0) {
-        struct dlock_claim reader = reader_of("job");
-        while (acquire(conn, &reader) == DLOCK_EBUSY) usleep(200);
-        if (reader.result != 0) return 1;
-        stream->reads++;
-        usleep(20000);
-        if (release(conn, &reader) != 0) return 2;
-    }
-    return 0;
-}
-
-/* Readers that overlap all the time; once a writer waits, which a single try does not, none of them gets in
- * again before it. */
-static void writers_do_not_starve(void **state) {
-    struct world *world = *state;
-    struct stream *stream = shared_new(sizeof *stream);
-    pid_t pids[STREAM];
-    int waits = 0;
-    for (int i = 0; i < STREAM; i++) {
-        pids[i] = child_start(read_often, world, stream);
-        usleep(7000);
-    }
-    for (int i = 0; i < ROUNDS || waits == 0; i++) {
-        struct dlock_claim writer = claim_of("job");
-        if (acquire(world->conn, &writer) == DLOCK_EBUSY && acquire(world->conn, &writer) == DLOCK_EBUSY) {
-            int reads = stream->reads;
-            waits++;
-            acquire_waiting(world->conn, &writer);
-            assert_in_range(stream->reads - reads, 0, STREAM); /* that were granted before, and counted now */
-        }
-        assert_int_equal(release(world->conn, &writer), 0);
-        usleep(30000);
-    }
-    stream->stop = 1;
-    for (int i = 0; i < STREAM; i++) assert_int_equal(child_end(pids[i]), 0);
-    shared_end(stream, sizeof *stream);
-}
-
-static int break_lock(void *conn, const char *name) {
-    struct dlock_error err = {0, ""};
-    return FILE_BACKEND->break_lock(conn, name, 3000, &err);
-}
-
-static void a_break_takes_them_all(void **state) {
-    struct world *world = *state;
-    struct dlock_claim one = reader_of("job"), two = reader_of("job"), writer = claim_of("job");
-    assert_int_equal(acquire(world->conn, &one), 0);
-    assert_int_equal(acquire(world->conn, &two), 0);
-    assert_int_equal(break_lock(world->conn, "job"), 0);
-    assert_int_equal(acquire(world->conn, &writer), 0);
-    assert_true(writer.fence > two.fence);
-    assert_int_equal(renew(world->conn, &one), DLOCK_ELOST);
-    assert_int_equal(release(world->conn, &two), DLOCK_ELOST);
-    struct seen seen = inspect(world->conn, "job");
-    assert_int_equal(seen.n, 1);
-    assert_true(saw(&seen, &writer));
-}
-
-int shared_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(together),
-        WORLD_TEST(seats_are_used_again),
-        WORLD_TEST(dies_with_its_process),
-        WORLD_TEST(with_flock),
-        WORLD_TEST(with_a_pid_from_elsewhere),
-        WORLD_TEST(a_waiting_writer_keeps_readers_out),
-        WORLD_TEST(a_try_keeps_nobody_out),
-        WORLD_TEST(the_gate_shuts_soon),
-        WORLD_TEST(the_gate_opens_when_the_writer_gives_up),
-        WORLD_TEST(the_gate_opens_when_the_writer_dies),
-        WORLD_TEST(downgrades),
-        WORLD_TEST(released_as_a_reader),
-        WORLD_TEST(lost_before_its_downgrade),
-        WORLD_TEST(a_downgrade_wakes_readers),
-        WORLD_TEST(nobody_slips_in),
-        WORLD_TEST(storm),
-        WORLD_TEST(fences_of_a_crowd),
-        WORLD_TEST(writers_do_not_starve),
-        WORLD_TEST(a_break_takes_them_all),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    crowd_run(&crowd);
 }

@@ -5,8 +5,6 @@
 #include <pthread.h>
 #include <unistd.h>
 
-int threads_tests(void);
-
 enum { THREADS = 8, NAMES = 3, ROUNDS = 150 };
 
 static const char *const names[NAMES] = {"one", "two", "three"};
@@ -70,8 +68,7 @@ static void *watch(void *arg) {
     return NULL;
 }
 
-static void share_a_connection(void **state) {
-    struct world *world = *state;
+TEST(share_a_connection) {
     struct crowd crowd = {.conn = world->conn};
     struct dlock_error err;
     pthread_t threads[THREADS + 1];
@@ -98,8 +95,7 @@ static void *renew_copy(void *arg) {
 }
 
 /* The keeper may renew a claim while its owner releases it and its file is gone: only one of them may close. */
-static void renewal_meets_release(void **state) {
-    struct world *world = *state;
+TEST(renewal_meets_release) {
     struct dlock_claim bystander = claim_of("bystander");
     assert_int_equal(acquire(world->conn, &bystander), 0);
     assert_false(is_held(world->conn, "job"));
@@ -110,7 +106,7 @@ static void renewal_meets_release(void **state) {
         struct dlock_claim other = claim_of("other");
         pthread_t thread;
         assert_int_equal(acquire(world->conn, &pair.claim), 0);
-        if (i & 1) assert_int_equal(unlink(path_of(world, "job")), 0);
+        if (i & 1) assert_int_equal(unlink(path_of("job")), 0);
         struct dlock_claim mine = pair.claim;
         assert_int_equal(pthread_barrier_init(&pair.start, NULL, 2), 0);
         assert_int_equal(pthread_create(&thread, NULL, renew_copy, &pair), 0);
@@ -126,12 +122,4 @@ static void renewal_meets_release(void **state) {
     }
     assert_int_equal(count_fds(), before);
     assert_true(is_held(world->conn, "bystander"));
-}
-
-int threads_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(share_a_connection),
-        WORLD_TEST(renewal_meets_release),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,27 +7,23 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-int wake_tests(void);
-
 enum { ROUNDS = 7 };
 
 /* Kills the holder in a moment, while the test waits. */
-static int kill_later(const struct world *world, void *arg) {
-    (void)world;
+static int kill_later(void *arg) {
     usleep(100000);
     kill(*(const pid_t *)arg, SIGKILL);
     return 0;
 }
 
-static void after_sigkill(void **state) {
-    struct world *world = *state;
+TEST(after_sigkill) {
     listen_on(world->conn);
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t fence;
         struct dlock_claim claim = claim_of("job");
-        pid_t holder = holder_start(world, "job", &fence);
+        pid_t holder = holder_start("job", &fence);
         assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
-        pid_t killer = child_start(kill_later, world, &holder);
+        pid_t killer = child_start(kill_later, &holder);
         acquire_waiting(world->conn, &claim);
         assert_true(claim.fence > fence);
         assert_int_equal(release(world->conn, &claim), 0);
@@ -37,7 +33,7 @@ static void after_sigkill(void **state) {
 }
 
 /* Holds the lock until 100 ms after it learned of a waiter. */
-static int hold_a_moment(const struct world *world, void *arg) {
+static int hold_a_moment(void *arg) {
     const int *ends = arg;
     char byte;
     struct dlock_claim claim = claim_of("job");
@@ -47,8 +43,7 @@ static int hold_a_moment(const struct world *world, void *arg) {
     return release(conn, &claim);
 }
 
-static void after_release(void **state) {
-    struct world *world = *state;
+TEST(after_release) {
     listen_on(world->conn);
     for (int i = 0; i < ROUNDS; i++) {
         struct dlock_claim claim = claim_of("job");
@@ -56,7 +51,7 @@ static void after_release(void **state) {
         char byte;
         assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
         assert_int_equal(pipe2(ends + 2, O_CLOEXEC), 0);
-        pid_t pid = child_start(hold_a_moment, world, ends);
+        pid_t pid = child_start(hold_a_moment, ends);
         assert_int_equal(read(ends[0], &byte, 1), 1);
         assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
         assert_int_equal(write(ends[3], "x", 1), 1);
@@ -78,7 +73,7 @@ static void dawdle(int steps) {
 }
 
 /* Holds it once a round, and gives it back soon after it said so. */
-static int hold_in_rounds(const struct world *world, void *arg) {
+static int hold_in_rounds(void *arg) {
     struct meeting *meeting = arg;
     struct dlock_claim claim = claim_of("job");
     void *conn = conn_open(world->dir);
@@ -93,10 +88,9 @@ static int hold_in_rounds(const struct world *world, void *arg) {
 }
 
 /* However a request and the only release coincide, no waiter is left waiting. */
-static void none_is_missed(void **state) {
-    struct world *world = *state;
+TEST(none_is_missed) {
     struct meeting *meeting = shared_new(sizeof *meeting);
-    pid_t pid = child_start(hold_in_rounds, world, meeting);
+    pid_t pid = child_start(hold_in_rounds, meeting);
     for (int i = 1; i <= HAND_OVERS; i++) {
         struct dlock_claim claim = claim_of("job");
         meeting->wanted = i;
@@ -109,9 +103,8 @@ static void none_is_missed(void **state) {
     shared_end(meeting, sizeof *meeting);
 }
 
-static void names_are_the_locks_own(void **state) {
+TEST(names_are_the_locks_own) {
     static const char *const names[] = {"job", "a/b c", ".", "..", "100%", "é", "it's"};
-    struct world *world = *state;
     void *other = conn_open(world->dir);
     int fd = listen_on(world->conn);
     assert_int_equal(listen_on(world->conn), fd); /* once more is the same */
@@ -130,8 +123,7 @@ static void names_are_the_locks_own(void **state) {
 }
 
 /* A cut name cannot be told from the file's: then every waiter looks. */
-static void long_name(void **state) {
-    struct world *world = *state;
+TEST(long_name) {
     char raw[256], name[256] = "?";
     memset(raw, '/', 255);
     raw[255] = '\0';
@@ -148,8 +140,7 @@ static void long_name(void **state) {
 
 /* Losers keep their descriptors, so their tries wake no waiter; nor do releases without waiters, files that are not
  * locks, or changes of modes. */
-static void nothing_for_nothing(void **state) {
-    struct world *world = *state;
+TEST(nothing_for_nothing) {
     struct dlock_claim holder = claim_of("job"), waiters[3];
     void *other = conn_open(world->dir);
     int fd = listen_on(world->conn);
@@ -161,9 +152,9 @@ static void nothing_for_nothing(void **state) {
     drain(world->conn, DLOCK_WAKE_LOOK, NULL); /* the first one made the file */
     for (int round = 0; round < 20; round++) assert_false(is_held(other, "free"));
     assert_false(readable(fd, 20));
-    assert_int_equal(chmod(path_of(world, "job"), 0600), 0);
-    file_put(path_of(world, ".hidden"), "x", 1);
-    file_put(path_of(world, "no%lock"), "x", 1);
+    assert_int_equal(chmod(path_of("job"), 0600), 0);
+    file_put(path_of(".hidden"), "x", 1);
+    file_put(path_of("no%lock"), "x", 1);
     assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 0);
     for (int i = 0; i < 3; i++) give_up(other, &waiters[i]);
     assert_int_equal(release(other, &holder), 0);
@@ -171,8 +162,7 @@ static void nothing_for_nothing(void **state) {
 }
 
 /* A release says whether it had a waiter to wake. */
-static void releases_say_whom_they_wake(void **state) {
-    struct world *world = *state;
+TEST(releases_say_whom_they_wake) {
     void *other = conn_open(world->dir);
     listen_on(world->conn);
     for (int waits = 0; waits < 2; waits++) {
@@ -202,8 +192,7 @@ static int64_t looks_for(void *conn, struct dlock_claim *claim) {
 
 /* Several looks, ever later, when a wait begins and after each wake, because the kernel announces a close before it
  * unlocks; then only now and then. */
-static void retries(void **state) {
-    struct world *world = *state;
+TEST(retries) {
     struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
     listen_on(world->conn);
     assert_int_equal(acquire(world->conn, &holder), 0);
@@ -211,59 +200,57 @@ static void retries(void **state) {
         assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), wakes);
         assert_in_range(looks_for(world->conn, &waiter), 500, 2000);
         assert_int_equal(waiter.retry_ms, 1000);
-        close(open(path_of(world, "job"), O_RDONLY | O_CLOEXEC));
+        close(open(path_of("job"), O_RDONLY | O_CLOEXEC));
     }
     give_up(world->conn, &waiter);
     assert_int_equal(release(world->conn, &holder), 0);
 }
 
 /* Several closes of one file in a row, of either kind, are one wake. */
-static void closes_in_a_row(void **state) {
+TEST(closes_in_a_row) {
     static const int flags[] = {O_RDWR, O_RDONLY, O_RDWR, O_RDONLY};
-    struct world *world = *state;
-    file_put(path_of(world, "job"), "", 0);
+    file_put(path_of("job"), "", 0);
     listen_on(world->conn);
-    for (int i = 0; i < 4; i++) close(open(path_of(world, "job"), flags[i] | O_CLOEXEC));
+    for (int i = 0; i < 4; i++) close(open(path_of("job"), flags[i] | O_CLOEXEC));
     assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 1);
 }
 
-static void vanishing_wakes(struct world *world, int (*vanish)(const struct world *world)) {
+static void vanishing_wakes(int (*vanish)(void)) {
     struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
     char name[256] = "?";
     listen_on(world->conn);
     assert_int_equal(acquire(world->conn, &holder), 0);
     assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
-    assert_int_equal(vanish(world), 0);
+    assert_int_equal(vanish(), 0);
     assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, name), 1);
     assert_string_equal(name, "job");
     assert_int_equal(acquire(world->conn, &waiter), 0);
 }
 
-static int unlink_it(const struct world *world) {
-    return unlink(path_of(world, "job"));
+static int unlink_it(void) {
+    return unlink(path_of("job"));
 }
 
-static int rename_it(const struct world *world) {
-    return rename(path_of(world, "job"), path_of(world, ".old"));
+static int rename_it(void) {
+    return rename(path_of("job"), path_of(".old"));
 }
 
-static void unlink_wakes(void **state) {
-    vanishing_wakes(*state, unlink_it);
+TEST(unlink_wakes) {
+    vanishing_wakes(unlink_it);
 }
 
-static void rename_wakes(void **state) {
-    vanishing_wakes(*state, rename_it);
+TEST(rename_wakes) {
+    vanishing_wakes(rename_it);
 }
 
 /* More events than the kernel keeps: every waiter looks. */
-static void overflow(void **state) {
-    struct world *world = *state;
+TEST(overflow) {
     struct dlock_error err = {0, ""};
     struct dlock_wake wake;
     bool any = false;
     listen_on(world->conn);
     for (int i = 0; i < 20000; i++) { /* the default limit is 16384 */
-        int fd = open(path_of(world, i & 1 ? "one" : "two"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
+        int fd = open(path_of(i & 1 ? "one" : "two"), O_RDONLY | O_CREAT | O_CLOEXEC, 0666);
         assert_true(fd >= 0);
         close(fd);
     }
@@ -271,8 +258,7 @@ static void overflow(void **state) {
     assert_true(any);
 }
 
-static void polls_without_inotify(void **state) {
-    struct world *world = *state;
+TEST(polls_without_inotify) {
     struct dlock_claim holder = claim_of("job"), waiter = claim_of("job");
     char away[PATH_MAX];
     assert_int_equal(acquire(world->conn, &holder), 0);
@@ -285,23 +271,4 @@ static void polls_without_inotify(void **state) {
     assert_int_equal(drain(world->conn, DLOCK_WAKE_LOOK, NULL), 0);
     assert_int_equal(acquire(world->conn, &waiter), DLOCK_EBUSY);
     assert_int_equal(waiter.retry_ms, -1);
-}
-
-int wake_tests(void) {
-    const struct CMUnitTest tests[] = {
-        WORLD_TEST(after_sigkill),
-        WORLD_TEST(after_release),
-        WORLD_TEST(none_is_missed),
-        WORLD_TEST(names_are_the_locks_own),
-        WORLD_TEST(long_name),
-        WORLD_TEST(nothing_for_nothing),
-        WORLD_TEST(releases_say_whom_they_wake),
-        WORLD_TEST(retries),
-        WORLD_TEST(unlink_wakes),
-        WORLD_TEST(rename_wakes),
-        WORLD_TEST(closes_in_a_row),
-        WORLD_TEST(overflow),
-        WORLD_TEST(polls_without_inotify),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
