@@ -127,31 +127,4 @@ TEST(nothing_is_answered) {
     dlock_close(client);
 }
 
-static int remember(const struct dlock_info *info, void *arg) {
-    char(*names)[64] = arg;
-    for (int i = 0; i < 300; i++)
-        if (!names[i][0]) return snprintf(names[i], 64, "%s", info->name), 0;
-    return 1;
-}
-
-/* More than one page of them, each once, in order, and those of the prefix alone. */
-TEST(lists_have_pages) {
-    enum { LOCKS = 250 };
-    static char names[300][64];
-    dlock_lock *locks[LOCKS];
-    dlock_client *client = api_client("mem:pages");
-    for (int i = 0; i < LOCKS; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "%s-%03d", i % 5 ? "job" : "other", i);
-        locks[i] = api_lock(client, name, NULL);
-        assert_int_equal(dlock_acquire(locks[i], 0, NULL), 0);
-    }
-    assert_int_equal(dlock_list(client, "job", remember, names, NULL), 0);
-    for (int i = 0; i < LOCKS / 5 * 4; i++) assert_int_equal(strncmp(names[i], "job-", 4), 0);
-    for (int i = 1; i < LOCKS / 5 * 4; i++) assert_true(strcmp(names[i - 1], names[i]) < 0);
-    assert_int_equal(names[LOCKS / 5 * 4][0], '\0');
-    for (int i = 0; i < LOCKS; i++) dlock_free(locks[i]);
-    dlock_close(client);
-}
-
 TESTS(NULL, NULL, NULL, NULL)
