@@ -6,8 +6,10 @@
 #include <poll.h>
 #include <stdlib.h>
 
-static void log_nothing(const struct dlock_peer *peer, int level, const char *message) {
-    (void)peer, (void)level, (void)message;
+/* It may say why a test fails. */
+static void print_log(const struct dlock_peer *peer, int level, const char *message) {
+    (void)peer;
+    print_message("log, level %d: %s\n", level, message);
 }
 
 void uri_init(struct uri *uri, int port) {
@@ -24,7 +26,7 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
     memset(link, 0, sizeof *link);
     memset(link->client, letter, 24);
     link->peer = (struct dlock_peer){
-        .abi = DLOCK_ABI, .client = link->client, .quarantine_ms = quarantine_ms, .log = log_nothing};
+        .abi = DLOCK_ABI, .client = link->client, .quarantine_ms = quarantine_ms, .log = print_log};
     link->fd = -1;
     link->conn = calloc(1, backend->conn_size);
     assert_non_null(link->conn);
