@@ -103,6 +103,9 @@ void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last);
  * has filled in. */
 int acquire(struct grant *grant);
 int queue_up(struct grant *grant); /* with QUEUE, where that may be sent; its client listens then */
+/* A claim that is in line when this returns, behind those that were before. Where a thread waits for a blocking request,
+ * nothing tells when the server has got it. */
+void line_up(struct grant *grant, int client, const char *name, enum dlock_mode mode, uint32_t limit);
 int renew(struct grant *grant);
 int release(struct grant *grant);
 

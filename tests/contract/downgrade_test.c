@@ -115,8 +115,8 @@ static void admits_waiting_readers(void) {
     begin();
     grant_as(&late, 3, suite.name, DLOCK_SHARED, 0);
     GRANTED(acquire(&owner));
-    BUSY(queue_up(&reader));
-    BUSY(queue_up(&writer));
+    line_up(&reader, 1, suite.name, DLOCK_SHARED, 0);
+    line_up(&writer, 2, suite.name, DLOCK_EXCLUSIVE, 0);
     GRANTED(downgrade(&owner));
     expect_woken(&reader);
     EXPECT(reader.claim.fence > owner.claim.fence);
@@ -133,8 +133,8 @@ static void admits_waiting_readers(void) {
 static void passes_no_writer_that_is_first(void) {
     begin();
     GRANTED(acquire(&owner));
-    BUSY(queue_up(&writer));
-    BUSY(queue_up(&reader));
+    line_up(&writer, 2, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&reader, 1, suite.name, DLOCK_SHARED, 0);
     GRANTED(downgrade(&owner));
     expect_not_granted(&reader);
     expect_not_granted(&writer);

@@ -1,14 +1,6 @@
 /* The server's queue: the order of waiters, how places are kept and left, and waiters that are dead. */
 #include "contract/contract.h"
 
-/* A waiter that is in line when this returns: where a thread waits for a blocking request, nothing tells when the server
- * has got it. */
-static void line_up(struct grant *grant, int client, enum dlock_mode mode, uint32_t limit) {
-    grant_as(grant, client, suite.name, mode, limit);
-    BUSY(queue_up(grant));
-    if (can(DLOCK_CAP_PENDING)) sleep_ms(200);
-}
-
 static void hold(struct grant *grant, enum dlock_mode mode, uint32_t limit) {
     grant_as(grant, 0, suite.name, mode, limit);
     GRANTED(acquire(grant));
@@ -17,7 +9,7 @@ static void hold(struct grant *grant, enum dlock_mode mode, uint32_t limit) {
 static void first_come_first_served(void) {
     struct grant mine, waiting[3];
     hold(&mine, DLOCK_EXCLUSIVE, 0);
-    for (int i = 0; i < 3; i++) line_up(&waiting[i], i + 1, DLOCK_EXCLUSIVE, 0);
+    for (int i = 0; i < 3; i++) line_up(&waiting[i], i + 1, suite.name, DLOCK_EXCLUSIVE, 0);
     GRANTED(release(&mine));
     uint64_t last = mine.claim.fence;
     for (int i = 0; i < 3; i++) {
@@ -33,9 +25,9 @@ static void first_come_first_served(void) {
 static void of_one_client_too(void) {
     struct grant mine, first, second, other;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
-    line_up(&first, 1, DLOCK_EXCLUSIVE, 0);
-    line_up(&other, 2, DLOCK_EXCLUSIVE, 0);
-    line_up(&second, 1, DLOCK_EXCLUSIVE, 0);
+    line_up(&first, 1, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&other, 2, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&second, 1, suite.name, DLOCK_EXCLUSIVE, 0);
     GRANTED(release(&mine));
     expect_woken(&first);
     GRANTED(release(&first));
@@ -48,8 +40,8 @@ static void of_one_client_too(void) {
 static void asking_again_keeps_the_place(void) {
     struct grant mine, first, second;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
-    line_up(&first, 1, DLOCK_EXCLUSIVE, 0);
-    line_up(&second, 2, DLOCK_EXCLUSIVE, 0);
+    line_up(&first, 1, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&second, 2, suite.name, DLOCK_EXCLUSIVE, 0);
     for (int i = 0; i < 2; i++) {
         BUSY(queue_up(&second));
         BUSY(queue_up(&first));
@@ -67,7 +59,7 @@ static void asking_again_keeps_the_place(void) {
 static void nobody_barges(void) {
     struct grant mine, waiting, late;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
-    line_up(&waiting, 1, DLOCK_EXCLUSIVE, 0);
+    line_up(&waiting, 1, suite.name, DLOCK_EXCLUSIVE, 0);
     GRANTED(release(&mine));
     grant_new(&late, 2, suite.name);
     BUSY(acquire(&late));
@@ -85,7 +77,7 @@ static void nobody_barges_after_a_lease(void) {
     grant_new(&late, 2, suite.name);
     dead.claim.lease_ms = 1500;
     GRANTED(acquire(&dead));
-    line_up(&waiting, 1, DLOCK_EXCLUSIVE, 0);
+    line_up(&waiting, 1, suite.name, DLOCK_EXCLUSIVE, 0);
     sleep_ms(1600);
     BUSY(acquire(&late));
     expect_woken(&waiting);
@@ -100,9 +92,9 @@ static void nobody_barges_after_a_lease(void) {
 static void readers_and_writers_in_turn(void) {
     struct grant reader, writer, behind[2], late;
     hold(&reader, DLOCK_SHARED, 0);
-    line_up(&writer, 1, DLOCK_EXCLUSIVE, 0);
-    line_up(&behind[0], 2, DLOCK_SHARED, 0);
-    line_up(&behind[1], 3, DLOCK_SHARED, 0);
+    line_up(&writer, 1, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&behind[0], 2, suite.name, DLOCK_SHARED, 0);
+    line_up(&behind[1], 3, suite.name, DLOCK_SHARED, 0);
     grant_as(&late, 0, suite.name, DLOCK_SHARED, 0);
     BUSY(acquire(&late));
     LOST(release(&late));
@@ -123,9 +115,9 @@ static void readers_and_writers_in_turn(void) {
 static void a_writer_gives_up(void) {
     struct grant reader, writer, behind[2];
     hold(&reader, DLOCK_SHARED, 0);
-    line_up(&writer, 1, DLOCK_EXCLUSIVE, 0);
-    line_up(&behind[0], 2, DLOCK_SHARED, 0);
-    line_up(&behind[1], 3, DLOCK_SHARED, 0);
+    line_up(&writer, 1, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&behind[0], 2, suite.name, DLOCK_SHARED, 0);
+    line_up(&behind[1], 3, suite.name, DLOCK_SHARED, 0);
     LOST(release(&writer));
     for (int i = 0; i < 2; i++) expect_woken(&behind[i]);
     GRANTED(renew(&reader));
@@ -137,7 +129,7 @@ static void permits_in_turn(void) {
     enum { LIMIT = 2, WAITERS = 3 };
     struct grant held[LIMIT], waiting[WAITERS], late;
     for (int i = 0; i < LIMIT; i++) hold(&held[i], DLOCK_PERMIT, LIMIT);
-    for (int i = 0; i < WAITERS; i++) line_up(&waiting[i], i + 1, DLOCK_PERMIT, LIMIT);
+    for (int i = 0; i < WAITERS; i++) line_up(&waiting[i], i + 1, suite.name, DLOCK_PERMIT, LIMIT);
     grant_as(&late, 0, suite.name, DLOCK_PERMIT, LIMIT);
     GRANTED(release(&held[1]));
     expect_woken(&waiting[0]);
@@ -156,7 +148,7 @@ static void permits_in_turn(void) {
 static void waiters_are_users(void) {
     struct grant held, waiting, wrong;
     hold(&held, DLOCK_PERMIT, 1);
-    line_up(&waiting, 1, DLOCK_PERMIT, 1);
+    line_up(&waiting, 1, suite.name, DLOCK_PERMIT, 1);
     GRANTED(release(&held));
     grant_new(&wrong, 2, suite.name);
     EXPECT_CODE(DLOCK_EINVAL, queue_up(&wrong));
@@ -171,8 +163,8 @@ static void waiters_are_users(void) {
 static void the_dead_are_passed(void) {
     struct grant mine, dead, waiting;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
-    line_up(&dead, 3, DLOCK_EXCLUSIVE, 0);
-    line_up(&waiting, 1, DLOCK_EXCLUSIVE, 0);
+    line_up(&dead, 3, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&waiting, 1, suite.name, DLOCK_EXCLUSIVE, 0);
     client_dies(3);
     GRANTED(release(&mine));
     /* A session that ends late may keep its place. */
@@ -187,10 +179,10 @@ static void the_dead_are_passed(void) {
 static void the_silent_lose_their_turn(void) {
     struct grant mine, first, silent, waiting, last;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
-    line_up(&first, 1, DLOCK_EXCLUSIVE, 0);
-    line_up(&silent, 3, DLOCK_EXCLUSIVE, 0);
-    line_up(&waiting, 1, DLOCK_EXCLUSIVE, 0);
-    line_up(&last, 2, DLOCK_EXCLUSIVE, 0);
+    line_up(&first, 1, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&silent, 3, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&waiting, 1, suite.name, DLOCK_EXCLUSIVE, 0);
+    line_up(&last, 2, suite.name, DLOCK_EXCLUSIVE, 0);
     GRANTED(release(&mine));
     expect_woken(&first);
     int64_t begun = now_ms();
