@@ -42,6 +42,7 @@ int tests_run(int argc, char **argv, CMFixtureFunction setup, CMFixtureFunction 
               CMFixtureFunction end) {
     const struct CMUnitTest around = {NULL, NULL, setup, teardown, NULL};
     if (argc > 1) cmocka_set_test_filter(argv[1]);
+    if (argc > 2) cmocka_set_skip_filter(argv[2]);
     return run(program_invocation_short_name, "", &around, begin, end);
 }
 

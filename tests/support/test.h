@@ -4,7 +4,8 @@
  *     TEST_WITH(setup, teardown, name) { … }      one with its own setup and teardown, or NULL
  *     TESTS(setup, teardown, begin, end)          the program: what is around each TEST, and around all; or NULL
  *
- * Tests run in the order of the file; an argument is the name of one that runs alone, `*` and `?` are wildcards. */
+ * Tests run in the order of the file. Arguments: a pattern of the tests to run, a pattern of those to skip (both as
+ * cmocka has them: with * and ?). */
 #ifndef DLOCK_TESTS_SUPPORT_TEST_H
 #define DLOCK_TESTS_SUPPORT_TEST_H
 

@@ -1,13 +1,11 @@
 /* Durations, and the texts of error codes. */
+#include "support/test.h"
+
 #include <dlock/backend.h>
 
-#include <setjmp.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
-static void durations_are_exact(void **state) {
-    (void)state;
+TEST(durations_are_exact) {
     static const struct {
         const char *text;
         int64_t ms;
@@ -47,8 +45,7 @@ static void durations_are_exact(void **state) {
     }
 }
 
-static void what_is_no_duration_is_refused(void **state) {
-    (void)state;
+TEST(what_is_no_duration_is_refused) {
     static const char *const cases[] = {"", " ", "s", "ms", ".", ".s", ".ms", "..5", "5.", "5.s", "-1", "+1", "-0",
                                         "1 s", " 1s", "1s ", "1S", "1sec", "1d", "1us", "1ss", "1h30m", "1e3", "0x10",
                                         "1.2.3", "1,5s", "inf", "nan", "1m\n",
@@ -71,8 +68,7 @@ static void what_is_no_duration_is_refused(void **state) {
 }
 
 /* Backends parse the values of their own keys with the header's function. */
-static void backends_read_the_same_durations(void **state) {
-    (void)state;
+TEST(backends_read_the_same_durations) {
     assert_int_equal(dlock_duration_ms("1.5h"), 5400000);
     assert_int_equal(dlock_duration_ms("0.0000000000001s"), 1);
     assert_int_equal(dlock_duration_ms("5."), -1);
@@ -82,16 +78,14 @@ static void backends_read_the_same_durations(void **state) {
 }
 
 /* The longest one fits a clock in nanoseconds. */
-static void the_longest_duration_does_not_overflow(void **state) {
-    (void)state;
+TEST(the_longest_duration_does_not_overflow) {
     int64_t ms = 0;
     assert_int_equal(dlock_parse_duration("9223372036853ms", &ms, NULL), DLOCK_OK);
     assert_int_equal(ms, INT64_C(9223372036853));
     assert_true(ms <= INT64_MAX / 1000000);
 }
 
-static void durations_are_written_for_people(void **state) {
-    (void)state;
+TEST(durations_are_written_for_people) {
     static const struct {
         int64_t ms;
         const char *text, *left;
@@ -123,8 +117,7 @@ static void durations_are_written_for_people(void **state) {
                         "grants nothing for another 9223372036854775806ms");
 }
 
-static void every_code_has_a_text(void **state) {
-    (void)state;
+TEST(every_code_has_a_text) {
     int n = 0;
 #define DLOCK_X(name, number, text, action) \
     assert_int_equal(DLOCK_##name, number); \
@@ -138,23 +131,11 @@ static void every_code_has_a_text(void **state) {
     assert_string_equal(dlock_strerror(INT32_MIN), "unknown error");
 }
 
-static void the_version_is_the_header_s(void **state) {
-    (void)state;
+TEST(the_version_is_the_header_s) {
     char numbers[32];
     snprintf(numbers, sizeof numbers, "%d.%d.%d", DLOCK_VERSION_MAJOR, DLOCK_VERSION_MINOR, DLOCK_VERSION_PATCH);
     assert_string_equal(dlock_version(), DLOCK_VERSION);
     assert_string_equal(dlock_version(), numbers);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(durations_are_exact),
-        cmocka_unit_test(what_is_no_duration_is_refused),
-        cmocka_unit_test(backends_read_the_same_durations),
-        cmocka_unit_test(the_longest_duration_does_not_overflow),
-        cmocka_unit_test(durations_are_written_for_people),
-        cmocka_unit_test(every_code_has_a_text),
-        cmocka_unit_test(the_version_is_the_header_s),
-    };
-    return cmocka_run_group_tests_name("duration", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

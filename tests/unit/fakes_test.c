@@ -32,8 +32,7 @@ static void sleeper_start(struct sleeper *sleeper, int64_t until_us, pthread_t *
     assert_int_equal(dlock__thread_start(thread, sleeper_run, sleeper), 0);
 }
 
-static void waits_end_exactly_at_their_deadline(void **state) {
-    (void)state;
+TEST(waits_end_exactly_at_their_deadline) {
     enum { N = 8 };
     struct sleeper sleepers[N];
     pthread_t threads[N];
@@ -47,8 +46,7 @@ static void waits_end_exactly_at_their_deadline(void **state) {
     for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
 }
 
-static void a_signal_ends_a_wait_and_settle_sees_it(void **state) {
-    (void)state;
+TEST(a_signal_ends_a_wait_and_settle_sees_it) {
     for (int i = 0; i < 200; i++) {
         struct sleeper sleeper;
         pthread_t thread;
@@ -65,8 +63,7 @@ static void a_signal_ends_a_wait_and_settle_sees_it(void **state) {
     }
 }
 
-static void a_jump_wakes_nobody_until_settled(void **state) {
-    (void)state;
+TEST(a_jump_wakes_nobody_until_settled) {
     struct sleeper sleeper;
     pthread_t thread;
     sleeper_start(&sleeper, dlock__now_us() + 5000, &thread);
@@ -84,8 +81,7 @@ static bool readable(int fd) {
     return poll(&poll_fd, 1, 0) == 1;
 }
 
-static void timers_become_readable_in_time(void **state) {
-    (void)state;
+TEST(timers_become_readable_in_time) {
     int fd = dlock__timer_open();
     dlock__timer_set(fd, dlock__now_us() + 2000);
     assert_int_equal(fake_next_deadline_us(), dlock__now_us() + 2000);
@@ -108,8 +104,7 @@ static void timers_become_readable_in_time(void **state) {
     close(other);
 }
 
-static void random_numbers_follow_from_the_seed(void **state) {
-    (void)state;
+TEST(random_numbers_follow_from_the_seed) {
     unsigned char first[16], again[16], other[16];
     fake_env_reset(7);
     dlock__random(first, sizeof first);
@@ -123,8 +118,7 @@ static void random_numbers_follow_from_the_seed(void **state) {
     assert_memory_not_equal(first, again, sizeof first);
 }
 
-static void the_server_queues_hands_over_and_expires(void **state) {
-    (void)state;
+TEST(the_server_queues_hands_over_and_expires) {
     fake_other_acquire("n", 1000);
     struct fake_grant first = fake_holder("n");
     assert_true(first.other);
@@ -143,12 +137,4 @@ static void the_server_queues_hands_over_and_expires(void **state) {
     assert_int_equal(fake_grants("n"), 2);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(waits_end_exactly_at_their_deadline), LOCK_TEST(a_signal_ends_a_wait_and_settle_sees_it),
-        LOCK_TEST(a_jump_wakes_nobody_until_settled),   LOCK_TEST(timers_become_readable_in_time),
-        LOCK_TEST(random_numbers_follow_from_the_seed), LOCK_TEST(the_server_queues_hands_over_and_expires),
-    };
-    return cmocka_run_group_tests_name("fakes", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

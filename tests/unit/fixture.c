@@ -372,11 +372,6 @@ void scene_begin(struct scene *s, uint32_t flags, int64_t timeout_ms) {
 
 /* ---- setup and teardown ------------------------------------------------------------------------------------------ */
 
-void only(int argc, char **argv) {
-    if (argc > 1) cmocka_set_test_filter(argv[1]);
-    if (argc > 2) cmocka_set_skip_filter(argv[2]);
-}
-
 /* By the wall clock. Under valgrind, and with what others leave of the processors, a case takes many times as long. */
 static unsigned watchdog_s(void) {
     const char *given = getenv("DLOCK_WATCHDOG_S");

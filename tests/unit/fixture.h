@@ -4,25 +4,14 @@
 #ifndef DLOCK_TESTS_FIXTURE_H
 #define DLOCK_TESTS_FIXTURE_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "fake_backend.h"
 #include "fake_env.h"
+#include "support/test.h"
 
-/* For cmocka: a test with this setup and teardown. The teardown ends what the test left open, and fails it if the core
- * broke a backend's contract, kept a connection, or left a lock or a waiter on a server that could be reached. */
-#define LOCK_TEST(function) cmocka_unit_test_setup_teardown(function, fixture_setup, fixture_teardown)
+/* Setup and teardown of a test. The teardown ends what the test left open, and fails it if the core broke a backend's
+ * contract, kept a connection, or left a lock or a waiter on a server that could be reached. */
 int fixture_setup(void **state);
 int fixture_teardown(void **state);
-
-/* Program arguments: a pattern of the tests to run, a pattern of those to skip (both as cmocka has them: with * and ?).
- */
-void only(int argc, char **argv);
 
 /* The usual lease, and how much of a lease is a holder's. */
 enum { LEASE_MS = 10000, THIRD_MS = 3334 };

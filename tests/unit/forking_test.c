@@ -1,12 +1,6 @@
 /* A fork waits for the dynamic loader, and for a moment for other foreign code. Threads are real. */
 #include "base/forking.h"
-
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
+#include "support/test.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -62,8 +56,7 @@ static void begin(pthread_t *thread, void *(*run)(void *)) {
     sem_wait(&inside);
 }
 
-static void a_fork_waits_until_a_module_is_loaded(void **state) {
-    (void)state;
+TEST(a_fork_waits_until_a_module_is_loaded) {
     pthread_t thread;
     left = false;
     begin(&thread, load);
@@ -73,8 +66,7 @@ static void a_fork_waits_until_a_module_is_loaded(void **state) {
 }
 
 /* The thread hangs: so would a fork that waited for it. */
-static void a_child_knows_that_another_thread_was_connecting(void **state) {
-    (void)state;
+TEST(a_child_knows_that_another_thread_was_connecting) {
     pthread_t thread;
     left = true;
     begin(&thread, connect_slowly);
@@ -86,8 +78,7 @@ static void a_child_knows_that_another_thread_was_connecting(void **state) {
 }
 
 /* In a callback, or when a module is loaded: it would wait for itself. */
-static void a_thread_forks_amid_its_own_call(void **state) {
-    (void)state;
+TEST(a_thread_forks_amid_its_own_call) {
     int status = -1;
     dlock__loading_begin();
     dlock__foreign_begin();
@@ -103,11 +94,4 @@ static void a_thread_forks_amid_its_own_call(void **state) {
     assert_int_equal(status, 0);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fork_waits_until_a_module_is_loaded),
-        cmocka_unit_test(a_child_knows_that_another_thread_was_connecting),
-        cmocka_unit_test(a_thread_forks_amid_its_own_call),
-    };
-    return cmocka_run_group_tests_name("forking", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

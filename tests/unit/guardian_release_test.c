@@ -1,21 +1,16 @@
 /* The guardian releases a dead client's grants on a server that is slow, refuses some of them, or is away. The server
  * here decides how much fake time its answers take. */
 #include "release.h"
+#include "support/test.h"
 
 #include "fake_env.h"
 
 #include <dlock/dlock.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 enum { LOCKS = 2000, TIMEOUT_MS = 3000, LEASE_MS = 30000, REPEAT_MS = 1000, BROKEN = 700 };
 
@@ -147,9 +142,8 @@ static void expect_released(int64_t died_us, int but) {
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* Every request takes its time, and all together longer than one may: they are no single operation. */
-static void a_slow_server_is_asked_for_all(void **state) {
+TEST(a_slow_server_is_asked_for_all) {
     int64_t died_us = dlock__now_us();
-    (void)state;
     server.takes_ms = 1200;
     release_all();
     expect_released(died_us, -1);
@@ -158,9 +152,8 @@ static void a_slow_server_is_asked_for_all(void **state) {
 }
 
 /* A release that was answered is not sent again before all are. */
-static void half_an_answer_is_no_new_beginning(void **state) {
+TEST(half_an_answer_is_no_new_beginning) {
     int64_t died_us = dlock__now_us();
-    (void)state;
     server.takes_ms = 10;
     server.at_most = 10;
     release_all();
@@ -169,10 +162,9 @@ static void half_an_answer_is_no_new_beginning(void **state) {
 }
 
 /* One request that is never answered keeps no other from being sent. */
-static void a_broken_name_is_in_nobodys_way(void **state) {
+TEST(a_broken_name_is_in_nobodys_way) {
     char name[8];
     int64_t died_us = dlock__now_us();
-    (void)state;
     snprintf(name, sizeof name, "%04d", BROKEN);
     server.broken = name;
     server.takes_ms = 100;
@@ -185,8 +177,7 @@ static void a_broken_name_is_in_nobodys_way(void **state) {
     assert_true(dlock__now_us() - died_us >= (int64_t)LEASE_MS * 1000); /* as long as it may be held */
 }
 
-static void an_absent_server_is_tried_until_all_leases_are_over(void **state) {
-    (void)state;
+TEST(an_absent_server_is_tried_until_all_leases_are_over) {
     server.down = true;
     assert_in_range(release_all(), LEASE_MS, LEASE_MS + REPEAT_MS + TIMEOUT_MS);
     assert_true(server.connects >= LEASE_MS / TIMEOUT_MS);
@@ -194,9 +185,8 @@ static void an_absent_server_is_tried_until_all_leases_are_over(void **state) {
 }
 
 /* While a group outlives its kill: the dead process renewed each lease every third of it, so a third may be over. */
-static void renewals_follow_the_shortest_lease(void **state) {
+TEST(renewals_follow_the_shortest_lease) {
     enum { SHORT_MS = 6000 };
-    (void)state;
     dlock__guard_entry(table, 7)->lease_ms = SHORT_MS;
     struct dlock__estate *estate = dlock__estate_open(table);
     assert_non_null(estate);
@@ -207,8 +197,7 @@ static void renewals_follow_the_shortest_lease(void **state) {
 }
 
 /* It ends when it would have ended with its holder alive. */
-static void a_fixed_lease_is_not_renewed(void **state) {
-    (void)state;
+TEST(a_fixed_lease_is_not_renewed) {
     dlock__guard_entry(table, 7)->fixed = 1;
     struct dlock__estate *estate = dlock__estate_open(table);
     assert_non_null(estate);
@@ -219,14 +208,4 @@ static void a_fixed_lease_is_not_renewed(void **state) {
     dlock__estate_free(estate);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_slow_server_is_asked_for_all, setup, teardown),
-        cmocka_unit_test_setup_teardown(half_an_answer_is_no_new_beginning, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_broken_name_is_in_nobodys_way, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_absent_server_is_tried_until_all_leases_are_over, setup, teardown),
-        cmocka_unit_test_setup_teardown(renewals_follow_the_shortest_lease, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_fixed_lease_is_not_renewed, setup, teardown),
-    };
-    return cmocka_run_group_tests_name("guardian release", tests, register_slow, NULL);
-}
+TESTS(setup, teardown, register_slow, NULL)

@@ -1,14 +1,9 @@
 /* Timers in heaps: whatever is set, moved and cleared, the first is the first. */
 #include "base/env.h"
 #include "base/heap.h"
+#include "support/test.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { TIMERS = 200, STEPS = 20000, TIMES = 500 };
 
@@ -19,8 +14,7 @@ static int64_t first_of(const struct dlock__timer *timers, const struct dlock__h
     return first_us;
 }
 
-static void the_first_timer_is_always_the_first(void **state) {
-    (void)state;
+TEST(the_first_timer_is_always_the_first) {
     struct dlock__timer timers[TIMERS] = {{0}};
     struct dlock__heap heaps[2] = {{0}};
     assert_true(dlock__heap_reserve(&heaps[0], TIMERS) && dlock__heap_reserve(&heaps[1], TIMERS));
@@ -47,7 +41,4 @@ static void the_first_timer_is_always_the_first(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_first_timer_is_always_the_first)};
-    return cmocka_run_group_tests_name("heap", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -1,15 +1,11 @@
 /* Connection strings that other programs take are answered with what to write; everything else keeps its own error. */
+#include "support/test.h"
 #include "uri/uri.h"
-
-#include <setjmp.h>
-
-#include <cmocka.h>
 
 /* In the places of a string that a password may be in: no message may repeat it. */
 #define SECRET "hunter2"
 
-static void other_programs_strings_are_answered(void **state) {
-    (void)state;
+TEST(other_programs_strings_are_answered) {
     static const char *const cases[][2] = {
         {"unix:///run/redis.sock", "write redis+unix:///path/to/socket, or memcached+unix:///"},
         {"redis:///run/redis/redis.sock", "a socket is written redis+unix:///path/to/socket"},
@@ -69,8 +65,7 @@ static void other_programs_strings_are_answered(void **state) {
     }
 }
 
-static void every_other_error_stays(void **state) {
-    (void)state;
+TEST(every_other_error_stays) {
     static const char *const others[] = {
         "",
         "redis",
@@ -107,19 +102,11 @@ static void every_other_error_stays(void **state) {
     assert_int_equal(dlock__uri_hint(NULL, DLOCK_EINVAL, NULL), DLOCK_EINVAL);
 }
 
-static void a_refused_client_says_it(void **state) {
-    (void)state;
+TEST(a_refused_client_says_it) {
     dlock_client *client;
     struct dlock_error err;
     assert_int_equal(dlock_open("zk://h", NULL, &client, &err), DLOCK_EINVAL);
     assert_string_equal(err.message, "URI: write zookeeper://HOST,HOST,HOST/PATH");
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_programs_strings_are_answered),
-        cmocka_unit_test(every_other_error_stays),
-        cmocka_unit_test(a_refused_client_says_it),
-    };
-    return cmocka_run_group_tests_name("hints", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

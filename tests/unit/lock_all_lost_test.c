@@ -7,8 +7,7 @@ static dlock_lock *fixed_lock(dlock_client *client, const char *name) {
 }
 
 /* Its lease ends before the other lock is free: it is acquired again, and both are held in the end. */
-static void what_has_ended_meanwhile_is_acquired_anew(void **state) {
-    (void)state;
+TEST(what_has_ended_meanwhile_is_acquired_anew) {
     dlock_client *client = client_new("fake:");
     struct actor *actor = actor_new();
     struct all all = {{fixed_lock(client, "a"), lock_new(client, "b")}, 2, 10000, {0}};
@@ -25,8 +24,7 @@ static void what_has_ended_meanwhile_is_acquired_anew(void **state) {
 }
 
 /* Another client has it by then: the call waits for it as for any other, until the deadline. */
-static void it_may_be_taken_by_then(void **state) {
-    (void)state;
+TEST(it_may_be_taken_by_then) {
     dlock_client *client = client_new("fake:");
     struct actor *actor = actor_new();
     struct all all = {{fixed_lock(client, "a"), lock_new(client, "b")}, 2, 10000, {0}};
@@ -42,8 +40,7 @@ static void it_may_be_taken_by_then(void **state) {
 }
 
 /* The second server takes longer than the first one's lease, each time. */
-static void it_is_not_tried_for_ever(void **state) {
-    (void)state;
+TEST(it_is_not_tried_for_ever) {
     enum { LOSSES = 8 };
     struct actor *actor = actor_new();
     struct all all = {{fixed_lock(client_new("fake:"), "a"), lock_new(client_new("fake:"), "b")}, 2, -1, {0}};
@@ -65,8 +62,7 @@ static void it_is_not_tried_for_ever(void **state) {
 }
 
 /* The caller had it before the call, and has to release that first. */
-static void one_that_was_entered_anew_and_is_lost_is_an_error(void **state) {
-    (void)state;
+TEST(one_that_was_entered_anew_and_is_lost_is_an_error) {
     dlock_client *client = client_new("fake:");
     struct actor *actor = actor_new();
     struct all all = {{fixed_lock(client, "a"), lock_new(client, "b")}, 2, 10000, {0}};
@@ -83,8 +79,7 @@ static void one_that_was_entered_anew_and_is_lost_is_an_error(void **state) {
 }
 
 /* A call releases exactly the permits that it has acquired, even if those have ended and the caller's own has not. */
-static void a_permit_from_before_the_call_stays(void **state) {
-    (void)state;
+TEST(a_permit_from_before_the_call_stays) {
     struct dlock_options own = {.size = sizeof own, .mode = DLOCK_PERMIT, .limit = 3}, fixed = own;
     fixed.flags = DLOCK_FIXED_LEASE;
     fixed.lease_ms = 200;
@@ -102,14 +97,4 @@ static void a_permit_from_before_the_call_stays(void **state) {
     assert_int_equal(release_by(actor, before), DLOCK_EOWNER);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(what_has_ended_meanwhile_is_acquired_anew),
-        LOCK_TEST(it_may_be_taken_by_then),
-        LOCK_TEST(it_is_not_tried_for_ever),
-        LOCK_TEST(one_that_was_entered_anew_and_is_lost_is_an_error),
-        LOCK_TEST(a_permit_from_before_the_call_stays),
-    };
-    return cmocka_run_group_tests_name("all_lost", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

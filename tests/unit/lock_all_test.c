@@ -3,8 +3,7 @@
 
 enum { MOST = 6, ROUNDS = 15 };
 
-static void nobody_in_the_way_is_one_request_for_each_server(void **state) {
-    (void)state;
+TEST(nobody_in_the_way_is_one_request_for_each_server) {
     dlock_client *one = client_new("fake:"), *two = client_new("fake:");
     struct all all = {{lock_new(one, "c"), lock_new(two, "b"), lock_new(one, "a"), lock_new(two, "d")}, 4, 1000, {0}};
     assert_int_equal(acquire_all(&all), 0);
@@ -28,8 +27,7 @@ static int many_rounds(void *arg) {
 }
 
 /* Four threads of two processes, each with its own order. */
-static void opposite_orders_never_deadlock(void **state) {
-    (void)state;
+TEST(opposite_orders_never_deadlock) {
     static const char *const names[MOST] = {"a", "b", "c", "d", "e", "f"};
     dlock_client *clients[2] = {client_new("fake:"), client_new("fake:")};
     struct all all[4] = {{{NULL}, MOST, -1, {0}}};
@@ -51,8 +49,7 @@ static void opposite_orders_never_deadlock(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-static void a_try_holds_all_or_nothing(void **state) {
-    (void)state;
+TEST(a_try_holds_all_or_nothing) {
     dlock_client *client = client_new("fake:");
     struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")}, 3, 0, {0}};
     struct fake_grant other = taken("b");
@@ -64,8 +61,7 @@ static void a_try_holds_all_or_nothing(void **state) {
     assert_int_equal(release_all(&all), 0);
 }
 
-static void one_that_stands_twice_is_refused(void **state) {
-    (void)state;
+TEST(one_that_stands_twice_is_refused) {
     dlock_client *client = client_new("fake:");
     struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "a")}, 3, 0, {0}};
     assert_int_equal(acquire_all(&all), DLOCK_EDEADLK);
@@ -80,8 +76,7 @@ static struct all several(dlock_lock *lock, size_t n, int64_t timeout_ms) {
     return all;
 }
 
-static void one_handle_takes_several_permits(void **state) {
-    (void)state;
+TEST(one_handle_takes_several_permits) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *lock = lock_new_with(client, "n", &of_five);
     struct all three = several(lock, 3, 0), two = several(lock, 2, 0);
@@ -99,8 +94,7 @@ static void one_handle_takes_several_permits(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-static void several_permits_that_could_never_be_had_are_refused(void **state) {
-    (void)state;
+TEST(several_permits_that_could_never_be_had_are_refused) {
     struct dlock_options once = of_five, owned_by_handle = of_five;
     once.flags = DLOCK_NO_REENTRY;
     owned_by_handle.owner = DLOCK_OWNER_HANDLE;
@@ -120,8 +114,7 @@ static void several_permits_that_could_never_be_had_are_refused(void **state) {
 }
 
 /* A call waits for missing permits while it keeps others; but not for long. */
-static void several_permits_are_waited_for(void **state) {
-    (void)state;
+TEST(several_permits_are_waited_for) {
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);
     struct all all = several(lock, 3, -1);
     struct actor *actor = actor_new(), *others = actor_new();
@@ -154,8 +147,7 @@ static void several_permits_are_waited_for(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-static void the_deadline_of_several_permits_is_kept(void **state) {
-    (void)state;
+TEST(the_deadline_of_several_permits_is_kept) {
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);
     struct actor *actor = actor_new();
     for (int i = 0; i < 3; i++) fake_other_acquire_as("n", DLOCK_PERMIT, 5, 600000);
@@ -171,8 +163,7 @@ static void the_deadline_of_several_permits_is_kept(void **state) {
 }
 
 /* The first try is answered, and the deadline comes during a later one. */
-static void busy_permits_are_not_away(void **state) {
-    (void)state;
+TEST(busy_permits_are_not_away) {
     dlock_client *client = client_new("fakefull:?timeout=20s");
     dlock_lock *lock = lock_new_with(client, "n", &of_five);
     struct actor *actor = actor_new();
@@ -196,8 +187,7 @@ static void busy_permits_are_not_away(void **state) {
 }
 
 /* Each attempt has its own timeout: an unanswered one does not end a call that has time left. */
-static void a_silence_ends_no_wait_for_several_permits(void **state) {
-    (void)state;
+TEST(a_silence_ends_no_wait_for_several_permits) {
     dlock_lock *lock = lock_new_with(client_new("fakefull:?timeout=100ms"), "n", &of_five);
     struct actor *actor = actor_new();
     for (int i = 0; i < 3; i++) fake_other_acquire_as("n", DLOCK_PERMIT, 5, 600000);
@@ -220,8 +210,7 @@ static void a_silence_ends_no_wait_for_several_permits(void **state) {
 }
 
 /* Five threads of three processes, each with two or three of five, and one that takes single ones. */
-static void several_permits_for_several_callers(void **state) {
-    (void)state;
+TEST(several_permits_for_several_callers) {
     struct dlock_options options = of_five;
     options.limit = 4; /* two have two each: none of them three */
     dlock_client *clients[3] = {client_new("fakefull:"), client_new("fakefull:"), client_new("fakefull:")};
@@ -241,8 +230,7 @@ static void several_permits_for_several_callers(void **state) {
 }
 
 /* Two callers want three of four each, and have two each. */
-static void those_who_lack_each_others_permits_get_all(void **state) {
-    (void)state;
+TEST(those_who_lack_each_others_permits_get_all) {
     struct dlock_options options = of_five;
     options.limit = 4;
     struct all all[2];
@@ -277,8 +265,7 @@ static int cancel_it(void *arg) {
 }
 
 /* While it waits for one, and while it stays away. */
-static void a_cancel_ends_the_wait_for_several_permits(void **state) {
-    (void)state;
+TEST(a_cancel_ends_the_wait_for_several_permits) {
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &of_five);
     struct all all = several(lock, 3, -1);
     struct actor *actor = actor_new(), *other = actor_new();
@@ -297,8 +284,7 @@ static void a_cancel_ends_the_wait_for_several_permits(void **state) {
 }
 
 /* While one lock is busy, none of those after it is kept. */
-static void what_stands_behind_a_busy_one_is_given_back(void **state) {
-    (void)state;
+TEST(what_stands_behind_a_busy_one_is_given_back) {
     dlock_client *client = client_new("fake:");
     struct all all = {{lock_new(client, "c"), lock_new(client, "b"), lock_new(client, "a")}, 3, -1, {0}};
     struct fake_grant other = taken("b");
@@ -315,8 +301,7 @@ static void what_stands_behind_a_busy_one_is_given_back(void **state) {
 }
 
 /* The tries hang, or giving back the locks that are held already. */
-static void the_deadline_is_kept(void **state) {
-    (void)state;
+TEST(the_deadline_is_kept) {
     dlock_client *client = client_new("fake:?timeout=20s");
     struct all all = {{lock_new(client, "a"), lock_new(client, "b")}, 2, 400, {0}};
     struct actor *actor = actor_new();
@@ -341,12 +326,11 @@ static void the_deadline_is_kept(void **state) {
 }
 
 /* The try is answered, the question that follows is not: until the deadline, or for a whole `timeout`. */
-static void busy_is_not_away(void **state) {
+TEST(busy_is_not_away) {
     static const struct {
         const char *uri;
         int code;
     } cases[] = {{"fakepoll:?timeout=20s", DLOCK_ETIMEDOUT}, {"fakepoll:?timeout=300ms", DLOCK_EUNAVAILABLE}};
-    (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         dlock_client *client = client_new(cases[i].uri);
         struct all all = {{lock_new(client, "a"), lock_new(client, "b")}, 2, 400, {0}};
@@ -365,8 +349,7 @@ static void busy_is_not_away(void **state) {
     }
 }
 
-static void a_release_of_all_goes_on_after_an_error(void **state) {
-    (void)state;
+TEST(a_release_of_all_goes_on_after_an_error) {
     dlock_client *client = client_new("fake:");
     struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")}, 3, 0, {0}};
     assert_int_equal(dlock_acquire(all.locks[0], 0, NULL), 0);
@@ -377,8 +360,7 @@ static void a_release_of_all_goes_on_after_an_error(void **state) {
 }
 
 /* Where each lock takes a request, those after a busy one are not even requested. */
-static void one_by_one_nothing_is_taken_behind_a_busy_one(void **state) {
-    (void)state;
+TEST(one_by_one_nothing_is_taken_behind_a_busy_one) {
     dlock_client *client = client_new("fakepending:");
     struct all all = {{lock_new(client, "c"), lock_new(client, "b"), lock_new(client, "a")}, 3, 0, {0}};
     struct fake_grant other = taken("b");
@@ -422,8 +404,7 @@ static int acquire_crowd(void *arg) {
     return dlock_acquire_all(crowd->locks, CROWD, crowd->timeout_ms, NULL);
 }
 
-static void a_silent_server_costs_a_crowd_one_deadline(void **state) {
-    (void)state;
+TEST(a_silent_server_costs_a_crowd_one_deadline) {
     static const char *const uris[] = {"fake:?timeout=20s", "fakepoll:?timeout=300ms", "fakesession:", "fakepending:"};
     for (size_t k = 0; k < sizeof uris / sizeof uris[0]; k++) {
         dlock_client *client = client_new(uris[k]);
@@ -448,9 +429,8 @@ static void a_silent_server_costs_a_crowd_one_deadline(void **state) {
 }
 
 /* Several silent servers share that moment; the engine then sends the releases that are left. */
-static void so_do_several_silent_servers(void **state) {
+TEST(so_do_several_silent_servers) {
     enum { SERVERS = 8 };
-    (void)state;
     struct all all = {.n = SERVERS, .timeout_ms = 400};
     for (size_t i = 0; i < SERVERS; i++) {
         char uri[32], name[2] = {(char)('a' + i), '\0'};
@@ -477,8 +457,7 @@ static int cancel(void *arg) {
 }
 
 /* Of one that it has, that it waits for, and that it has not asked for yet; in the client that it waits in, or not. */
-static void the_end_of_a_handle_ends_the_wait_for_all(void **state) {
-    (void)state;
+TEST(the_end_of_a_handle_ends_the_wait_for_all) {
     static const char *const names[] = {"a", "b", "c", "d"};
     dlock_client *clients[] = {client_new("fake:"), client_new("fake:")};
     struct fake_grant other = taken("b");
@@ -502,8 +481,7 @@ static void the_end_of_a_handle_ends_the_wait_for_all(void **state) {
     fake_other_release(&other, "b");
 }
 
-static void a_close_ends_the_wait_for_all(void **state) {
-    (void)state;
+TEST(a_close_ends_the_wait_for_all) {
     dlock_client *one = client_new("fake:"), *two = client_new("fake:");
     struct fake_grant other = taken("b");
     struct all all = {{lock_new(one, "a"), lock_new(two, "b")}, 2, -1, {0}};
@@ -516,31 +494,4 @@ static void a_close_ends_the_wait_for_all(void **state) {
     fake_other_release(&other, "b");
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(nobody_in_the_way_is_one_request_for_each_server),
-        LOCK_TEST(opposite_orders_never_deadlock),
-        LOCK_TEST(a_try_holds_all_or_nothing),
-        LOCK_TEST(one_that_stands_twice_is_refused),
-        LOCK_TEST(one_handle_takes_several_permits),
-        LOCK_TEST(several_permits_that_could_never_be_had_are_refused),
-        LOCK_TEST(several_permits_are_waited_for),
-        LOCK_TEST(the_deadline_of_several_permits_is_kept),
-        LOCK_TEST(busy_permits_are_not_away),
-        LOCK_TEST(a_silence_ends_no_wait_for_several_permits),
-        LOCK_TEST(several_permits_for_several_callers),
-        LOCK_TEST(those_who_lack_each_others_permits_get_all),
-        LOCK_TEST(a_cancel_ends_the_wait_for_several_permits),
-        LOCK_TEST(what_stands_behind_a_busy_one_is_given_back),
-        LOCK_TEST(busy_is_not_away),
-        LOCK_TEST(the_deadline_is_kept),
-        LOCK_TEST(a_release_of_all_goes_on_after_an_error),
-        LOCK_TEST(one_by_one_nothing_is_taken_behind_a_busy_one),
-        LOCK_TEST(a_silent_server_costs_a_crowd_one_deadline),
-        LOCK_TEST(so_do_several_silent_servers),
-        LOCK_TEST(the_end_of_a_handle_ends_the_wait_for_all),
-        LOCK_TEST(a_close_ends_the_wait_for_all),
-    };
-    return cmocka_run_group_tests_name("all", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

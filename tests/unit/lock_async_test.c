@@ -7,8 +7,7 @@
 
 enum { CROWD = 10000 };
 
-static void a_wait_and_a_release_end_once(void **state) {
-    (void)state;
+TEST(a_wait_and_a_release_end_once) {
     dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
     struct done got = {0}, gave = {0};
     begin_async(lock, 1000, &got);
@@ -23,8 +22,7 @@ static void a_wait_and_a_release_end_once(void **state) {
     assert_int_equal(gave.calls, 1);
 }
 
-static void handles_of_threads_have_none(void **state) {
-    (void)state;
+TEST(handles_of_threads_have_none) {
     struct done done = {0};
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire_async(lock, 0, note_done, &done), DLOCK_ENOTSUP);
@@ -33,8 +31,7 @@ static void handles_of_threads_have_none(void **state) {
     assert_int_equal(done.calls, 0);
 }
 
-static void many_waits_are_one_request(void **state) {
-    (void)state;
+TEST(many_waits_are_one_request) {
     enum { N = 200 };
     static struct done done[N];
     memset(done, 0, sizeof done);
@@ -64,8 +61,7 @@ static void many_waits_are_one_request(void **state) {
 }
 
 /* The number of a client's threads does not change, and a wait in line is a record of a few hundred bytes. */
-static void ten_thousand_waits_need_no_thread_and_little_memory(void **state) {
-    (void)state;
+TEST(ten_thousand_waits_need_no_thread_and_little_memory) {
     static dlock_lock *locks[CROWD];
     static struct done done[CROWD];
     memset(done, 0, sizeof done);
@@ -138,8 +134,7 @@ static const struct dlock_backend busy_backend = {
 };
 
 /* Each is the first in its own line, and so has its own claim at the server. */
-static void nor_do_ten_thousand_waits_for_as_many_names(void **state) {
-    (void)state;
+TEST(nor_do_ten_thousand_waits_for_as_many_names) {
     static dlock_lock *locks[CROWD];
     static struct done done[CROWD];
     memset(done, 0, sizeof done);
@@ -166,8 +161,7 @@ static void nor_do_ten_thousand_waits_for_as_many_names(void **state) {
     for (int i = 0; i < CROWD; i++) dlock_free(locks[i]);
 }
 
-static void a_wait_ends_by_its_deadline(void **state) {
-    (void)state;
+TEST(a_wait_ends_by_its_deadline) {
     dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
     taken("n");
     struct done done = {0};
@@ -180,8 +174,7 @@ static void a_wait_ends_by_its_deadline(void **state) {
 }
 
 /* Also while the thread that sends requests is busy. */
-static void a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline(void **state) {
-    (void)state;
+TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline) {
     dlock_client *client = client_new("fake:");
     dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
     struct done late = {0}, done = {0};
@@ -203,8 +196,7 @@ static void a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline(voi
 }
 
 /* The callback thread sleeps for longer than it wanted to after a suspend, while the next wait wants it earlier. */
-static void so_does_one_that_begins_after_a_suspend(void **state) {
-    (void)state;
+TEST(so_does_one_that_begins_after_a_suspend) {
     dlock_client *client = client_new("fake:");
     dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
     struct done late = {0}, done = {0};
@@ -224,8 +216,7 @@ static void so_does_one_that_begins_after_a_suspend(void **state) {
 
 /* The answer is a grant, and its waiter was cancelled while it was on the way; the thread that would give it back is
  * kept busy by another request until the server takes everything away. */
-static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
-    (void)state;
+TEST(a_grant_for_a_cancelled_wait_can_be_lost) {
     dlock_client *client = client_new("fake:?timeout=20s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle), *other = lock_new_with(client, "o", &by_handle);
     struct done done = {0}, gave = {0};
@@ -250,8 +241,7 @@ static void a_grant_for_a_cancelled_wait_can_be_lost(void **state) {
     assert_int_equal(done.code, 0);
 }
 
-static void freeing_ends_waits_at_every_step(void **state) {
-    (void)state;
+TEST(freeing_ends_waits_at_every_step) {
     struct actor *actor = actor_new();
     dlock_client *client = client_new("fake:");
     struct done done = {0};
@@ -290,8 +280,7 @@ static void free_in_callback(dlock_lock *lock, const struct dlock_error *err, vo
     dlock_free(lock);
 }
 
-static void a_callback_may_free_its_handle(void **state) {
-    (void)state;
+TEST(a_callback_may_free_its_handle) {
     dlock_client *client = client_new("fake:");
     for (int i = 0; i < 2; i++) {
         dlock_lock *lock;
@@ -305,8 +294,7 @@ static void a_callback_may_free_its_handle(void **state) {
 }
 
 /* A lingering lock is taken at once, and its callback runs as for any other. */
-static void a_lingering_lock_is_taken(void **state) {
-    (void)state;
+TEST(a_lingering_lock_is_taken) {
     dlock_lock *lock = lock_new_with(client_new("fakefull:?linger=5s"), "n", &by_handle);
     struct done done = {0}, gave = {0};
     begin_async(lock, 1000, &done);
@@ -324,8 +312,7 @@ static void a_lingering_lock_is_taken(void **state) {
 
 /* Two requests in one batch: while the first, busy, brings up the listener, the other's deadline passes. It was
  * granted, and must not stay. */
-static void a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back(void **state) {
-    (void)state;
+TEST(a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back) {
     dlock_client *client = client_new("fake:");
     dlock_lock *hold = lock_new_with(client, "hold", &by_handle), *busy = lock_new_with(client, "a", &by_handle);
     dlock_lock *granted = lock_new_with(client, "b", &by_handle);
@@ -360,8 +347,7 @@ static void wait_again(dlock_lock *lock, const struct dlock_error *err, void *ar
     if (again->done.calls < 10) again->refused = dlock_acquire_async(lock, -1, wait_again, again);
 }
 
-static void a_free_ends_though_its_callback_wants_to_wait_again(void **state) {
-    (void)state;
+TEST(a_free_ends_though_its_callback_wants_to_wait_again) {
     dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
     struct actor *actor = actor_new();
     struct again again = {{0}, 0};
@@ -406,35 +392,12 @@ static void a_wait_whose_grant_lapsed_before_its_turn_is_ended(bool by_free) {
     fake_faults_clear();
 }
 
-static void a_cancel_reaches_a_wait_whose_grant_lapsed_before_its_turn(void **state) {
-    (void)state;
+TEST(a_cancel_reaches_a_wait_whose_grant_lapsed_before_its_turn) {
     a_wait_whose_grant_lapsed_before_its_turn_is_ended(false);
 }
 
-static void a_free_ends_a_wait_whose_grant_lapsed_before_its_turn(void **state) {
-    (void)state;
+TEST(a_free_ends_a_wait_whose_grant_lapsed_before_its_turn) {
     a_wait_whose_grant_lapsed_before_its_turn_is_ended(true);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_wait_and_a_release_end_once),
-        LOCK_TEST(handles_of_threads_have_none),
-        LOCK_TEST(many_waits_are_one_request),
-        LOCK_TEST(ten_thousand_waits_need_no_thread_and_little_memory),
-        LOCK_TEST(nor_do_ten_thousand_waits_for_as_many_names),
-        LOCK_TEST(a_wait_ends_by_its_deadline),
-        LOCK_TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline),
-        LOCK_TEST(so_does_one_that_begins_after_a_suspend),
-        LOCK_TEST(a_grant_for_a_cancelled_wait_can_be_lost),
-        LOCK_TEST(freeing_ends_waits_at_every_step),
-        LOCK_TEST(a_callback_may_free_its_handle),
-        LOCK_TEST(a_lingering_lock_is_taken),
-        LOCK_TEST(a_grant_whose_wait_ended_before_its_answer_was_seen_is_given_back),
-        LOCK_TEST(a_free_ends_though_its_callback_wants_to_wait_again),
-        LOCK_TEST(a_cancel_reaches_a_wait_whose_grant_lapsed_before_its_turn),
-        LOCK_TEST(a_free_ends_a_wait_whose_grant_lapsed_before_its_turn),
-    };
-    return cmocka_run_group_tests_name("async", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

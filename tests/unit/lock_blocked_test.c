@@ -16,8 +16,7 @@ static void log_and_block(int level, const char *message, void *arg) {
 }
 
 /* The first renewal fails, which is logged, and the log function blocks for a minute. */
-static void a_log_that_blocks_costs_no_lock(void **state) {
-    (void)state;
+TEST(a_log_that_blocks_costs_no_lock) {
     struct log_block block = {.barrier = BARRIER};
     struct lost_count lost = {0};
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
@@ -43,10 +42,4 @@ static void a_log_that_blocks_costs_no_lock(void **state) {
     lock_end(lock);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_log_that_blocks_costs_no_lock),
-    };
-    return cmocka_run_group_tests_name("blocked", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -9,8 +9,7 @@
 /* ---- slow servers ------------------------------------------------------------------------------------------------ */
 
 /* The thread's own request is in the batch of another one, and its timeout ends a moment before that batch's. */
-static void a_wait_for_ever_rides_out_a_pause_in_somebody_elses_batch(void **state) {
-    (void)state;
+TEST(a_wait_for_ever_rides_out_a_pause_in_somebody_elses_batch) {
     enum { THREADS = 3 };
     const int64_t begin_us[THREADS] = {0, 500300, 500400};
     const char *const names[THREADS] = {"a", "b", "c"};
@@ -40,8 +39,7 @@ static void a_wait_for_ever_rides_out_a_pause_in_somebody_elses_batch(void **sta
 }
 
 /* The server takes 8 ms for an answer; the wait is shorter, or hardly longer. */
-static void a_short_wait_is_no_outage(void **state) {
-    (void)state;
+TEST(a_short_wait_is_no_outage) {
     const int64_t timeouts_ms[] = {5, 10, 20};
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
@@ -97,20 +95,17 @@ static void nobody_listens_where_that_is_not_supported(const char *uri) {
     assert_int_equal(result(actor), 0);
 }
 
-static void a_listener_that_is_not_supported_is_not_tried_again(void **state) {
-    (void)state;
+TEST(a_listener_that_is_not_supported_is_not_tried_again) {
     nobody_listens_where_that_is_not_supported("fake:");
 }
 
-static void nor_is_the_connection_dropped_that_serves_everything(void **state) {
-    (void)state;
+TEST(nor_is_the_connection_dropped_that_serves_everything) {
     nobody_listens_where_that_is_not_supported("fakesession:");
 }
 
 /* ---- many locks -------------------------------------------------------------------------------------------------- */
 
-static void closing_releases_many_locks_in_few_requests(void **state) {
-    (void)state;
+TEST(closing_releases_many_locks_in_few_requests) {
     enum { LOCKS = 400, BATCH = 256, ANSWER_MS = 300 };
     dlock_client *client = client_new("fake:?timeout=1s&lease=60s");
     struct actor *closer = actor_new();
@@ -137,8 +132,7 @@ static void closing_releases_many_locks_in_few_requests(void **state) {
 }
 
 /* A name that is held while an earlier claim of it has still to be released: both are for one request. */
-static void what_closing_releases_in_one_request_may_be_of_one_name(void **state) {
-    (void)state;
+TEST(what_closing_releases_in_one_request_may_be_of_one_name) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
@@ -154,8 +148,7 @@ static void what_closing_releases_in_one_request_may_be_of_one_name(void **state
 }
 
 /* At the deadline the last question hangs in another thread's request: the server's previous answer counts. */
-static void a_deadline_in_a_request_of_others_is_no_outage(void **state) {
-    (void)state;
+TEST(a_deadline_in_a_request_of_others_is_no_outage) {
     dlock_client *client = client_new("fakepoll:?connections=1&timeout=60s");
     struct actor *waiter = actor_new(), *first = actor_new(), *leader = actor_new();
     taken("n");
@@ -178,16 +171,4 @@ static void a_deadline_in_a_request_of_others_is_no_outage(void **state) {
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), asked + 1);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_wait_for_ever_rides_out_a_pause_in_somebody_elses_batch),
-        LOCK_TEST(a_short_wait_is_no_outage),
-        LOCK_TEST(a_listener_that_is_not_supported_is_not_tried_again),
-        LOCK_TEST(nor_is_the_connection_dropped_that_serves_everything),
-        LOCK_TEST(closing_releases_many_locks_in_few_requests),
-        LOCK_TEST(what_closing_releases_in_one_request_may_be_of_one_name),
-        LOCK_TEST(a_deadline_in_a_request_of_others_is_no_outage),
-    };
-    return cmocka_run_group_tests_name("busy", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -1,8 +1,7 @@
 /* Waits that are cancelled, or end, while the server grants what they wait for. */
 #include "fixture.h"
 
-static void a_cancelled_wait_leaves_the_queue(void **state) {
-    (void)state;
+TEST(a_cancelled_wait_leaves_the_queue) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     taken("n");
@@ -15,8 +14,7 @@ static void a_cancelled_wait_leaves_the_queue(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-static void a_cancel_is_not_remembered(void **state) {
-    (void)state;
+TEST(a_cancel_is_not_remembered) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_cancel(lock), 0);
@@ -26,8 +24,7 @@ static void a_cancel_is_not_remembered(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void a_cancel_during_a_request_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_cancel_during_a_request_leaves_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -40,8 +37,7 @@ static void a_cancel_during_a_request_leaves_nothing(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void a_cancel_during_a_request_that_hangs_ends_in_time(void **state) {
-    (void)state;
+TEST(a_cancel_during_a_request_that_hangs_ends_in_time) {
     dlock_lock *lock = lock_new(client_new("fake:?timeout=1s"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -54,8 +50,7 @@ static void a_cancel_during_a_request_that_hangs_ends_in_time(void **state) {
 }
 
 /* The server has granted it, the wake is on its way. */
-static void a_cancel_that_races_with_the_grant_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_cancel_that_races_with_the_grant_leaves_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -73,8 +68,7 @@ static void a_cancel_that_races_with_the_grant_leaves_nothing(void **state) {
     assert_int_equal(acquire_by(actor, lock, 0), 0);
 }
 
-static void a_cancel_after_the_grant_is_too_late(void **state) {
-    (void)state;
+TEST(a_cancel_after_the_grant_is_too_late) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -87,8 +81,7 @@ static void a_cancel_after_the_grant_is_too_late(void **state) {
     assert_true(held_by(actor, lock));
 }
 
-static void a_deadline_that_races_with_the_grant_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_deadline_that_races_with_the_grant_leaves_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -127,8 +120,7 @@ static void lapse(struct lapsed *l) {
     fake_other_acquire("n", 600000);
 }
 
-static void a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran(void **state) {
-    (void)state;
+TEST(a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran) {
     struct lapsed l;
     lapse(&l);
     assert_int_equal(dlock_cancel(l.lock), 0);
@@ -139,8 +131,7 @@ static void a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran(void **st
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-static void a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran(void **state) {
-    (void)state;
+TEST(a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran) {
     struct lapsed l;
     struct actor *other = actor_new();
     lapse(&l);
@@ -154,8 +145,7 @@ static void a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran(void **state) 
 }
 
 /* Without a cancel it keeps waiting for a new grant. */
-static void a_waiter_whose_grant_lapsed_before_it_ran_waits_on(void **state) {
-    (void)state;
+TEST(a_waiter_whose_grant_lapsed_before_it_ran_waits_on) {
     struct lapsed l;
     lapse(&l);
     actor_unpark();
@@ -169,8 +159,7 @@ static void a_waiter_whose_grant_lapsed_before_it_ran_waits_on(void **state) {
 }
 
 /* Its grant is still an orphan when the client is closed, and the close has nothing to release. */
-static void a_close_passes_by_what_lapsed_before_its_waiter_ran(void **state) {
-    (void)state;
+TEST(a_close_passes_by_what_lapsed_before_its_waiter_ran) {
     struct lapsed l;
     fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 100000);
     lapse(&l);
@@ -181,20 +170,4 @@ static void a_close_passes_by_what_lapsed_before_its_waiter_ran(void **state) {
     client_end(l.client);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_cancelled_wait_leaves_the_queue),
-        LOCK_TEST(a_cancel_is_not_remembered),
-        LOCK_TEST(a_cancel_during_a_request_leaves_nothing),
-        LOCK_TEST(a_cancel_during_a_request_that_hangs_ends_in_time),
-        LOCK_TEST(a_cancel_that_races_with_the_grant_leaves_nothing),
-        LOCK_TEST(a_cancel_after_the_grant_is_too_late),
-        LOCK_TEST(a_deadline_that_races_with_the_grant_leaves_nothing),
-        LOCK_TEST(a_cancel_reaches_a_waiter_whose_grant_lapsed_before_it_ran),
-        LOCK_TEST(a_free_ends_a_waiter_whose_grant_lapsed_before_it_ran),
-        LOCK_TEST(a_waiter_whose_grant_lapsed_before_it_ran_waits_on),
-        LOCK_TEST(a_close_passes_by_what_lapsed_before_its_waiter_ran),
-    };
-    return cmocka_run_group_tests_name("cancel", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

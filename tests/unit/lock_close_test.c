@@ -13,8 +13,7 @@ static int open_fails(void *arg) {
     return dlock_open(arg, NULL, &client, NULL);
 }
 
-static void opening_shows_what_is_wrong_at_once(void **state) {
-    (void)state;
+TEST(opening_shows_what_is_wrong_at_once) {
     dlock_client *client = NULL;
     struct dlock_error err = {0, ""};
     fake_fault(FAKE_CONNECT, FAKE_AUTH, 1);
@@ -33,8 +32,7 @@ static void opening_shows_what_is_wrong_at_once(void **state) {
     assert_null(client);
 }
 
-static void opening_ends_with_the_timeout_of_the_uri(void **state) {
-    (void)state;
+TEST(opening_ends_with_the_timeout_of_the_uri) {
     struct actor *actor = actor_new();
     fake_fault(FAKE_CONNECT, FAKE_SLOW, 1);
     begin_call(actor, open_fails, (void *)(uintptr_t) "fake:?timeout=700ms");
@@ -42,8 +40,7 @@ static void opening_ends_with_the_timeout_of_the_uri(void **state) {
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
 }
 
-static void a_lazy_client_connects_when_it_must(void **state) {
-    (void)state;
+TEST(a_lazy_client_connects_when_it_must) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     dlock_client *client = NULL;
     options.flags = DLOCK_CLIENT_LAZY;
@@ -68,8 +65,7 @@ static void logged(int level, const char *message, void *arg) {
     atomic_fetch_add((_Atomic int *)arg, 1);
 }
 
-static void an_outage_of_renewals_is_logged(void **state) {
-    (void)state;
+TEST(an_outage_of_renewals_is_logged) {
     _Atomic int lines = 0;
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     dlock_client *client = NULL;
@@ -87,8 +83,7 @@ static void an_outage_of_renewals_is_logged(void **state) {
 
 /* ---- closing ----------------------------------------------------------------------------------------------------- */
 
-static void closing_ends_waits_and_releases_what_is_held(void **state) {
-    (void)state;
+TEST(closing_ends_waits_and_releases_what_is_held) {
     dlock_client *client = client_new("fake:");
     dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n"), *local = lock_new(client, "held");
     struct actor *holder = actor_new(), *waiter = actor_new(), *behind = actor_new();
@@ -116,8 +111,7 @@ static void closing_ends_waits_and_releases_what_is_held(void **state) {
     assert_int_equal(dlock_token(held, (char[DLOCK_TOKEN_MAX + 1]){""}, DLOCK_TOKEN_MAX + 1, &err), DLOCK_ECANCELED);
 }
 
-static void closing_with_a_server_that_is_gone_ends_in_time(void **state) {
-    (void)state;
+TEST(closing_with_a_server_that_is_gone_ends_in_time) {
     dlock_client *client = client_new("fake:?timeout=2s");
     dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n");
     struct actor *waiter = actor_new(), *closer = actor_new();
@@ -133,8 +127,7 @@ static void closing_with_a_server_that_is_gone_ends_in_time(void **state) {
     fake_server_forget();
 }
 
-static void closing_while_everything_hangs_ends_in_time(void **state) {
-    (void)state;
+TEST(closing_while_everything_hangs_ends_in_time) {
     dlock_client *client = client_new("fake:?timeout=2s");
     dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n");
     struct actor *waiter = actor_new(), *closer = actor_new();
@@ -153,8 +146,7 @@ static void closing_while_everything_hangs_ends_in_time(void **state) {
     fake_server_forget();
 }
 
-static void no_callback_comes_after_the_close(void **state) {
-    (void)state;
+TEST(no_callback_comes_after_the_close) {
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = count_lost;
@@ -170,8 +162,7 @@ static void no_callback_comes_after_the_close(void **state) {
 
 /* ---- freeing ----------------------------------------------------------------------------------------------------- */
 
-static void freeing_releases_whoever_owns(void **state) {
-    (void)state;
+TEST(freeing_releases_whoever_owns) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *owner = actor_new();
@@ -182,8 +173,7 @@ static void freeing_releases_whoever_owns(void **state) {
     dlock_free(NULL);
 }
 
-static void freeing_one_handle_leaves_what_came_through_another(void **state) {
-    (void)state;
+TEST(freeing_one_handle_leaves_what_came_through_another) {
     dlock_client *client = client_new("fake:");
     dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "n"), *idle = lock_new(client, "n");
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
@@ -199,8 +189,7 @@ static void freeing_one_handle_leaves_what_came_through_another(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void freeing_ends_waits_on_the_handle(void **state) {
-    (void)state;
+TEST(freeing_ends_waits_on_the_handle) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
     struct actor *first = actor_new(), *second = actor_new(), *freer = actor_new();
@@ -214,8 +203,7 @@ static void freeing_ends_waits_on_the_handle(void **state) {
     assert_int_equal(fake_waiters("n"), 1);
 }
 
-static void freeing_wakes_the_next_one_in_the_process(void **state) {
-    (void)state;
+TEST(freeing_wakes_the_next_one_in_the_process) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
     struct actor *waiter = actor_new();
@@ -227,8 +215,7 @@ static void freeing_wakes_the_next_one_in_the_process(void **state) {
     assert_true(held_by(waiter, other));
 }
 
-static void handles_outlive_their_client(void **state) {
-    (void)state;
+TEST(handles_outlive_their_client) {
     dlock_client *client = client_new("fake:");
     dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "m");
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
@@ -257,8 +244,7 @@ static void call_back_into_the_library(dlock_lock *lock, const struct dlock_erro
     count_lost(lock, err, &busy->count);
 }
 
-static void a_callback_may_use_the_library(void **state) {
-    (void)state;
+TEST(a_callback_may_use_the_library) {
     struct busy_callback busy = {.released = 1, .acquired = 1};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
@@ -282,8 +268,7 @@ static void free_own_handle(dlock_lock *lock, const struct dlock_error *err, voi
     count_lost(lock, err, arg);
 }
 
-static void a_callback_may_free_its_own_handle(void **state) {
-    (void)state;
+TEST(a_callback_may_free_its_own_handle) {
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = free_own_handle;
@@ -331,8 +316,7 @@ static dlock_lock *lost_with_a_callback_that_stays(dlock_client *client, struct 
     return lock;
 }
 
-static void freeing_waits_for_a_callback_that_runs(void **state) {
-    (void)state;
+TEST(freeing_waits_for_a_callback_that_runs) {
     struct busy_callback busy = {.stay = true};
     struct actor *freer = actor_new();
     dlock_lock *lock = lost_with_a_callback_that_stays(client_new("fake:"), &busy);
@@ -343,8 +327,7 @@ static void freeing_waits_for_a_callback_that_runs(void **state) {
     assert_int_equal(busy.count.calls, 1);
 }
 
-static void closing_waits_for_a_callback_that_runs(void **state) {
-    (void)state;
+TEST(closing_waits_for_a_callback_that_runs) {
     struct busy_callback busy = {.stay = true};
     struct actor *closer = actor_new();
     dlock_client *client = client_new("fake:");
@@ -357,8 +340,7 @@ static void closing_waits_for_a_callback_that_runs(void **state) {
 }
 
 /* The callback's time does not count: the close releases held locks even if the callback took longer than `timeout`. */
-static void closing_releases_after_a_long_callback(void **state) {
-    (void)state;
+TEST(closing_releases_after_a_long_callback) {
     struct busy_callback busy = {.stay = true};
     struct actor *closer = actor_new();
     dlock_client *client = client_new("fake:?timeout=2s");
@@ -375,8 +357,7 @@ static void closing_releases_after_a_long_callback(void **state) {
 }
 
 /* The keeper has leases to look after, whatever the application's callbacks do. */
-static void a_callback_that_stays_delays_no_renewal(void **state) {
-    (void)state;
+TEST(a_callback_that_stays_delays_no_renewal) {
     struct busy_callback busy = {.stay = true};
     dlock_client *client = client_new("fake:");
     dlock_lock *other = lock_new(client, "other");
@@ -387,8 +368,7 @@ static void a_callback_that_stays_delays_no_renewal(void **state) {
     let_out(&busy);
 }
 
-static void a_callback_of_a_freed_handle_does_not_come(void **state) {
-    (void)state;
+TEST(a_callback_of_a_freed_handle_does_not_come) {
     struct busy_callback busy = {.stay = true};
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
@@ -407,8 +387,7 @@ static void a_callback_of_a_freed_handle_does_not_come(void **state) {
 
 /* The answer says that the server has kept a grant that is lost here, and only the close can release it. With a lease
  * this short the last renewal is soon in flight when the grant ends. */
-static void closing_while_a_renewal_comes_too_late_releases(void **state) {
-    (void)state;
+TEST(closing_while_a_renewal_comes_too_late_releases) {
     struct actor *holder = actor_new(), *closer = actor_new();
     for (int attempt = 0; attempt < 40; attempt++) {
         struct lost_count lost = {0};
@@ -438,8 +417,7 @@ static void no_answer(struct dlock_claim *claim) {
 
 /* As above, and the last release, which is sent when the keeper and its descriptors are gone, has no answer: the
  * application may have opened others by then, with the same numbers. */
-static void closing_writes_to_no_descriptor_that_it_has_closed(void **state) {
-    (void)state;
+TEST(closing_writes_to_no_descriptor_that_it_has_closed) {
     enum { OTHERS = 64 };
     struct actor *holder = actor_new(), *closer = actor_new();
     int fds[OTHERS];
@@ -472,31 +450,4 @@ static void closing_writes_to_no_descriptor_that_it_has_closed(void **state) {
     fail_msg("no renewal was on its way when its grant ended");
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(closing_while_a_renewal_comes_too_late_releases),
-        LOCK_TEST(closing_writes_to_no_descriptor_that_it_has_closed),
-        LOCK_TEST(opening_shows_what_is_wrong_at_once),
-        LOCK_TEST(opening_ends_with_the_timeout_of_the_uri),
-        LOCK_TEST(a_lazy_client_connects_when_it_must),
-        LOCK_TEST(an_outage_of_renewals_is_logged),
-        LOCK_TEST(closing_ends_waits_and_releases_what_is_held),
-        LOCK_TEST(closing_with_a_server_that_is_gone_ends_in_time),
-        LOCK_TEST(closing_while_everything_hangs_ends_in_time),
-        LOCK_TEST(no_callback_comes_after_the_close),
-        LOCK_TEST(freeing_releases_whoever_owns),
-        LOCK_TEST(freeing_one_handle_leaves_what_came_through_another),
-        LOCK_TEST(freeing_ends_waits_on_the_handle),
-        LOCK_TEST(freeing_wakes_the_next_one_in_the_process),
-        LOCK_TEST(handles_outlive_their_client),
-        LOCK_TEST(a_callback_may_use_the_library),
-        LOCK_TEST(a_callback_may_free_its_own_handle),
-        LOCK_TEST(freeing_waits_for_a_callback_that_runs),
-        LOCK_TEST(closing_waits_for_a_callback_that_runs),
-        LOCK_TEST(closing_releases_after_a_long_callback),
-        LOCK_TEST(a_callback_that_stays_delays_no_renewal),
-        LOCK_TEST(a_callback_of_a_freed_handle_does_not_come),
-    };
-    return cmocka_run_group_tests_name("close", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -75,18 +75,15 @@ static void cycles_do_not_allocate(const char *uri) {
     assert_int_equal(allocations, before);
 }
 
-static void a_steady_state_allocates_nothing(void **state) {
-    (void)state;
+TEST(a_steady_state_allocates_nothing) {
     cycles_do_not_allocate("fake:");
 }
 
-static void nor_does_it_on_one_shared_connection(void **state) {
-    (void)state;
+TEST(nor_does_it_on_one_shared_connection) {
     cycles_do_not_allocate("fakesession:");
 }
 
-static void a_lock_object_is_small(void **state) {
-    (void)state;
+TEST(a_lock_object_is_small) {
     enum { N = 100000 };
     static dlock_lock *locks[N];
     dlock_client *client = client_new("fake:");
@@ -102,8 +99,7 @@ static void a_lock_object_is_small(void **state) {
     assert_true(each < 300); /* under a sanitizer: 0 */
 }
 
-static void renewal_allocates_nothing(void **state) {
-    (void)state;
+TEST(renewal_allocates_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_advance_ms(LEASE_MS);
@@ -116,8 +112,7 @@ static void renewal_allocates_nothing(void **state) {
     assert_true(fake_last(FAKE_RENEW, "n", &renewed));
 }
 
-static void a_cycle_is_two_requests_and_wakes_no_thread(void **state) {
-    (void)state;
+TEST(a_cycle_is_two_requests_and_wakes_no_thread) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
     assert_int_equal(dlock_release(lock, NULL), 0);
@@ -135,8 +130,7 @@ static void a_cycle_is_two_requests_and_wakes_no_thread(void **state) {
     assert_true(threads <= 1);            /* the keeper, perhaps */
 }
 
-static void a_handle_without_a_callback_needs_no_thread_for_them(void **state) {
-    (void)state;
+TEST(a_handle_without_a_callback_needs_no_thread_for_them) {
     dlock_client *client = client_new("fake:");
     assert_int_equal(fake_threads_started(), 0);
     dlock_lock *lock = lock_new(client, "n");
@@ -188,14 +182,12 @@ static int calls_of_taking_again(const char *uri, bool also_call, bool lingers) 
     return 0;
 }
 
-static void taking_again_makes_no_system_call(void **state) {
-    (void)state;
+TEST(taking_again_makes_no_system_call) {
     if (!instrumented()) assert_int_equal(calls_of_taking_again("fake:", true, false), -1);
     assert_int_equal(calls_of_taking_again("fake:", false, false), 0);
 }
 
-static void nor_does_taking_what_lingers(void **state) {
-    (void)state;
+TEST(nor_does_taking_what_lingers) {
     if (!instrumented()) assert_int_equal(calls_of_taking_again("fakefull:?linger=60s", true, true), -1);
     assert_int_equal(calls_of_taking_again("fakefull:?linger=60s", false, true), 0);
 }
@@ -220,8 +212,7 @@ static int64_t search_costs(dlock_lock *lock) {
 }
 
 /* Of many permits of one name. */
-static void the_oldest_is_found_as_fast_as_the_youngest(void **state) {
-    (void)state;
+TEST(the_oldest_is_found_as_fast_as_the_youngest) {
     if (instrumented()) skip();
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client = client_new("fakefull:");
@@ -279,8 +270,7 @@ static int64_t all_take_turns(dlock_lock *const locks[CROWD], int n) {
 }
 
 /* The clock does not move, so both threads stay within one lease: 32 turns in a row, then others get theirs. */
-static void two_threads_hand_over_without_a_command(void **state) {
-    (void)state;
+TEST(two_threads_hand_over_without_a_command) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *holder = actor_new(), *next = actor_new(), *swap;
     assert_int_equal(acquire_by(holder, lock, 0), 0);
@@ -342,8 +332,7 @@ static void expect_calls_of_a_hand_over(bool looks_out, int expected) {
 }
 
 /* To a thread that looks out: none. To one that sleeps: one, which wakes it. */
-static void handing_over_makes_no_system_call_or_one(void **state) {
-    (void)state;
+TEST(handing_over_makes_no_system_call_or_one) {
     expect_calls_of_a_hand_over(true, 0);
     expect_calls_of_a_hand_over(false, 1);
 }
@@ -358,8 +347,7 @@ static void on_the_way(struct dlock_claim *claim) {
 
 /* Against a server that is a real round trip away, beside the same threads when their leases differ. Every 33rd turn
  * goes through the server all the same, so it cannot be more than 33 times as fast. */
-static void a_hand_over_saves_the_way_to_the_server(void **state) {
-    (void)state;
+TEST(a_hand_over_saves_the_way_to_the_server) {
     dlock_client *client = client_new("fake:");
     dlock_lock *alike[CROWD], *unlike[CROWD];
     for (int i = 0; i < CROWD; i++) {
@@ -379,21 +367,4 @@ static void a_hand_over_saves_the_way_to_the_server(void **state) {
     assert_true(sent_us > 30 * handed_us);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_steady_state_allocates_nothing),
-        LOCK_TEST(nor_does_it_on_one_shared_connection),
-        LOCK_TEST(a_lock_object_is_small),
-        LOCK_TEST(renewal_allocates_nothing),
-        LOCK_TEST(a_cycle_is_two_requests_and_wakes_no_thread),
-        LOCK_TEST(a_handle_without_a_callback_needs_no_thread_for_them),
-        LOCK_TEST(taking_again_makes_no_system_call),
-        LOCK_TEST(nor_does_taking_what_lingers),
-        LOCK_TEST(the_oldest_is_found_as_fast_as_the_youngest),
-        LOCK_TEST(two_threads_hand_over_without_a_command),
-        LOCK_TEST(handing_over_makes_no_system_call_or_one),
-        LOCK_TEST(a_hand_over_saves_the_way_to_the_server),
-    };
-    return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

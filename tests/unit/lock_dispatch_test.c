@@ -31,8 +31,7 @@ static void dispatch_again(dlock_lock *lock, const struct dlock_error *err, void
 }
 
 /* A callback that dispatches is still the one that runs: its handle is destroyed after it. */
-static void a_callback_may_dispatch(void **state) {
-    (void)state;
+TEST(a_callback_may_dispatch) {
     dlock_client *client = manual_client();
     dlock_lock *lock, *other = lock_new_with(client, "o", &by_handle);
     struct nested nested = {client, NULL, -1};
@@ -66,8 +65,7 @@ static void try_again(dlock_lock *lock, const struct dlock_error *err, void *arg
 }
 
 /* Also if the first of them takes away the one behind which the new ones begin. */
-static void a_dispatch_ends_though_its_callbacks_begin_new_calls(void **state) {
-    (void)state;
+TEST(a_dispatch_ends_though_its_callbacks_begin_new_calls) {
     dlock_client *client = manual_client();
     dlock_lock *held = lock_new(client, "n"), *lock = lock_new_with(client, "n", &by_handle);
     struct restless restless = {NULL, 0};
@@ -105,8 +103,7 @@ static void close_during_a_long_callback(dlock_client *client, const char *held,
     assert_string_equal(fake_holder(held).token, "");
 }
 
-static void closing_releases_after_a_long_dispatch(void **state) {
-    (void)state;
+TEST(closing_releases_after_a_long_dispatch) {
     struct barrier leave = BARRIER;
     dlock_client *client = manual_client_of("fake:?timeout=2s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
@@ -119,8 +116,7 @@ static void closing_releases_after_a_long_dispatch(void **state) {
 }
 
 /* The same of a callback that dlock_free makes: here no other thread does. */
-static void closing_releases_after_a_long_callback_of_a_free(void **state) {
-    (void)state;
+TEST(closing_releases_after_a_long_callback_of_a_free) {
     struct barrier leave = BARRIER;
     dlock_client *client = manual_client_of("fake:?timeout=2s");
     dlock_lock *held = lock_new(client, "held"), *lock = lock_new_with(client, "n", &by_handle);
@@ -135,13 +131,4 @@ static void closing_releases_after_a_long_callback_of_a_free(void **state) {
     assert_true(over(freer));
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_callback_may_dispatch),
-        LOCK_TEST(a_dispatch_ends_though_its_callbacks_begin_new_calls),
-        LOCK_TEST(closing_releases_after_a_long_dispatch),
-        LOCK_TEST(closing_releases_after_a_long_callback_of_a_free),
-    };
-    return cmocka_run_group_tests_name("dispatch", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

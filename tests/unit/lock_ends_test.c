@@ -33,8 +33,7 @@ static void assert_ended(struct wait *wait, int code, int64_t timeout_ms) {
 
 /* ---- busy is not away -------------------------------------------------------------------------------------------- */
 
-static void an_open_question_at_the_deadline_is_no_outage(void **state) {
-    (void)state;
+TEST(an_open_question_at_the_deadline_is_no_outage) {
     static const char *const names[EVERYBODY] = {"a", "b", "c", "d"};
     for (int i = 0; i < EVERYBODY; i++) {
         struct wait wait;
@@ -49,8 +48,7 @@ static void an_open_question_at_the_deadline_is_no_outage(void **state) {
     }
 }
 
-static void nor_is_one_that_the_server_works_on(void **state) {
-    (void)state;
+TEST(nor_is_one_that_the_server_works_on) {
     struct wait wait;
     wait_begin(&wait, "fakepoll:", "n", 500);
     fake_advance_ms(430);
@@ -61,8 +59,7 @@ static void nor_is_one_that_the_server_works_on(void **state) {
     assert_string_equal(fake_holder("n").token, ""); /* the grant that it missed has been released */
 }
 
-static void a_connection_that_broke_is_one(void **state) {
-    (void)state;
+TEST(a_connection_that_broke_is_one) {
     struct wait wait;
     wait_begin(&wait, "fakepoll:", "n", 500);
     fake_advance_ms(200);
@@ -71,8 +68,7 @@ static void a_connection_that_broke_is_one(void **state) {
     fake_server_down(false);
 }
 
-static void so_is_a_silence_of_a_whole_timeout(void **state) {
-    (void)state;
+TEST(so_is_a_silence_of_a_whole_timeout) {
     struct wait wait;
     wait_begin(&wait, "fakepoll:?timeout=200ms", "n", 900);
     fake_advance_ms(200);
@@ -80,8 +76,7 @@ static void so_is_a_silence_of_a_whole_timeout(void **state) {
     assert_ended(&wait, DLOCK_EUNAVAILABLE, 900);
 }
 
-static void an_outage_that_is_over_counts_no_more(void **state) {
-    (void)state;
+TEST(an_outage_that_is_over_counts_no_more) {
     struct wait wait;
     wait_begin(&wait, "fakepoll:", "n", 3000);
     fake_advance_ms(200);
@@ -93,8 +88,7 @@ static void an_outage_that_is_over_counts_no_more(void **state) {
     assert_ended(&wait, DLOCK_ETIMEDOUT, 3000);
 }
 
-static void who_was_never_answered_met_an_outage(void **state) {
-    (void)state;
+TEST(who_was_never_answered_met_an_outage) {
     struct wait wait;
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
     wait_begin(&wait, "fakepoll:", "n", 500);
@@ -102,8 +96,7 @@ static void who_was_never_answered_met_an_outage(void **state) {
 }
 
 /* However long it lasted. */
-static void a_server_that_is_back_is_asked_within_half_a_second(void **state) {
-    (void)state;
+TEST(a_server_that_is_back_is_asked_within_half_a_second) {
     enum { OUTAGE_MS = 10000, SOON_MS = 550, OUTAGES = 12 };
     dlock_lock *lock = lock_new(client_new("fake:?timeout=1s"), "n");
     struct actor *actor = actor_new();
@@ -126,8 +119,7 @@ static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg
     atomic_store((_Atomic int *)arg, err ? err->code : 0);
 }
 
-static void the_same_without_a_thread(void **state) {
-    (void)state;
+TEST(the_same_without_a_thread) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     _Atomic int code = 1;
     options.owner = DLOCK_OWNER_HANDLE;
@@ -150,8 +142,7 @@ static void the_same_without_a_thread(void **state) {
 
 /* ---- up to the deadline ------------------------------------------------------------------------------------------ */
 
-static void what_is_free_before_the_deadline_is_got(void **state) {
-    (void)state;
+TEST(what_is_free_before_the_deadline_is_got) {
     static const int64_t timeouts[] = {16, 30, 500};
     unsigned serial = 0;
     for (int i = 0; i < EVERYBODY; i++) {
@@ -173,8 +164,7 @@ static void what_is_free_before_the_deadline_is_got(void **state) {
 }
 
 /* A waiter with a place in the server's queue is told, and asks nothing. */
-static void who_polls_asks_once_more_before_the_deadline(void **state) {
-    (void)state;
+TEST(who_polls_asks_once_more_before_the_deadline) {
     struct wait poll, queued;
     struct fake_command ask;
     wait_begin(&poll, "fakepoll:", "n", 300);
@@ -188,8 +178,7 @@ static void who_polls_asks_once_more_before_the_deadline(void **state) {
 }
 
 /* It is sent as early as the last answer was slow, so that its own comes in time. */
-static void the_last_question_of_a_slow_server_is_earlier(void **state) {
-    (void)state;
+TEST(the_last_question_of_a_slow_server_is_earlier) {
     struct wait wait;
     struct fake_command ask;
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
@@ -213,8 +202,7 @@ static void the_last_question_of_a_slow_server_is_earlier(void **state) {
 }
 
 /* After a turn of this process the head stands back for a moment, which may be longer than it can wait. */
-static void who_stands_back_asks_before_its_deadline(void **state) {
-    (void)state;
+TEST(who_stands_back_asks_before_its_deadline) {
     dlock_client *client = client_new("fakepoll:");
     struct dlock_options fixed = DLOCK_OPTIONS_INIT; /* not handed over in this process without the server */
     fixed.flags = DLOCK_FIXED_LEASE;
@@ -234,8 +222,7 @@ static void who_stands_back_asks_before_its_deadline(void **state) {
 /* ---- hand-overs of fixed leases ---------------------------------------------------------------------------------- */
 
 /* A server takes a client whose hand-over ends unconfirmed for dead. */
-static void a_fixed_lease_that_was_handed_over_is_confirmed(void **state) {
-    (void)state;
+TEST(a_fixed_lease_that_was_handed_over_is_confirmed) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.flags = DLOCK_FIXED_LEASE;
     options.lease_ms = 1000;
@@ -258,8 +245,7 @@ static void a_fixed_lease_that_was_handed_over_is_confirmed(void **state) {
 
 /* A renewal could confirm a later grant of the same token, which an acquire that comes late makes after other clients
  * have had the lock: the next thread would have an old fence. */
-static void a_token_that_may_be_granted_anew_is_not_handed_over(void **state) {
-    (void)state;
+TEST(a_token_that_may_be_granted_anew_is_not_handed_over) {
     dlock_client *client = client_new("fake:");
     dlock_lock *locks[] = {lock_new(client, "n"), lock_new(client, "n")};
     struct actor *actors[] = {actor_new(), actor_new()};
@@ -283,23 +269,4 @@ static void a_token_that_may_be_granted_anew_is_not_handed_over(void **state) {
     assert_int_equal(release_by(actors[1], locks[1]), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(an_open_question_at_the_deadline_is_no_outage),
-        LOCK_TEST(nor_is_one_that_the_server_works_on),
-        LOCK_TEST(a_connection_that_broke_is_one),
-        LOCK_TEST(so_is_a_silence_of_a_whole_timeout),
-        LOCK_TEST(an_outage_that_is_over_counts_no_more),
-        LOCK_TEST(who_was_never_answered_met_an_outage),
-        LOCK_TEST(a_server_that_is_back_is_asked_within_half_a_second),
-        LOCK_TEST(the_same_without_a_thread),
-        LOCK_TEST(what_is_free_before_the_deadline_is_got),
-        LOCK_TEST(who_polls_asks_once_more_before_the_deadline),
-        LOCK_TEST(the_last_question_of_a_slow_server_is_earlier),
-        LOCK_TEST(who_stands_back_asks_before_its_deadline),
-        LOCK_TEST(a_fixed_lease_that_was_handed_over_is_confirmed),
-        LOCK_TEST(a_token_that_may_be_granted_anew_is_not_handed_over),
-    };
-    return cmocka_run_group_tests_name("ends", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

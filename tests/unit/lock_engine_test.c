@@ -21,8 +21,7 @@ static void orphan_that_hangs(dlock_client *client) {
     assert_int_equal(fake_slow_waiting(), 1);
 }
 
-static void a_first_wait_does_not_stand_behind_an_orphan(void **state) {
-    (void)state;
+TEST(a_first_wait_does_not_stand_behind_an_orphan) {
     dlock_client *client = client_new("fake:?timeout=1s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
     struct done done = {0};
@@ -34,8 +33,7 @@ static void a_first_wait_does_not_stand_behind_an_orphan(void **state) {
     fake_slow_go();
 }
 
-static void nor_does_the_next_question_of_one_that_waits(void **state) {
-    (void)state;
+TEST(nor_does_the_next_question_of_one_that_waits) {
     dlock_client *client = client_new("fake:?timeout=1s");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
     struct fake_grant other = taken("n");
@@ -50,8 +48,7 @@ static void nor_does_the_next_question_of_one_that_waits(void **state) {
     fake_slow_go();
 }
 
-static void an_orphan_does_not_stand_behind_a_wait(void **state) {
-    (void)state;
+TEST(an_orphan_does_not_stand_behind_a_wait) {
     dlock_client *client = client_new("fake:?timeout=20s");
     dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new(client, "n");
     struct actor *actor = actor_new();
@@ -72,8 +69,7 @@ static void an_orphan_does_not_stand_behind_a_wait(void **state) {
 }
 
 /* As while the limit of processes is reached. The client has nothing else to do, which would wake the keeper. */
-static void an_orphan_is_released_once_there_is_a_thread_for_it(void **state) {
-    (void)state;
+TEST(an_orphan_is_released_once_there_is_a_thread_for_it) {
     dlock_lock *lock = lock_new(client_new("fake:?timeout=1s&lease=60s"), "n");
     struct actor *owner = actor_new();
     assert_int_equal(acquire_by(owner, lock, 0), 0);
@@ -91,8 +87,7 @@ static void an_orphan_is_released_once_there_is_a_thread_for_it(void **state) {
 }
 
 /* A wait ends while its request hangs: a grant that arrives after that is released at once. */
-static void what_comes_too_late_is_released_as_soon_as_it_is_answered(void **state) {
-    (void)state;
+TEST(what_comes_too_late_is_released_as_soon_as_it_is_answered) {
     dlock_client *client = client_new("fake:?timeout=20s");
     dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
     struct done slow = {0}, done = {0};
@@ -115,8 +110,7 @@ static void hold_crowd(dlock_client *client) {
 }
 
 /* Held, lingering, orphaned and waiting. */
-static void a_close_ends_all_of_them(void **state) {
-    (void)state;
+TEST(a_close_ends_all_of_them) {
     dlock_client *client = client_new("fakefull:?timeout=1s&linger=60s");
     dlock_lock *lingers = lock_new(client, "lingers");
     static struct done done[NAMES];
@@ -140,8 +134,7 @@ static void a_close_ends_all_of_them(void **state) {
     assert_in_range(fake_calls(FAKE_RELEASE), (CROWD + NAMES) / DLOCK__BATCH, 8); /* as many as can be in each */
 }
 
-static void a_close_has_one_deadline_for_everything(void **state) {
-    (void)state;
+TEST(a_close_has_one_deadline_for_everything) {
     dlock_client *client = client_new("fakefull:?timeout=1s");
     struct actor *closer = actor_new();
     hold_crowd(client);
@@ -153,8 +146,7 @@ static void a_close_has_one_deadline_for_everything(void **state) {
 }
 
 /* Each lock has its own connection, and opening them in sequence would take longer than the waits. */
-static void waits_open_their_connections_at_the_same_time(void **state) {
-    (void)state;
+TEST(waits_open_their_connections_at_the_same_time) {
     enum { WAITS = 40, MOST = 16 };
     dlock_client *client = client_new("fakepending:?connections=1");
     struct done done[WAITS] = {{0}};
@@ -178,17 +170,4 @@ static void waits_open_their_connections_at_the_same_time(void **state) {
     }
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(waits_open_their_connections_at_the_same_time),
-        LOCK_TEST(a_first_wait_does_not_stand_behind_an_orphan),
-        LOCK_TEST(nor_does_the_next_question_of_one_that_waits),
-        LOCK_TEST(an_orphan_does_not_stand_behind_a_wait),
-        LOCK_TEST(an_orphan_is_released_once_there_is_a_thread_for_it),
-        LOCK_TEST(what_comes_too_late_is_released_as_soon_as_it_is_answered),
-        LOCK_TEST(a_close_ends_all_of_them),
-        LOCK_TEST(a_close_has_one_deadline_for_everything),
-    };
-    return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -19,8 +19,7 @@ static void import_end(dlock_lock *imported) {
 }
 
 /* A handle may be released by any thread, also while another one exports it. */
-static void a_release_ends_an_export(void **state) {
-    (void)state;
+TEST(a_release_ends_an_export) {
     struct actor *from = actor_new(), *other = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &by_handle)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
@@ -34,8 +33,7 @@ static void a_release_ends_an_export(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-static void a_failed_export_leaves_it_held(void **state) {
-    (void)state;
+TEST(a_failed_export_leaves_it_held) {
     struct lost_count lost = {0};
     struct dlock_options options = {.size = sizeof options, .on_lost = count_lost, .on_lost_arg = &lost};
     struct actor *from = actor_new();
@@ -56,8 +54,7 @@ static void a_failed_export_leaves_it_held(void **state) {
     assert_int_equal(release_by(from, export.lock), DLOCK_ELOST);
 }
 
-static void an_export_waits_for_a_renewal(void **state) {
-    (void)state;
+TEST(an_export_waits_for_a_renewal) {
     struct actor *from = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
@@ -105,8 +102,7 @@ static void overtake(struct overtaken *o) {
     assert_true(held_by(o->waiter, o->next));
 }
 
-static void an_export_leaves_alone_what_the_next_one_was_given(void **state) {
-    (void)state;
+TEST(an_export_leaves_alone_what_the_next_one_was_given) {
     struct overtaken o;
     overtaken_begin(&o);
     struct export export = {.lock = o.lock};
@@ -118,8 +114,7 @@ static void an_export_leaves_alone_what_the_next_one_was_given(void **state) {
     assert_int_equal(release_by(o.waiter, o.next), 0);
 }
 
-static void a_downgrade_leaves_alone_what_the_next_one_was_given(void **state) {
-    (void)state;
+TEST(a_downgrade_leaves_alone_what_the_next_one_was_given) {
     struct overtaken o;
     overtaken_begin(&o);
     struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED};
@@ -133,8 +128,7 @@ static void a_downgrade_leaves_alone_what_the_next_one_was_given(void **state) {
 
 /* Released while its downgrade hangs: a grant that is neither exclusive nor shared is not handed over in the
  * process. */
-static void a_pending_downgrade_is_not_handed_over(void **state) {
-    (void)state;
+TEST(a_pending_downgrade_is_not_handed_over) {
     struct overtaken o;
     overtaken_begin(&o);
     fake_slow_go();
@@ -157,8 +151,7 @@ static void a_pending_downgrade_is_not_handed_over(void **state) {
 }
 
 /* A local waiter gets a new grant after that of the ticket has ended. */
-static void what_was_exported_is_not_handed_over(void **state) {
-    (void)state;
+TEST(what_was_exported_is_not_handed_over) {
     struct overtaken o;
     overtaken_begin(&o);
     struct export export = {.lock = o.lock};
@@ -175,8 +168,7 @@ static void what_was_exported_is_not_handed_over(void **state) {
 }
 
 /* The grant stays its owner's, and the owner learns of its loss, until the ticket is written. */
-static void a_loss_during_an_export_is_told_in_time(void **state) {
-    (void)state;
+TEST(a_loss_during_an_export_is_told_in_time) {
     struct lost_count lost = {0};
     struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE, .on_lost = count_lost};
     options.on_lost_arg = &lost;
@@ -197,8 +189,7 @@ static void a_loss_during_an_export_is_told_in_time(void **state) {
 }
 
 /* Also if a renewal was on the way before. */
-static void an_export_ends_in_its_time(void **state) {
-    (void)state;
+TEST(an_export_ends_in_its_time) {
     struct actor *from = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:?lease=30s&timeout=1s"), "n")};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
@@ -214,8 +205,7 @@ static void an_export_ends_in_its_time(void **state) {
 }
 
 /* The export's renewal says what the downgrade's would have said. */
-static void an_export_confirms_a_pending_downgrade(void **state) {
-    (void)state;
+TEST(an_export_confirms_a_pending_downgrade) {
     struct actor *actor = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:?timeout=1s"), "n")};
     struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
@@ -244,8 +234,7 @@ static void an_export_confirms_a_pending_downgrade(void **state) {
 }
 
 /* While the export waits for the keeper, the caller still has the grant, with a reader's fence. */
-static void a_downgrade_may_be_confirmed_before_an_export(void **state) {
-    (void)state;
+TEST(a_downgrade_may_be_confirmed_before_an_export) {
     struct actor *actor = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:?timeout=1s"), "n")};
     assert_int_equal(acquire_by(actor, export.lock, 0), 0);
@@ -266,8 +255,7 @@ static void a_downgrade_may_be_confirmed_before_an_export(void **state) {
 }
 
 /* A fixed lease is not renewed for its export, but the renewal of another thread's extension may be on the way. */
-static void an_export_waits_for_an_extension(void **state) {
-    (void)state;
+TEST(an_export_waits_for_an_extension) {
     struct actor *from = actor_new(), *other = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
@@ -286,8 +274,7 @@ static void an_export_waits_for_an_extension(void **state) {
 }
 
 /* It may be executed after the import, which counts on the ticket's lease. */
-static void a_lease_that_may_become_shorter_is_not_exported(void **state) {
-    (void)state;
+TEST(a_lease_that_may_become_shorter_is_not_exported) {
     struct actor *actor = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
     assert_int_equal(acquire_by(actor, export.lock, 0), 0);
@@ -307,8 +294,7 @@ static void a_lease_that_may_become_shorter_is_not_exported(void **state) {
 }
 
 /* The server would take an importer for a writer, and so would other readers. */
-static void a_fixed_lease_is_exported_after_its_downgrade(void **state) {
-    (void)state;
+TEST(a_fixed_lease_is_exported_after_its_downgrade) {
     struct actor *from = actor_new(), *other = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &fixed)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
@@ -331,8 +317,7 @@ static void a_fixed_lease_is_exported_after_its_downgrade(void **state) {
 }
 
 /* A thread that has acquired it since, through the same handle, is another owner. */
-static void an_export_leaves_alone_what_was_acquired_anew(void **state) {
-    (void)state;
+TEST(an_export_leaves_alone_what_was_acquired_anew) {
     struct actor *from = actor_new(), *other = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:?linger=2s"), "n", &by_handle)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
@@ -349,8 +334,7 @@ static void an_export_leaves_alone_what_was_acquired_anew(void **state) {
     assert_int_equal(release_by(other, export.lock), 0);
 }
 
-static void a_close_ends_an_export(void **state) {
-    (void)state;
+TEST(a_close_ends_an_export) {
     struct actor *from = actor_new(), *other = actor_new();
     dlock_client *client = client_new("fakefull:");
     struct export export = {.lock = lock_new_with(client, "n", &by_handle)};
@@ -367,25 +351,4 @@ static void a_close_ends_an_export(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_release_ends_an_export),
-        LOCK_TEST(a_failed_export_leaves_it_held),
-        LOCK_TEST(an_export_waits_for_a_renewal),
-        LOCK_TEST(an_export_leaves_alone_what_the_next_one_was_given),
-        LOCK_TEST(a_downgrade_leaves_alone_what_the_next_one_was_given),
-        LOCK_TEST(a_pending_downgrade_is_not_handed_over),
-        LOCK_TEST(what_was_exported_is_not_handed_over),
-        LOCK_TEST(a_loss_during_an_export_is_told_in_time),
-        LOCK_TEST(an_export_ends_in_its_time),
-        LOCK_TEST(an_export_confirms_a_pending_downgrade),
-        LOCK_TEST(a_downgrade_may_be_confirmed_before_an_export),
-        LOCK_TEST(an_export_waits_for_an_extension),
-        LOCK_TEST(a_lease_that_may_become_shorter_is_not_exported),
-        LOCK_TEST(a_fixed_lease_is_exported_after_its_downgrade),
-        LOCK_TEST(an_export_leaves_alone_what_was_acquired_anew),
-        LOCK_TEST(a_close_ends_an_export),
-    };
-    return cmocka_run_group_tests_name("exports", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -8,8 +8,7 @@ static dlock_lock *fixed_lock(dlock_client *client, enum dlock_owner owner, stru
     return lock_new_with(client, "n", &options);
 }
 
-static void a_fixed_lease_is_set_anew(void **state) {
-    (void)state;
+TEST(a_fixed_lease_is_set_anew) {
     static const char *const uris[] = {"fake:", "fakepoll:", "fakesession:", "fakepending:", "fakeforever:"};
     for (size_t i = 0; i < sizeof uris / sizeof uris[0]; i++) {
         struct lost_count lost = {0};
@@ -48,8 +47,7 @@ static void a_fixed_lease_is_set_anew(void **state) {
 }
 
 /* Others wait until the new end. */
-static void others_are_kept_out_until_the_new_end(void **state) {
-    (void)state;
+TEST(others_are_kept_out_until_the_new_end) {
     struct actor *actor = actor_new(), *waiter = actor_new();
     dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -65,8 +63,7 @@ static void others_are_kept_out_until_the_new_end(void **state) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
-static void a_renewed_grant_is_renewed_at_once(void **state) {
-    (void)state;
+TEST(a_renewed_grant_is_renewed_at_once) {
     struct actor *actor = actor_new();
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -85,8 +82,7 @@ static void a_renewed_grant_is_renewed_at_once(void **state) {
 }
 
 /* As long as the connection lives: an extension that is not answered takes nothing of that. */
-static void a_grant_without_a_lease_keeps_none(void **state) {
-    (void)state;
+TEST(a_grant_without_a_lease_keeps_none) {
     struct actor *actor = actor_new();
     dlock_lock *lock = lock_new(client_new("fakeforever:?timeout=1s"), "n");
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -96,8 +92,7 @@ static void a_grant_without_a_lease_keeps_none(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void leases_out_of_bounds_are_refused(void **state) {
-    (void)state;
+TEST(leases_out_of_bounds_are_refused) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock(client_new("fakevolatile:?quarantine=20s&lease=10s"), DLOCK_OWNER_THREAD, NULL);
     fake_advance_ms(30000);
@@ -112,8 +107,7 @@ static void leases_out_of_bounds_are_refused(void **state) {
 }
 
 /* The old end applies here; the server may have the new one, so it is released until that has passed. */
-static void an_unanswered_extension_makes_nothing_longer_here(void **state) {
-    (void)state;
+TEST(an_unanswered_extension_makes_nothing_longer_here) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock(client_new("fake:?timeout=1s"), DLOCK_OWNER_THREAD, NULL);
     struct extend extend = {lock, 6 * LEASE_MS};
@@ -140,8 +134,7 @@ static void an_unanswered_extension_makes_nothing_longer_here(void **state) {
 
 /* Also one that is answered after its caller has left: a later release that gets no answer is repeated for as long as
  * the longer lease may last. */
-static void an_extension_without_a_caller_is_released_to_its_end(void **state) {
-    (void)state;
+TEST(an_extension_without_a_caller_is_released_to_its_end) {
     struct actor *actor = actor_new();
     dlock_client *client = client_new("fake:?timeout=1s");
     dlock_lock *other = lock_new(client, "m"), *lock = fixed_lock(client, DLOCK_OWNER_THREAD, NULL);
@@ -173,8 +166,7 @@ static void an_extension_without_a_caller_is_released_to_its_end(void **state) {
 
 /* One that shortens the lease may have been executed: the earlier end applies as soon as it is sent, and a later,
  * longer one is not relied on while the shorter one may be in flight. */
-static void an_unanswered_extension_counts_where_it_is_shorter(void **state) {
-    (void)state;
+TEST(an_unanswered_extension_counts_where_it_is_shorter) {
     struct actor *actor = actor_new();
     struct lost_count lost = {0};
     dlock_lock *lock = fixed_lock(client_new("fake:?timeout=1s"), DLOCK_OWNER_THREAD, &lost);
@@ -204,8 +196,7 @@ static void an_unanswered_extension_counts_where_it_is_shorter(void **state) {
 }
 
 /* One that makes it shorter, and that no connection took to the server: the grant ends early, there as well. */
-static void an_unsent_extension_leaves_nothing_behind(void **state) {
-    (void)state;
+TEST(an_unsent_extension_leaves_nothing_behind) {
     struct actor *actor = actor_new(), *other = actor_new();
     dlock_client *client = client_new("fake:?timeout=1s&connections=1");
     dlock_lock *lock = fixed_lock(client, DLOCK_OWNER_THREAD, NULL);
@@ -228,8 +219,7 @@ static void an_unsent_extension_leaves_nothing_behind(void **state) {
 }
 
 /* An acquire without an answer may be executed late, and sets its own lease then. */
-static void a_late_acquire_may_make_it_shorter(void **state) {
-    (void)state;
+TEST(a_late_acquire_may_make_it_shorter) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
@@ -245,8 +235,7 @@ static void a_late_acquire_may_make_it_shorter(void **state) {
     fake_advance_ms(2 * LEASE_MS);
 }
 
-static void what_the_server_refuses_is_told_at_once(void **state) {
-    (void)state;
+TEST(what_the_server_refuses_is_told_at_once) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -261,8 +250,7 @@ static void what_the_server_refuses_is_told_at_once(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void the_end_comes_during_an_extension(void **state) {
-    (void)state;
+TEST(the_end_comes_during_an_extension) {
     struct actor *actor = actor_new();
     struct lost_count lost = {0};
     dlock_lock *lock = fixed_lock(client_new("fake:?timeout=60s"), DLOCK_OWNER_THREAD, &lost);
@@ -285,8 +273,7 @@ static void the_end_comes_during_an_extension(void **state) {
 }
 
 /* The server has accepted, too late: it keeps the grant for the new lease. */
-static void an_answer_after_the_end_leaves_nothing_behind(void **state) {
-    (void)state;
+TEST(an_answer_after_the_end_leaves_nothing_behind) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
     struct extend extend = {lock, 3 * LEASE_MS};
@@ -308,8 +295,7 @@ static void an_answer_after_the_end_leaves_nothing_behind(void **state) {
 }
 
 /* Another thread does something with the handle while its extension hangs. */
-static void others_act_during_an_extension(void **state) {
-    (void)state;
+TEST(others_act_during_an_extension) {
     struct actor *actor = actor_new(), *other = actor_new();
     dlock_client *client = client_new("fakefull:?timeout=5s");
     dlock_lock *lock = fixed_lock(client, DLOCK_OWNER_HANDLE, NULL);
@@ -371,8 +357,7 @@ static void others_act_during_an_extension(void **state) {
 }
 
 /* Its handles share it: a count of two, and an end. */
-static void a_counted_grant_has_one_lease(void **state) {
-    (void)state;
+TEST(a_counted_grant_has_one_lease) {
     struct actor *actor = actor_new();
     dlock_client *client = client_new("fake:");
     dlock_lock *one = fixed_lock(client, DLOCK_OWNER_THREAD, NULL), *two = fixed_lock(client, DLOCK_OWNER_THREAD, NULL);
@@ -386,24 +371,4 @@ static void a_counted_grant_has_one_lease(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_fixed_lease_is_set_anew),
-        LOCK_TEST(others_are_kept_out_until_the_new_end),
-        LOCK_TEST(a_renewed_grant_is_renewed_at_once),
-        LOCK_TEST(a_grant_without_a_lease_keeps_none),
-        LOCK_TEST(leases_out_of_bounds_are_refused),
-        LOCK_TEST(an_unanswered_extension_makes_nothing_longer_here),
-        LOCK_TEST(an_extension_without_a_caller_is_released_to_its_end),
-        LOCK_TEST(an_unanswered_extension_counts_where_it_is_shorter),
-        LOCK_TEST(an_unsent_extension_leaves_nothing_behind),
-        LOCK_TEST(a_late_acquire_may_make_it_shorter),
-        LOCK_TEST(what_the_server_refuses_is_told_at_once),
-        LOCK_TEST(the_end_comes_during_an_extension),
-        LOCK_TEST(an_answer_after_the_end_leaves_nothing_behind),
-        LOCK_TEST(others_act_during_an_extension),
-        LOCK_TEST(a_counted_grant_has_one_lease),
-    };
-    return cmocka_run_group_tests_name("extend", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

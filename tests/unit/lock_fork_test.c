@@ -58,8 +58,7 @@ static void lives_on(struct actor *holder, dlock_lock *lock) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void a_forked_child_holds_nothing(void **state) {
-    (void)state;
+TEST(a_forked_child_holds_nothing) {
     struct actor *holder = actor_new();
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
@@ -69,8 +68,7 @@ static void a_forked_child_holds_nothing(void **state) {
 }
 
 /* By then the descriptors' numbers may be other files of the child's. */
-static void a_child_of_a_child_lets_go_of_nothing(void **state) {
-    (void)state;
+TEST(a_child_of_a_child_lets_go_of_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_settle();
@@ -97,8 +95,7 @@ static int open_client(void *arg) {
 }
 
 /* There is no handle yet, but the connection exists. */
-static void a_fork_while_a_client_is_opened(void **state) {
-    (void)state;
+TEST(a_fork_while_a_client_is_opened) {
     dlock_client *client = NULL;
     struct actor *opener = actor_new();
     fake_fault(FAKE_CONNECT, FAKE_SLOW, 1);
@@ -119,8 +116,7 @@ static void a_fork_while_a_client_is_opened(void **state) {
 
 /* The connections of the pool and of the listener, and its subscription: an answer after the fork still goes to the
  * parent. */
-static void a_fork_while_a_thread_connects(void **state) {
-    (void)state;
+TEST(a_fork_while_a_thread_connects) {
     static const enum fake_op ops[] = {FAKE_CONNECT, FAKE_LISTEN};
     struct actor *waiter = actor_new(), *holder = actor_new();
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
@@ -150,8 +146,7 @@ static void a_fork_while_a_thread_connects(void **state) {
 }
 
 /* A thread that has lost its connection, in the middle of the next one. */
-static void a_fork_while_a_thread_connects_again(void **state) {
-    (void)state;
+TEST(a_fork_while_a_thread_connects_again) {
     struct actor *actor = actor_new();
     dlock_client *client = client_new("fake:?connections=1");
     dlock_lock *lock = lock_new(client, "n");
@@ -171,8 +166,7 @@ static void a_fork_while_a_thread_connects_again(void **state) {
 
 /* The answer arrives, or it never does and the keeper repeats the request: the grant survives unless it is tied to that
  * connection. */
-static void a_fork_while_the_keeper_renews(void **state) {
-    (void)state;
+TEST(a_fork_while_the_keeper_renews) {
     static const struct {
         const char *uri;
         bool answered;
@@ -200,8 +194,7 @@ static void a_fork_while_the_keeper_renews(void **state) {
 }
 
 /* The answers to an acquire and a release go to the parent only. */
-static void a_fork_while_a_thread_asks(void **state) {
-    (void)state;
+TEST(a_fork_while_a_thread_asks) {
     struct actor *actor = actor_new();
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
@@ -257,8 +250,7 @@ static int each_forks(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
-static void a_fork_while_locks_are_shown(void **state) {
-    (void)state;
+TEST(a_fork_while_locks_are_shown) {
     struct forks forks = {.child = -1};
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
@@ -287,8 +279,7 @@ static void two_due(struct forks *forks, dlock_client **client, dlock_lock *lock
     }
 }
 
-static void a_fork_while_callbacks_are_dispatched(void **state) {
-    (void)state;
+TEST(a_fork_while_callbacks_are_dispatched) {
     struct forks forks = {.child = -1};
     dlock_client *client;
     dlock_lock *locks[2];
@@ -300,8 +291,7 @@ static void a_fork_while_callbacks_are_dispatched(void **state) {
     dlock_close(client);
 }
 
-static void a_fork_while_a_handle_is_freed(void **state) {
-    (void)state;
+TEST(a_fork_while_a_handle_is_freed) {
     struct forks forks = {.child = -1};
     dlock_client *client;
     dlock_lock *locks[2];
@@ -313,8 +303,7 @@ static void a_fork_while_a_handle_is_freed(void **state) {
     dlock_close(client);
 }
 
-static void a_fork_while_a_client_is_closed(void **state) {
-    (void)state;
+TEST(a_fork_while_a_client_is_closed) {
     struct forks forks = {.child = -1};
     dlock_client *client;
     dlock_lock *locks[2];
@@ -325,20 +314,4 @@ static void a_fork_while_a_client_is_closed(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_forked_child_holds_nothing),
-        LOCK_TEST(a_child_of_a_child_lets_go_of_nothing),
-        LOCK_TEST(a_fork_while_a_client_is_opened),
-        LOCK_TEST(a_fork_while_a_thread_connects),
-        LOCK_TEST(a_fork_while_a_thread_connects_again),
-        LOCK_TEST(a_fork_while_the_keeper_renews),
-        LOCK_TEST(a_fork_while_a_thread_asks),
-        LOCK_TEST(a_fork_while_locks_are_shown),
-        LOCK_TEST(a_fork_while_callbacks_are_dispatched),
-        LOCK_TEST(a_fork_while_a_handle_is_freed),
-        LOCK_TEST(a_fork_while_a_client_is_closed),
-    };
-    return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

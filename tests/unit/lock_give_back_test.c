@@ -22,8 +22,7 @@ static dlock_lock *held_often(dlock_client *client, int n, struct actor *actor) 
 
 /* ---- many grants of one name ---- */
 
-static void grants_of_one_name_are_released_by_one_request(void **state) {
-    (void)state;
+TEST(grants_of_one_name_are_released_by_one_request) {
     dlock_lock *lock = held_often(client_new("fakefull:"), PERMITS, NULL);
     struct all all = {.n = PERMITS};
     for (size_t i = 0; i < all.n; i++) all.locks[i] = lock;
@@ -32,8 +31,7 @@ static void grants_of_one_name_are_released_by_one_request(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-static void a_freed_handle_s_grants_are_released_by_one_request(void **state) {
-    (void)state;
+TEST(a_freed_handle_s_grants_are_released_by_one_request) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *lock = held_often(client, PERMITS, NULL), *other = lock_new_with(client, "n", &permits);
     assert_int_equal(dlock_acquire(other, 0, NULL), 0);
@@ -43,8 +41,7 @@ static void a_freed_handle_s_grants_are_released_by_one_request(void **state) {
     assert_true(dlock_held(other));
 }
 
-static void a_close_releases_a_crowd_by_few_requests(void **state) {
-    (void)state;
+TEST(a_close_releases_a_crowd_by_few_requests) {
     dlock_client *client = client_new("fakefull:?timeout=500ms");
     held_often(client, CROWD, NULL);
     client_end(client);
@@ -54,8 +51,7 @@ static void a_close_releases_a_crowd_by_few_requests(void **state) {
 
 /* ---- a silent server ---- */
 
-static void a_silent_server_costs_a_release_of_many_one_timeout(void **state) {
-    (void)state;
+TEST(a_silent_server_costs_a_release_of_many_one_timeout) {
     static const char *const uris[] = {"fakefull:?timeout=1s", "fakefull:?timeout=1s&connections=1"};
     for (size_t k = 0; k < 2; k++) {
         struct actor *actor = actor_new();
@@ -72,8 +68,7 @@ static void a_silent_server_costs_a_release_of_many_one_timeout(void **state) {
     }
 }
 
-static void a_silent_server_costs_the_end_of_a_handle_one_timeout(void **state) {
-    (void)state;
+TEST(a_silent_server_costs_the_end_of_a_handle_one_timeout) {
     dlock_lock *lock = held_often(client_new("fakefull:?timeout=1s"), PERMITS, NULL);
     struct actor *actor = actor_new();
     fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
@@ -84,8 +79,7 @@ static void a_silent_server_costs_the_end_of_a_handle_one_timeout(void **state) 
     assert_int_equal(fake_entries(), 0);
 }
 
-static void locks_of_connections_of_their_own_share_the_deadline(void **state) {
-    (void)state;
+TEST(locks_of_connections_of_their_own_share_the_deadline) {
     dlock_client *client = client_new("fakepending:?timeout=1s");
     struct actor *actor = actor_new();
     struct all all = {.n = 5};
@@ -113,8 +107,7 @@ static dlock_lock *unlike_what_lingers(dlock_client *client, const char *name) {
     return lock_new_with(client, name, &longer);
 }
 
-static void what_lingers_does_not_prolong_an_acquire(void **state) {
-    (void)state;
+TEST(what_lingers_does_not_prolong_an_acquire) {
     struct actor *actor = actor_new();
     dlock_lock *lock = unlike_what_lingers(client_new("fakefull:?linger=60s"), "n");
     fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
@@ -123,8 +116,7 @@ static void what_lingers_does_not_prolong_an_acquire(void **state) {
     assert_true(result(actor) != 0);
 }
 
-static void what_lingers_does_not_prolong_an_acquire_of_all(void **state) {
-    (void)state;
+TEST(what_lingers_does_not_prolong_an_acquire_of_all) {
     struct actor *actor = actor_new();
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct all all = {.locks = {unlike_what_lingers(client, "a"), unlike_what_lingers(client, "b")},
@@ -187,8 +179,7 @@ static dlock_lock *handed_over(dlock_client *client) {
     return second;
 }
 
-static void a_release_is_over_at_the_server_when_it_returns(void **state) {
-    (void)state;
+TEST(a_release_is_over_at_the_server_when_it_returns) {
     dlock_client *client = client_new("fake:");
     const struct dlock_options other = {.size = sizeof other, .lease_ms = LEASE_MS / 2};
     dlock_lock *unlike = lock_new_with(client, "n", &other);
@@ -209,8 +200,7 @@ static void a_release_is_over_at_the_server_when_it_returns(void **state) {
     assert_int_equal(acquire.rc, 0);
 }
 
-static void an_asynchronous_wait_of_other_terms_ends_that_moment(void **state) {
-    (void)state;
+TEST(an_asynchronous_wait_of_other_terms_ends_that_moment) {
     dlock_client *client = client_new("fake:");
     struct dlock_options other = by_handle;
     other.lease_ms = LEASE_MS / 2;
@@ -230,8 +220,7 @@ static void an_asynchronous_wait_of_other_terms_ends_that_moment(void **state) {
 }
 
 /* The releasing thread still has a reference to the acquisition. */
-static void what_was_taken_in_that_moment_can_be_exported_and_imported(void **state) {
-    (void)state;
+TEST(what_was_taken_in_that_moment_can_be_exported_and_imported) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *taker = lock_new_with(client, "n", &by_handle), *imported;
     struct call release = {.lock = handed_over(client)};
@@ -255,8 +244,7 @@ static void what_was_taken_in_that_moment_can_be_exported_and_imported(void **st
 /* ---- a handle that is freed during the close ---- */
 
 /* The close releases what was acquired through it; a sanitizer reports any access to its memory after the free. */
-static void a_handle_freed_during_the_close_hears_of_no_loss(void **state) {
-    (void)state;
+TEST(a_handle_freed_during_the_close_hears_of_no_loss) {
     struct lost_count lost = {0};
     struct dlock_options options = {.size = sizeof options, .on_lost = count_lost, .on_lost_arg = &lost};
     dlock_client *client = client_new("fake:?timeout=30s");
@@ -277,21 +265,4 @@ static void a_handle_freed_during_the_close_hears_of_no_loss(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(grants_of_one_name_are_released_by_one_request),
-        LOCK_TEST(a_freed_handle_s_grants_are_released_by_one_request),
-        LOCK_TEST(a_close_releases_a_crowd_by_few_requests),
-        LOCK_TEST(a_silent_server_costs_a_release_of_many_one_timeout),
-        LOCK_TEST(a_silent_server_costs_the_end_of_a_handle_one_timeout),
-        LOCK_TEST(locks_of_connections_of_their_own_share_the_deadline),
-        LOCK_TEST(what_lingers_does_not_prolong_an_acquire),
-        LOCK_TEST(what_lingers_does_not_prolong_an_acquire_of_all),
-        LOCK_TEST(a_release_is_over_at_the_server_when_it_returns),
-        LOCK_TEST(an_asynchronous_wait_of_other_terms_ends_that_moment),
-        LOCK_TEST(what_was_taken_in_that_moment_can_be_exported_and_imported),
-        LOCK_TEST(a_handle_freed_during_the_close_hears_of_no_loss),
-    };
-    return cmocka_run_group_tests_name("give_back", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -36,8 +36,7 @@ static int64_t ends_us(const dlock_client *client, const char *name) {
 }
 
 /* Another grant continues, and so does the work. */
-static void a_release_without_answer_ends_no_work(void **state) {
-    (void)state;
+TEST(a_release_without_answer_ends_no_work) {
     dlock_client *client = guarded_client("fake:?timeout=3s");
     dlock_lock *a = lock_new(client, "a"), *b = lock_new(client, "b");
     struct actor *actor = actor_new();
@@ -57,8 +56,7 @@ static void a_release_without_answer_ends_no_work(void **state) {
     assert_int_equal(dlock_release(b, NULL), 0);
 }
 
-static void a_grant_that_nobody_holds_ends_no_work(void **state) {
-    (void)state;
+TEST(a_grant_that_nobody_holds_ends_no_work) {
     dlock_client *client = guarded_client("fakefull:?linger=2s");
     dlock_lock *lock = lock_new(client, "a");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -70,8 +68,7 @@ static void a_grant_that_nobody_holds_ends_no_work(void **state) {
 }
 
 /* The former holder has no more work of it, and the next one has none yet. */
-static void a_hand_over_that_is_not_confirmed_ends_no_work(void **state) {
-    (void)state;
+TEST(a_hand_over_that_is_not_confirmed_ends_no_work) {
     dlock_client *client = guarded_client("fakefull:");
     dlock_lock *lock = lock_new(client, "a"), *same = lock_new(client, "a");
     struct actor *holder = actor_new(), *waiter = actor_new();
@@ -89,8 +86,7 @@ static void a_hand_over_that_is_not_confirmed_ends_no_work(void **state) {
     assert_true(ends_us(client, "a") > dlock__now_us());
 }
 
-static void a_grant_that_came_too_late_ends_no_work(void **state) {
-    (void)state;
+TEST(a_grant_that_came_too_late_ends_no_work) {
     dlock_client *client = guarded_client("fake:?lease=1s");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -107,8 +103,7 @@ static void a_grant_that_came_too_late_ends_no_work(void **state) {
 }
 
 /* Its holder may work on until it is told, and then until it stops. */
-static void a_grant_that_was_lost_has_ended(void **state) {
-    (void)state;
+TEST(a_grant_that_was_lost_has_ended) {
     dlock_client *client = guarded_client("fakefull:?lease=1s");
     dlock_lock *lock = lock_new(client, "a");
     struct actor *actor = actor_new();
@@ -121,14 +116,4 @@ static void a_grant_that_was_lost_has_ended(void **state) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_release_without_answer_ends_no_work),
-        LOCK_TEST(a_grant_that_nobody_holds_ends_no_work),
-        LOCK_TEST(a_hand_over_that_is_not_confirmed_ends_no_work),
-        LOCK_TEST(a_grant_that_came_too_late_ends_no_work),
-        LOCK_TEST(a_grant_that_was_lost_has_ended),
-    };
-    return cmocka_run_group_tests_name("guarded", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

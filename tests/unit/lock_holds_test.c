@@ -53,8 +53,7 @@ static void lose(void) {
     fake_advance_ms(THIRD_MS);
 }
 
-static void a_grant_released_through_another_handle_leaves_no_count(void **state) {
-    (void)state;
+TEST(a_grant_released_through_another_handle_leaves_no_count) {
     struct pair p;
     pair_new(&p);
     assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
@@ -72,8 +71,7 @@ static void a_grant_released_through_another_handle_leaves_no_count(void **state
 }
 
 /* Under the address sanitizer this also shows that nothing is read of the handle that is gone. */
-static void a_handle_freed_with_nothing_held_is_forgotten(void **state) {
-    (void)state;
+TEST(a_handle_freed_with_nothing_held_is_forgotten) {
     struct pair p;
     pair_new(&p);
     assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
@@ -87,8 +85,7 @@ static void a_handle_freed_with_nothing_held_is_forgotten(void **state) {
     assert_int_equal(dlock_release(p.b, NULL), DLOCK_ELOST);
 }
 
-static void a_loss_is_told_through_every_handle_that_holds(void **state) {
-    (void)state;
+TEST(a_loss_is_told_through_every_handle_that_holds) {
     struct pair p;
     pair_new(&p);
     assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
@@ -103,8 +100,7 @@ static void a_loss_is_told_through_every_handle_that_holds(void **state) {
     assert_int_equal(dlock_release(p.b, NULL), DLOCK_EOWNER);
 }
 
-static void freeing_a_handle_after_the_loss_leaves_it_a_loss(void **state) {
-    (void)state;
+TEST(freeing_a_handle_after_the_loss_leaves_it_a_loss) {
     struct pair p;
     pair_new(&p);
     assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
@@ -117,8 +113,7 @@ static void freeing_a_handle_after_the_loss_leaves_it_a_loss(void **state) {
     assert_int_equal(dlock_acquire(p.b, 0, NULL), 0);
 }
 
-static void without_memory_for_a_second_hold_nothing_more_is_held(void **state) {
-    (void)state;
+TEST(without_memory_for_a_second_hold_nothing_more_is_held) {
     struct pair p;
     struct dlock_error err = {0, ""};
     pair_new(&p);
@@ -137,8 +132,7 @@ static void without_memory_for_a_second_hold_nothing_more_is_held(void **state) 
     assert_int_equal(dlock_release(p.a, NULL), DLOCK_EOWNER);
 }
 
-static void all_are_released_without_memory(void **state) {
-    (void)state;
+TEST(all_are_released_without_memory) {
     dlock_client *client = client_new("fake:");
     dlock_lock *locks[] = {lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")};
     struct dlock_error err = {0, ""};
@@ -151,8 +145,7 @@ static void all_are_released_without_memory(void **state) {
     assert_int_equal(fake_entries(), 0);
 }
 
-static void all_others_are_released_beside_a_null(void **state) {
-    (void)state;
+TEST(all_others_are_released_beside_a_null) {
     dlock_client *client = client_new("fake:");
     dlock_lock *locks[] = {lock_new(client, "a"), NULL, lock_new(client, "c")};
     struct dlock_error err = {0, ""};
@@ -190,8 +183,7 @@ static void assert_nothing_stays(struct actor *waiter, dlock_lock *other) {
     assert_int_equal(dlock_release(other, NULL), 0);
 }
 
-static void without_memory_for_its_next_question_a_wait_ends(void **state) {
-    (void)state;
+TEST(without_memory_for_its_next_question_a_wait_ends) {
     struct pair p;
     dlock_lock *other;
     struct fake_grant holder = taken("n");
@@ -202,8 +194,7 @@ static void without_memory_for_its_next_question_a_wait_ends(void **state) {
     assert_nothing_stays(waiter, other);
 }
 
-static void without_memory_for_a_grant_by_wake_it_is_given_back(void **state) {
-    (void)state;
+TEST(without_memory_for_a_grant_by_wake_it_is_given_back) {
     struct pair p;
     dlock_lock *other;
     struct fake_grant holder = taken("n");
@@ -260,15 +251,13 @@ static int left_after_a_close(bool late) {
     return in_use - before;
 }
 
-static void a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing(void **state) {
-    (void)state;
+TEST(a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing) {
     int usual = left_after_a_close(false);
     assert_int_equal(left_after_a_close(true), usual);
 }
 
 /* Whatever the client's other threads do with its mutex: here this one has it, and would wait for itself. */
-static void asking_whether_it_is_held_needs_no_mutex(void **state) {
-    (void)state;
+TEST(asking_whether_it_is_held_needs_no_mutex) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
     dlock_client *client = client_new("fake:");
@@ -310,8 +299,7 @@ static void assert_renewed_for(dlock_lock *lock, int64_t lease_ms) {
     assert_int_equal(renewal.lease_ms, lease_ms);
 }
 
-static void a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that(void **state) {
-    (void)state;
+TEST(a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that) {
     dlock_client *client = client_new("fake:");
     dlock_lock *fixed = fixed_lock(client, 500), *renewed = lock_new(client, "n");
     assert_int_equal(dlock_acquire(fixed, 0, NULL), 0);
@@ -330,8 +318,7 @@ static void a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that(voi
     assert_int_equal(dlock_release(fixed, NULL), DLOCK_ELOST);
 }
 
-static void a_re_entry_with_a_longer_lease_makes_the_grant_s_longer(void **state) {
-    (void)state;
+TEST(a_re_entry_with_a_longer_lease_makes_the_grant_s_longer) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     dlock_client *client = client_new("fake:");
     options.lease_ms = 2 * LEASE_MS;
@@ -346,8 +333,7 @@ static void a_re_entry_with_a_longer_lease_makes_the_grant_s_longer(void **state
     for (int i = 0; i < 4; i++) assert_int_equal(dlock_release(usual, NULL), 0);
 }
 
-static void a_fixed_lease_is_made_longer_by_no_re_entry_but_by_an_extension(void **state) {
-    (void)state;
+TEST(a_fixed_lease_is_made_longer_by_no_re_entry_but_by_an_extension) {
     struct dlock_error err;
     dlock_client *client = client_new("fake:");
     dlock_lock *fixed = fixed_lock(client, 500), *longer = fixed_lock(client, 1000);
@@ -364,23 +350,4 @@ static void a_fixed_lease_is_made_longer_by_no_re_entry_but_by_an_extension(void
     for (int i = 0; i < 3; i++) assert_int_equal(release_by(actor, longer), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_fixed_grant_is_renewed_once_a_handle_re_enters_that_wants_that),
-        LOCK_TEST(a_re_entry_with_a_longer_lease_makes_the_grant_s_longer),
-        LOCK_TEST(a_fixed_lease_is_made_longer_by_no_re_entry_but_by_an_extension),
-        LOCK_TEST(a_grant_released_through_another_handle_leaves_no_count),
-        LOCK_TEST(a_handle_freed_with_nothing_held_is_forgotten),
-        LOCK_TEST(a_loss_is_told_through_every_handle_that_holds),
-        LOCK_TEST(freeing_a_handle_after_the_loss_leaves_it_a_loss),
-        LOCK_TEST(without_memory_for_a_second_hold_nothing_more_is_held),
-        LOCK_TEST(all_are_released_without_memory),
-        LOCK_TEST(all_others_are_released_beside_a_null),
-        LOCK_TEST(without_memory_for_its_next_question_a_wait_ends),
-        LOCK_TEST(without_memory_for_a_grant_by_wake_it_is_given_back),
-        LOCK_TEST(asking_whether_it_is_held_needs_no_mutex),
-        LOCK_TEST(a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing),
-    };
-    return cmocka_run_group_tests_name("holds", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -77,11 +77,10 @@ static void no_grant(const char *uri, void (*edit)(struct dlock_claim *)) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-#define NO_GRANT(edit)                             \
-    static void edit##_is_no_grant(void **state) { \
-        (void)state;                               \
-        no_grant("fake:", edit);                   \
-        no_grant("fakepoll:", edit);               \
+#define NO_GRANT(edit)               \
+    TEST(edit##_is_no_grant) {       \
+        no_grant("fake:", edit);     \
+        no_grant("fakepoll:", edit); \
     }
 NO_GRANT(fence_zero)
 NO_GRANT(fence_too_large)
@@ -96,8 +95,7 @@ NO_GRANT(result_least)
 NO_GRANT(result_lost)
 NO_GRANT(result_canceled)
 
-static void a_lease_longer_than_asked_is_not_believed(void **state) {
-    (void)state;
+TEST(a_lease_longer_than_asked_is_not_believed) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     fake_edit(FAKE_ACQUIRE, kept_too_long, 1);
     fake_edit(FAKE_RENEW, kept_too_long, 100);
@@ -108,8 +106,7 @@ static void a_lease_longer_than_asked_is_not_believed(void **state) {
     assert_true(dlock_remaining_ms(lock) <= 9898);
 }
 
-static void any_server_clock_is_survived(void **state) {
-    (void)state;
+TEST(any_server_clock_is_survived) {
     void (*const edits[])(struct dlock_claim *) = {clock_zero, clock_least, clock_largest};
     for (size_t i = 0; i < 3; i++) {
         dlock_client *client = client_new("fake:");
@@ -162,10 +159,9 @@ static void renewal_ignored(void (*edit)(struct dlock_claim *)) {
     fake_advance_ms(2 * LEASE_MS);
 }
 
-#define RENEWAL_IGNORED(edit)                         \
-    static void edit##_renews_nothing(void **state) { \
-        (void)state;                                  \
-        renewal_ignored(edit);                        \
+#define RENEWAL_IGNORED(edit)     \
+    TEST(edit##_renews_nothing) { \
+        renewal_ignored(edit);    \
     }
 RENEWAL_IGNORED(kept_zero)
 RENEWAL_IGNORED(kept_negative)
@@ -177,8 +173,7 @@ RENEWAL_IGNORED(result_busy)
 
 /* ---- releases ---------------------------------------------------------------------------------------------------- */
 
-static void a_nonsensical_release_is_an_error_that_ends(void **state) {
-    (void)state;
+TEST(a_nonsensical_release_is_an_error_that_ends) {
     void (*const edits[])(struct dlock_claim *) = {result_positive, result_unknown, result_busy, result_canceled};
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
@@ -220,23 +215,19 @@ static void asks_within(void (*edit)(struct dlock_claim *), unsigned low, unsign
     assert_in_range(fake_calls(FAKE_ACQUIRE), low, high);
 }
 
-static void asking_again_at_once_is_still_asking_politely(void **state) {
-    (void)state;
+TEST(asking_again_at_once_is_still_asking_politely) {
     asks_within(retry_at_once, 100, 11000);
 }
 
-static void a_negative_retry_is_polled(void **state) {
-    (void)state;
+TEST(a_negative_retry_is_polled) {
     asks_within(retry_negative, 100, 11000);
 }
 
-static void the_least_retry_is_polled(void **state) {
-    (void)state;
+TEST(the_least_retry_is_polled) {
     asks_within(retry_least, 100, 11000);
 }
 
-static void the_largest_retry_waits_for_a_wake(void **state) {
-    (void)state;
+TEST(the_largest_retry_waits_for_a_wake) {
     asks_within(retry_largest, 1, 10);
 }
 
@@ -286,8 +277,7 @@ static int64_t server_clock(void) {
     return dlock__now_us() + INT64_C(77000000000); /* as fake_server.c starts it */
 }
 
-static void nonsensical_wakes_are_ignored(void **state) {
-    (void)state;
+TEST(nonsensical_wakes_are_ignored) {
     struct stage s;
     stage_begin(&s);
     struct fake_grant held = fake_holder("held");
@@ -320,8 +310,7 @@ static void nonsensical_wakes_are_ignored(void **state) {
 }
 
 /* A forged grant, whatever its clock value: not believed until the server confirms it. */
-static void a_forged_grant_with_an_odd_clock_is_confirmed(void **state) {
-    (void)state;
+TEST(a_forged_grant_with_an_odd_clock_is_confirmed) {
     const int64_t clocks[] = {0, -1, INT64_MIN, 1, INT64_MAX, server_clock() - 1000000, server_clock() + 10000000};
     struct stage s;
     stage_begin(&s);
@@ -336,8 +325,7 @@ static void a_forged_grant_with_an_odd_clock_is_confirmed(void **state) {
 
 /* The grant has lapsed at the server, which has made another one for the same token since, by an acquire whose answer
  * was lost: a renewal would be about that one. */
-static void a_late_grant_is_not_taken_for_a_newer_one(void **state) {
-    (void)state;
+TEST(a_late_grant_is_not_taken_for_a_newer_one) {
     struct stage s;
     stage_begin(&s);
     fake_wakes_hold(true);
@@ -361,8 +349,7 @@ static void a_late_grant_is_not_taken_for_a_newer_one(void **state) {
 }
 
 /* A second word about a lock we hold changes nothing of it. */
-static void a_grant_repeated_changes_nothing(void **state) {
-    (void)state;
+TEST(a_grant_repeated_changes_nothing) {
     struct stage s;
     stage_begin(&s);
     struct fake_grant held = fake_holder("held");
@@ -405,17 +392,15 @@ static void grant_for_nobody(enum dlock_mode mode, uint32_t limit) {
     client_end(client);
 }
 
-static void a_grant_for_nobody_is_released(void **state) {
-    (void)state;
+TEST(a_grant_for_nobody_is_released) {
     grant_for_nobody(DLOCK_EXCLUSIVE, 0);
     grant_for_nobody(DLOCK_SHARED, 0);
     grant_for_nobody(DLOCK_PERMIT, 1);
 }
 
 /* The server answers no release, so none of them ends. */
-static void grants_for_nobody_do_not_fill_the_memory(void **state) {
+TEST(grants_for_nobody_do_not_fill_the_memory) {
     enum { PUSHED = 3000, MOST = 1024 };
-    (void)state;
     struct stage s;
     stage_begin(&s);
     fake_fault(FAKE_RELEASE, FAKE_SLOW, 100000);
@@ -432,8 +417,7 @@ static void grants_for_nobody_do_not_fill_the_memory(void **state) {
     stage_end(&s);
 }
 
-static void a_grant_for_a_token_of_somebody_else_is_none_of_ours(void **state) {
-    (void)state;
+TEST(a_grant_for_a_token_of_somebody_else_is_none_of_ours) {
     struct stage s;
     stage_begin(&s);
     fake_log_clear();
@@ -443,8 +427,7 @@ static void a_grant_for_a_token_of_somebody_else_is_none_of_ours(void **state) {
     stage_end(&s);
 }
 
-static void a_loss_told_by_wake_is_a_loss(void **state) {
-    (void)state;
+TEST(a_loss_told_by_wake_is_a_loss) {
     struct stage s;
     stage_begin(&s);
     struct fake_grant held = fake_holder("held");
@@ -457,8 +440,7 @@ static void a_loss_told_by_wake_is_a_loss(void **state) {
 }
 
 /* Some of a client's tokens do not tell another one. */
-static void a_token_tells_nothing_of_the_next(void **state) {
-    (void)state;
+TEST(a_token_tells_nothing_of_the_next) {
     enum { N = 8 };
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     uint64_t numbers[N];
@@ -474,44 +456,4 @@ static void a_token_tells_nothing_of_the_next(void **state) {
     }
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_token_tells_nothing_of_the_next),
-        LOCK_TEST(fence_zero_is_no_grant),
-        LOCK_TEST(fence_too_large_is_no_grant),
-        LOCK_TEST(fence_largest_is_no_grant),
-        LOCK_TEST(kept_zero_is_no_grant),
-        LOCK_TEST(kept_negative_is_no_grant),
-        LOCK_TEST(kept_least_is_no_grant),
-        LOCK_TEST(kept_for_ever_is_no_grant),
-        LOCK_TEST(result_positive_is_no_grant),
-        LOCK_TEST(result_unknown_is_no_grant),
-        LOCK_TEST(result_least_is_no_grant),
-        LOCK_TEST(result_lost_is_no_grant),
-        LOCK_TEST(result_canceled_is_no_grant),
-        LOCK_TEST(a_lease_longer_than_asked_is_not_believed),
-        LOCK_TEST(any_server_clock_is_survived),
-        LOCK_TEST(kept_zero_renews_nothing),
-        LOCK_TEST(kept_negative_renews_nothing),
-        LOCK_TEST(kept_least_renews_nothing),
-        LOCK_TEST(kept_for_ever_renews_nothing),
-        LOCK_TEST(result_positive_renews_nothing),
-        LOCK_TEST(result_unknown_renews_nothing),
-        LOCK_TEST(result_busy_renews_nothing),
-        LOCK_TEST(a_nonsensical_release_is_an_error_that_ends),
-        LOCK_TEST(asking_again_at_once_is_still_asking_politely),
-        LOCK_TEST(a_negative_retry_is_polled),
-        LOCK_TEST(the_least_retry_is_polled),
-        LOCK_TEST(the_largest_retry_waits_for_a_wake),
-        LOCK_TEST(nonsensical_wakes_are_ignored),
-        LOCK_TEST(a_forged_grant_with_an_odd_clock_is_confirmed),
-        LOCK_TEST(a_late_grant_is_not_taken_for_a_newer_one),
-        LOCK_TEST(a_grant_repeated_changes_nothing),
-        LOCK_TEST(a_grant_for_nobody_is_released),
-        LOCK_TEST(grants_for_nobody_do_not_fill_the_memory),
-        LOCK_TEST(a_grant_for_a_token_of_somebody_else_is_none_of_ours),
-        LOCK_TEST(a_loss_told_by_wake_is_a_loss),
-    };
-    return cmocka_run_group_tests_name("hostile", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -7,8 +7,7 @@
 #include <stdio.h>
 
 /* An application that takes a fixed lease every few milliseconds and never releases it: one is always about to end. */
-static void fixed_leases_that_end_all_the_time_starve_no_renewal(void **state) {
-    (void)state;
+TEST(fixed_leases_that_end_all_the_time_starve_no_renewal) {
     enum { FIXED = 16, STEP_MS = 8, OWN_MS = 1000 };
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
@@ -35,8 +34,7 @@ static void fixed_leases_that_end_all_the_time_starve_no_renewal(void **state) {
 }
 
 /* One stalled connection, the keeper's: a lock that is granted during the stall is renewed in time. */
-static void a_lock_granted_while_a_renewal_hangs_is_renewed_in_time(void **state) {
-    (void)state;
+TEST(a_lock_granted_while_a_renewal_hangs_is_renewed_in_time) {
     struct lost_count lost_long = {0}, lost_short = {0};
     dlock_client *client = client_new("fake:");
     dlock_lock *longer = watched_lock_with(client, "long", 0, LEASE_MS, &lost_long);
@@ -54,8 +52,7 @@ static void a_lock_granted_while_a_renewal_hangs_is_renewed_in_time(void **state
 }
 
 /* Where renewal is hopeless the word comes at the end of each lease, not at the end of the request that hangs. */
-static void losses_are_told_in_time_while_a_renewal_hangs(void **state) {
-    (void)state;
+TEST(losses_are_told_in_time_while_a_renewal_hangs) {
     struct lost_count lost_long = {0}, lost_short = {0};
     dlock_client *client = client_new("fake:?timeout=60s");
     dlock_lock *longer = watched_lock_with(client, "long", 0, LEASE_MS, &lost_long);
@@ -78,8 +75,7 @@ static void losses_are_told_in_time_while_a_renewal_hangs(void **state) {
 }
 
 /* The machine sleeps for a part of that. */
-static void losses_are_told_in_time_after_a_suspend_while_a_renewal_hangs(void **state) {
-    (void)state;
+TEST(losses_are_told_in_time_after_a_suspend_while_a_renewal_hangs) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:?timeout=60s");
     dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost);
@@ -97,8 +93,7 @@ static void losses_are_told_in_time_after_a_suspend_while_a_renewal_hangs(void *
 }
 
 /* A short lease that is never renewed does not shorten the time that renewals get: not even a slow server's. */
-static void a_fixed_lease_cuts_no_renewal_short(void **state) {
-    (void)state;
+TEST(a_fixed_lease_cuts_no_renewal_short) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct fake_command command = {0};
     dlock_client *client = client_new("fake:");
@@ -114,8 +109,7 @@ static void a_fixed_lease_cuts_no_renewal_short(void **state) {
 }
 
 /* The handle is gone, and no lock of its lease will ever have to be renewed. */
-static void a_freed_handle_cuts_no_renewal_short(void **state) {
-    (void)state;
+TEST(a_freed_handle_cuts_no_renewal_short) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct fake_command command = {0};
     dlock_client *client = client_new("fake:");
@@ -165,21 +159,18 @@ static void a_lock_outlives_renewals_beside_a_short_handle(bool held) {
     assert_int_equal(fake_grants("n"), 1);
 }
 
-static void a_short_handle_that_was_never_acquired_costs_no_lock(void **state) {
-    (void)state;
+TEST(a_short_handle_that_was_never_acquired_costs_no_lock) {
     a_lock_outlives_renewals_beside_a_short_handle(false);
 }
 
-static void a_short_lock_that_cannot_be_renewed_costs_no_other_lock(void **state) {
-    (void)state;
+TEST(a_short_lock_that_cannot_be_renewed_costs_no_other_lock) {
     a_lock_outlives_renewals_beside_a_short_handle(true);
 }
 
 /* ---- connections ---- */
 
 /* The server accepts no more connections, or this process has no descriptors left: existing connections still work. */
-static void a_lock_lives_on_where_no_connection_can_be_opened(void **state) {
-    (void)state;
+TEST(a_lock_lives_on_where_no_connection_can_be_opened) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost);
@@ -193,8 +184,7 @@ static void a_lock_lives_on_where_no_connection_can_be_opened(void **state) {
 }
 
 /* Also when the only one is in a request just then. */
-static void a_renewal_waits_for_the_only_connection_that_there_is(void **state) {
-    (void)state;
+TEST(a_renewal_waits_for_the_only_connection_that_there_is) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:?connections=1&timeout=60s");
     dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost), *other = lock_new(client, "other");
@@ -214,8 +204,7 @@ static void a_renewal_waits_for_the_only_connection_that_there_is(void **state) 
     assert_int_equal(release_by(actor, other), 0);
 }
 
-static void short_holds_need_one_connection_and_renewals_another(void **state) {
-    (void)state;
+TEST(short_holds_need_one_connection_and_renewals_another) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     for (int i = 0; i < 20; i++) {
         assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -230,8 +219,7 @@ static void short_holds_need_one_connection_and_renewals_another(void **state) {
 
 /* ---- the machine was asleep ---- */
 
-static void a_wait_ends_when_the_machine_is_awake_again(void **state) {
-    (void)state;
+TEST(a_wait_ends_when_the_machine_is_awake_again) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new(), *longer = actor_new();
     fake_other_acquire("n", 600000);
@@ -252,8 +240,7 @@ static void note_end(dlock_lock *lock, const struct dlock_error *err, void *arg)
     atomic_store((_Atomic int *)arg, err ? err->code : 1);
 }
 
-static void so_does_one_without_a_thread(void **state) {
-    (void)state;
+TEST(so_does_one_without_a_thread) {
     _Atomic int end = 0;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
@@ -284,8 +271,7 @@ static uint64_t looks(dlock_client *client) {
     return settled_count(client, &client->timers.looks);
 }
 
-static void a_wake_up_looks_at_no_other_lock(void **state) {
-    (void)state;
+TEST(a_wake_up_looks_at_no_other_lock) {
     enum { WAKES = 50 };
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
@@ -305,8 +291,7 @@ static void a_wake_up_looks_at_no_other_lock(void **state) {
 }
 
 /* Nor does a round that renews others: but for a few, which may be due soon enough to go along. */
-static void a_renewal_looks_at_few_locks_beside_its_own(void **state) {
-    (void)state;
+TEST(a_renewal_looks_at_few_locks_beside_its_own) {
     enum { BESIDE = 32 };
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
@@ -323,8 +308,7 @@ static void a_renewal_looks_at_few_locks_beside_its_own(void **state) {
 }
 
 /* A wait that is as good as over brings up no listener, and so leaves no back-off to the long waits behind it. */
-static void a_short_wait_brings_up_no_listener(void **state) {
-    (void)state;
+TEST(a_short_wait_brings_up_no_listener) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *actor = actor_new();
@@ -339,25 +323,4 @@ static void a_short_wait_brings_up_no_listener(void **state) {
     assert_int_equal(fake_calls(FAKE_LISTEN), 1);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(fixed_leases_that_end_all_the_time_starve_no_renewal),
-        LOCK_TEST(a_lock_granted_while_a_renewal_hangs_is_renewed_in_time),
-        LOCK_TEST(losses_are_told_in_time_while_a_renewal_hangs),
-        LOCK_TEST(losses_are_told_in_time_after_a_suspend_while_a_renewal_hangs),
-        LOCK_TEST(a_fixed_lease_cuts_no_renewal_short),
-        LOCK_TEST(a_freed_handle_cuts_no_renewal_short),
-        LOCK_TEST(a_short_handle_that_was_never_acquired_costs_no_lock),
-        LOCK_TEST(a_short_lock_that_cannot_be_renewed_costs_no_other_lock),
-        LOCK_TEST(a_lock_lives_on_where_no_connection_can_be_opened),
-        LOCK_TEST(a_renewal_waits_for_the_only_connection_that_there_is),
-        LOCK_TEST(short_holds_need_one_connection_and_renewals_another),
-        LOCK_TEST(a_wait_ends_when_the_machine_is_awake_again),
-        LOCK_TEST(so_does_one_without_a_thread),
-        LOCK_TEST(a_wake_up_looks_at_no_other_lock),
-        LOCK_TEST(a_renewal_looks_at_few_locks_beside_its_own),
-        LOCK_TEST(a_short_wait_brings_up_no_listener),
-    };
-    return cmocka_run_group_tests_name("keeper", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -11,8 +11,7 @@ static dlock_lock *fixed_lock(dlock_client *client, struct lost_count *lost) {
     return lock_new_with(client, "n", &options);
 }
 
-static void a_grant_is_valid_for_its_lease_less_the_margin(void **state) {
-    (void)state;
+TEST(a_grant_is_valid_for_its_lease_less_the_margin) {
     struct lost_count lost = {0};
     dlock_lock *lock = fixed_lock(client_new("fake:"), &lost);
     int64_t sent_us = dlock__now_us();
@@ -41,8 +40,7 @@ static void keep_4_s(struct dlock_claim *claim) {
     claim->kept_ms = 4000;
 }
 
-static void what_the_server_granted_counts_not_what_was_asked(void **state) {
-    (void)state;
+TEST(what_the_server_granted_counts_not_what_was_asked) {
     struct lost_count lost = {0};
     dlock_lock *lock = fixed_lock(client_new("fake:"), &lost);
     fake_edit(FAKE_ACQUIRE, keep_4_s, 1);
@@ -54,8 +52,7 @@ static void what_the_server_granted_counts_not_what_was_asked(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void a_lease_comes_from_the_uri_or_the_options(void **state) {
-    (void)state;
+TEST(a_lease_comes_from_the_uri_or_the_options) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct fake_command command;
     dlock_client *client = client_new("fake:?lease=20s");
@@ -72,8 +69,7 @@ static void a_lease_comes_from_the_uri_or_the_options(void **state) {
     assert_int_equal(dlock_remaining_ms(brief), 493);
 }
 
-static void time_counts_from_before_the_request(void **state) {
-    (void)state;
+TEST(time_counts_from_before_the_request) {
     dlock_lock *lock = fixed_lock(client_new("fake:"), NULL);
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -87,8 +83,7 @@ static void time_counts_from_before_the_request(void **state) {
 }
 
 /* An answer that took longer than its lease is no grant. */
-static void an_answer_slower_than_the_lease_is_asked_again(void **state) {
-    (void)state;
+TEST(an_answer_slower_than_the_lease_is_asked_again) {
     dlock_lock *lock = fixed_lock(client_new("fake:?lease=1s"), NULL);
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -103,8 +98,7 @@ static void an_answer_slower_than_the_lease_is_asked_again(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void a_try_answered_slower_than_the_lease_holds_nothing(void **state) {
-    (void)state;
+TEST(a_try_answered_slower_than_the_lease_holds_nothing) {
     dlock_lock *lock = fixed_lock(client_new("fake:?lease=1s"), NULL);
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -119,8 +113,7 @@ static void a_try_answered_slower_than_the_lease_holds_nothing(void **state) {
 }
 
 /* The server's clock runs 1 % faster and another client is queued: the holder learns of its loss first. */
-static void loss_is_known_before_anyone_else_is_granted(void **state) {
-    (void)state;
+TEST(loss_is_known_before_anyone_else_is_granted) {
     dlock_lock *lock = fixed_lock(client_new("fake:"), NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_other_acquire("n", LEASE_MS);
@@ -137,8 +130,7 @@ static void loss_is_known_before_anyone_else_is_granted(void **state) {
     assert_false(was_held);
 }
 
-static void after_a_suspend_a_lock_is_not_held(void **state) {
-    (void)state;
+TEST(after_a_suspend_a_lock_is_not_held) {
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = count_lost;
@@ -158,8 +150,7 @@ static void after_a_suspend_a_lock_is_not_held(void **state) {
     assert_int_equal(lost.calls, 1);
 }
 
-static void every_counted_release_after_a_loss_says_so(void **state) {
-    (void)state;
+TEST(every_counted_release_after_a_loss_says_so) {
     struct lost_count lost = {0};
     dlock_lock *lock = fixed_lock(client_new("fake:"), &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -181,8 +172,7 @@ static void every_counted_release_after_a_loss_says_so(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void a_stale_release_does_not_free_the_next_holder(void **state) {
-    (void)state;
+TEST(a_stale_release_does_not_free_the_next_holder) {
     dlock_lock *lock = fixed_lock(client_new("fake:"), NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_advance_ms(LEASE_MS + 1);
@@ -193,8 +183,7 @@ static void a_stale_release_does_not_free_the_next_holder(void **state) {
     assert_true(fake_holder("n").other);
 }
 
-static void a_fixed_lease_is_never_renewed(void **state) {
-    (void)state;
+TEST(a_fixed_lease_is_never_renewed) {
     dlock_lock *lock = fixed_lock(client_new("fake:"), NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_advance_ms(3 * LEASE_MS);
@@ -203,8 +192,7 @@ static void a_fixed_lease_is_never_renewed(void **state) {
 }
 
 /* A local waiter for the name asks the server once the grant is lost. */
-static void a_local_waiter_asks_once_the_holder_has_lost(void **state) {
-    (void)state;
+TEST(a_local_waiter_asks_once_the_holder_has_lost) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = fixed_lock(client, NULL), *other = lock_new(client, "n");
     struct actor *waiter = actor_new();
@@ -268,8 +256,7 @@ static void lose_what_the_server_keeps(void) {
     fake_advance_us(valid_us(LEASE_MS));
 }
 
-static void nobody_is_granted_before_on_lost_has_returned(void **state) {
-    (void)state;
+TEST(nobody_is_granted_before_on_lost_has_returned) {
     struct gate gate = GATE;
     dlock_lock *lock = gated_lock(client_new("fake:"), "n", &gate);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -285,8 +272,7 @@ static void nobody_is_granted_before_on_lost_has_returned(void **state) {
     assert_true(fake_holder("n").other);
 }
 
-static void a_renewal_that_ends_too_late_waits_for_on_lost_as_well(void **state) {
-    (void)state;
+TEST(a_renewal_that_ends_too_late_waits_for_on_lost_as_well) {
     struct gate gate = GATE;
     dlock_lock *lock = gated_lock(client_new("fake:?timeout=60s"), "n", &gate);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -304,8 +290,7 @@ static void a_renewal_that_ends_too_late_waits_for_on_lost_as_well(void **state)
 }
 
 /* Its on_lost will never run: nothing has to wait for that. */
-static void a_freed_handle_holds_nobody_up(void **state) {
-    (void)state;
+TEST(a_freed_handle_holds_nobody_up) {
     struct gate gate = GATE;
     dlock_client *client = client_new("fake:");
     dlock_lock *first = gated_lock(client, "first", &gate), *second = gated_lock(client, "second", &gate);
@@ -363,8 +348,7 @@ static void not_handed_over_after_a_flush(const char *uri, int64_t ms) {
     assert_int_equal(release_by(pair.actors[1], pair.locks[1]), 0);
 }
 
-static void what_the_server_forgot_is_handed_to_nobody(void **state) {
-    (void)state;
+TEST(what_the_server_forgot_is_handed_to_nobody) {
     not_handed_over_after_a_flush("fake:", 20);
     not_handed_over_after_a_flush("fake:", THIRD_MS + 20); /* since its renewal */
     not_handed_over_after_a_flush("fakepoll:", 20);
@@ -372,8 +356,7 @@ static void what_the_server_forgot_is_handed_to_nobody(void **state) {
     not_handed_over_after_a_flush("fakeforever:", 20);
 }
 
-static void a_hand_over_that_the_server_confirms_is_none_of_its_grants(void **state) {
-    (void)state;
+TEST(a_hand_over_that_the_server_confirms_is_none_of_its_grants) {
     struct pair pair;
     pair_begin(&pair, "fake:", 1000);
     uint64_t fence = fence_by(pair.actors[0], pair.locks[0]);
@@ -416,8 +399,7 @@ static unsigned questions(int64_t answer_us, int64_t after_us) {
     return asked;
 }
 
-static void soon_after_an_answer_nothing_is_asked(void **state) {
-    (void)state;
+TEST(soon_after_an_answer_nothing_is_asked) {
     assert_int_equal(questions(0, 19999), 0);
     assert_int_equal(questions(0, 20000), 1);
     assert_int_equal(questions(3000, 59999), 0);
@@ -426,8 +408,7 @@ static void soon_after_an_answer_nothing_is_asked(void **state) {
     assert_int_equal(questions(500000, 100000), 1);
 }
 
-static void who_waits_for_that_may_give_up(void **state) {
-    (void)state;
+TEST(who_waits_for_that_may_give_up) {
     for (int cancel = 0; cancel < 2; cancel++) {
         struct pair pair;
         pair_begin(&pair, "fake:", 1000);
@@ -454,28 +435,4 @@ static void who_waits_for_that_may_give_up(void **state) {
     }
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_grant_is_valid_for_its_lease_less_the_margin),
-        LOCK_TEST(what_the_server_granted_counts_not_what_was_asked),
-        LOCK_TEST(a_lease_comes_from_the_uri_or_the_options),
-        LOCK_TEST(time_counts_from_before_the_request),
-        LOCK_TEST(an_answer_slower_than_the_lease_is_asked_again),
-        LOCK_TEST(a_try_answered_slower_than_the_lease_holds_nothing),
-        LOCK_TEST(loss_is_known_before_anyone_else_is_granted),
-        LOCK_TEST(after_a_suspend_a_lock_is_not_held),
-        LOCK_TEST(every_counted_release_after_a_loss_says_so),
-        LOCK_TEST(a_stale_release_does_not_free_the_next_holder),
-        LOCK_TEST(a_fixed_lease_is_never_renewed),
-        LOCK_TEST(a_local_waiter_asks_once_the_holder_has_lost),
-        LOCK_TEST(nobody_is_granted_before_on_lost_has_returned),
-        LOCK_TEST(a_renewal_that_ends_too_late_waits_for_on_lost_as_well),
-        LOCK_TEST(a_freed_handle_holds_nobody_up),
-        LOCK_TEST(what_the_server_forgot_is_handed_to_nobody),
-        LOCK_TEST(a_hand_over_that_the_server_confirms_is_none_of_its_grants),
-        LOCK_TEST(soon_after_an_answer_nothing_is_asked),
-        LOCK_TEST(who_waits_for_that_may_give_up),
-    };
-    return cmocka_run_group_tests_name("lease", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

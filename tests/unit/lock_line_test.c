@@ -51,8 +51,7 @@ static void both_get_it(struct line *l, struct actor *now, struct actor *then) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-static void who_lost_its_grant_asleep_does_not_ask_beside_another(void **state) {
-    (void)state;
+TEST(who_lost_its_grant_asleep_does_not_ask_beside_another) {
     struct line l;
     struct fake_grant other;
     line_begin(&l, (struct dlock_options)DLOCK_OPTIONS_INIT, &other);
@@ -65,8 +64,7 @@ static void who_lost_its_grant_asleep_does_not_ask_beside_another(void **state) 
 }
 
 /* The same while the second one asks whether its grant, whose age is unknown, still exists. */
-static void nor_does_it_take_the_grant_that_another_waits_for(void **state) {
-    (void)state;
+TEST(nor_does_it_take_the_grant_that_another_waits_for) {
     struct line l;
     struct fake_grant other;
     line_begin(&l, (struct dlock_options)DLOCK_OPTIONS_INIT, &other);
@@ -83,11 +81,4 @@ static void nor_does_it_take_the_grant_that_another_waits_for(void **state) {
     both_get_it(&l, l.second, l.first);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(who_lost_its_grant_asleep_does_not_ask_beside_another),
-        LOCK_TEST(nor_does_it_take_the_grant_that_another_waits_for),
-    };
-    return cmocka_run_group_tests_name("line", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -6,8 +6,7 @@ static void cycle(dlock_lock *lock) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void taking_it_again_is_for_nothing_and_fences_grow(void **state) {
-    (void)state;
+TEST(taking_it_again_is_for_nothing_and_fences_grow) {
     dlock_client *client = client_new("fakefull:?linger=5s");
     dlock_lock *lock = lock_new(client, "n"), *same = lock_new(client, "n");
     cycle(lock);
@@ -28,8 +27,7 @@ static void taking_it_again_is_for_nothing_and_fences_grow(void **state) {
 }
 
 /* Over every turn of the fence's low byte, also when a reader makes the last of it. */
-static void fences_grow_however_often_it_is_taken(void **state) {
-    (void)state;
+TEST(fences_grow_however_often_it_is_taken) {
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=5s"), "n");
     uint64_t last = 0;
     for (uint64_t reader_at = 250; reader_at < 256; reader_at++) {
@@ -49,8 +47,7 @@ static void fences_grow_however_often_it_is_taken(void **state) {
     }
 }
 
-static void it_ends_by_itself(void **state) {
-    (void)state;
+TEST(it_ends_by_itself) {
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=500ms"), "n");
     cycle(lock);
     assert_int_equal(fake_holders("n"), 1);
@@ -61,8 +58,7 @@ static void it_ends_by_itself(void **state) {
     fake_advance_ms(600);
 }
 
-static void it_ends_when_another_client_asks(void **state) {
-    (void)state;
+TEST(it_ends_when_another_client_asks) {
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
     cycle(lock);
     fake_other_acquire("n", 1000);
@@ -79,8 +75,7 @@ static void it_ends_when_another_client_asks(void **state) {
 }
 
 /* No connection is left to tell us of other clients' requests. */
-static void it_ends_with_the_connection_that_would_tell(void **state) {
-    (void)state;
+TEST(it_ends_with_the_connection_that_would_tell) {
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
     cycle(lock);
     fake_server_cut();
@@ -90,8 +85,7 @@ static void it_ends_with_the_connection_that_would_tell(void **state) {
 }
 
 /* The connection breaks while the answer is in flight: messages sent over it are lost. */
-static void a_grant_from_before_the_connection_broke_does_not_linger(void **state) {
-    (void)state;
+TEST(a_grant_from_before_the_connection_broke_does_not_linger) {
     struct actor *actor = actor_new();
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
     cycle(lock);
@@ -111,8 +105,7 @@ static void a_grant_from_before_the_connection_broke_does_not_linger(void **stat
     assert_int_equal(fake_holders("n"), 0);
 }
 
-static void other_wishes_do_not_find_it_in_the_way(void **state) {
-    (void)state;
+TEST(other_wishes_do_not_find_it_in_the_way) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct dlock_options longer = {.size = sizeof longer, .lease_ms = 2 * LEASE_MS};
     struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED};
@@ -126,8 +119,7 @@ static void other_wishes_do_not_find_it_in_the_way(void **state) {
     }
 }
 
-static void a_try_says_that_its_release_was_not_answered(void **state) {
-    (void)state;
+TEST(a_try_says_that_its_release_was_not_answered) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct dlock_options longer = {.size = sizeof longer, .lease_ms = 2 * LEASE_MS};
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", &longer);
@@ -147,8 +139,7 @@ static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg
     *(_Atomic int *)arg = err ? err->code : 0;
 }
 
-static void nor_do_asynchronous_ones(void **state) {
-    (void)state;
+TEST(nor_do_asynchronous_ones) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED, .owner = DLOCK_OWNER_HANDLE};
     dlock_lock *lock = lock_new(client, "n"), *shared = lock_new_with(client, "n", &reader);
@@ -165,8 +156,7 @@ static void nor_do_asynchronous_ones(void **state) {
 
 /* The first one waits on other terms, so the lingering grant is released for it. If it leaves before that was possible,
  * the next one gets the lingering grant, which is on its terms. */
-static void the_next_in_line_gets_it_when_the_first_leaves(void **state) {
-    (void)state;
+TEST(the_next_in_line_gets_it_when_the_first_leaves) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct dlock_options longer = {.size = sizeof longer, .lease_ms = 3 * LEASE_MS, .owner = DLOCK_OWNER_HANDLE};
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", &longer);
@@ -190,8 +180,7 @@ static void the_next_in_line_gets_it_when_the_first_leaves(void **state) {
     assert_int_equal(release_by(next, lock), 0);
 }
 
-static void it_is_renewed_and_can_be_lost(void **state) {
-    (void)state;
+TEST(it_is_renewed_and_can_be_lost) {
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
     cycle(lock);
     fake_advance_ms(2 * LEASE_MS);
@@ -203,8 +192,7 @@ static void it_is_renewed_and_can_be_lost(void **state) {
     assert_int_equal(fake_grants("n"), 2);
 }
 
-static void it_outlives_its_handle_but_not_its_client(void **state) {
-    (void)state;
+TEST(it_outlives_its_handle_but_not_its_client) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     dlock_lock *lock = lock_new(client, "n");
     cycle(lock);
@@ -217,21 +205,4 @@ static void it_outlives_its_handle_but_not_its_client(void **state) {
     assert_int_equal(fake_holders("n"), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(taking_it_again_is_for_nothing_and_fences_grow),
-        LOCK_TEST(fences_grow_however_often_it_is_taken),
-        LOCK_TEST(it_ends_by_itself),
-        LOCK_TEST(it_ends_when_another_client_asks),
-        LOCK_TEST(it_ends_with_the_connection_that_would_tell),
-        LOCK_TEST(a_grant_from_before_the_connection_broke_does_not_linger),
-        LOCK_TEST(other_wishes_do_not_find_it_in_the_way),
-        LOCK_TEST(a_try_says_that_its_release_was_not_answered),
-        LOCK_TEST(nor_do_asynchronous_ones),
-        LOCK_TEST(the_next_in_line_gets_it_when_the_first_leaves),
-        LOCK_TEST(it_is_renewed_and_can_be_lost),
-        LOCK_TEST(it_outlives_its_handle_but_not_its_client),
-    };
-    return cmocka_run_group_tests_name("linger", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

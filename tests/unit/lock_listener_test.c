@@ -11,8 +11,7 @@ static void assert_heard(struct scene *s) {
     assert_int_equal(release_by(s->actor, s->lock), 0);
 }
 
-static void a_listener_that_answers_is_kept(void **state) {
-    (void)state;
+TEST(a_listener_that_answers_is_kept) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_advance_ms(60000);
@@ -21,8 +20,7 @@ static void a_listener_that_answers_is_kept(void **state) {
     assert_heard(&s);
 }
 
-static void while_nobody_waits_nothing_is_asked(void **state) {
-    (void)state;
+TEST(while_nobody_waits_nothing_is_asked) {
     struct scene s;
     scene_begin(&s, 0, -1);
     assert_heard(&s);
@@ -35,8 +33,7 @@ static void while_nobody_waits_nothing_is_asked(void **state) {
     assert_int_equal(fake_calls(FAKE_PROBE), 0);
 }
 
-static void a_silent_one_is_replaced(void **state) {
-    (void)state;
+TEST(a_silent_one_is_replaced) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_listeners_hush();
@@ -51,8 +48,7 @@ static void a_silent_one_is_replaced(void **state) {
 }
 
 /* A grant of which no wake-up came, but the answer to a question. */
-static void who_had_to_ask_for_its_grant_doubts(void **state) {
-    (void)state;
+TEST(who_had_to_ask_for_its_grant_doubts) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_listeners_hush();
@@ -71,8 +67,7 @@ static void who_had_to_ask_for_its_grant_doubts(void **state) {
 }
 
 /* The answer was there, and this process was not. */
-static void after_a_stop_what_has_come_is_read_first(void **state) {
-    (void)state;
+TEST(after_a_stop_what_has_come_is_read_first) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_wakes_hold(true);
@@ -87,8 +82,7 @@ static void after_a_stop_what_has_come_is_read_first(void **state) {
 }
 
 /* After a change of roles the listener may still be at the server that was the master. */
-static void one_that_the_server_does_not_know_is_replaced(void **state) {
-    (void)state;
+TEST(one_that_the_server_does_not_know_is_replaced) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_advance_ms(1500);
@@ -104,8 +98,7 @@ static void unheard(struct dlock_claim *claim) {
     claim->hints = DLOCK_HINT_UNHEARD;
 }
 
-static void but_not_again_and_again(void **state) {
-    (void)state;
+TEST(but_not_again_and_again) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_edit(FAKE_ACQUIRE, unheard, 100000);
@@ -132,8 +125,7 @@ static int acquire_timed(void *arg) {
     return rc;
 }
 
-static void a_flood_of_messages_delays_no_deadline(void **state) {
-    (void)state;
+TEST(a_flood_of_messages_delays_no_deadline) {
     struct fake_grant other = taken("n");
     struct timed timed = {.lock = lock_new(client_new("fake:"), "n"), .timeout_ms = FLOOD_MS / 4};
     struct actor *actor = actor_new();
@@ -148,8 +140,7 @@ static void a_flood_of_messages_delays_no_deadline(void **state) {
 }
 
 /* A lease is shorter than what is sent takes. The keeper reads for a waiter without a thread. */
-static void a_flood_of_messages_delays_no_renewal(void **state) {
-    (void)state;
+TEST(a_flood_of_messages_delays_no_renewal) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
     dlock_lock *held = watched_lock_with(client, "held", 0, FLOOD_MS / 2, &lost);
@@ -168,8 +159,7 @@ static void a_flood_of_messages_delays_no_renewal(void **state) {
 }
 
 /* A reader that is stopped between two instructions, as by a debugger, in the backend's `wake`. */
-static void a_reader_that_stops_in_wake_delays_no_renewal(void **state) {
-    (void)state;
+TEST(a_reader_that_stops_in_wake_delays_no_renewal) {
     struct scene s;
     scene_begin(&s, 0, -1);
     struct lost_count lost = {0};
@@ -196,8 +186,7 @@ static int extend(void *lock) {
 }
 
 /* Another one is always due when one ends. The keeper reads for a waiter without a thread. */
-static void renewals_do_not_keep_the_keeper_from_the_messages(void **state) {
-    (void)state;
+TEST(renewals_do_not_keep_the_keeper_from_the_messages) {
     dlock_client *client = client_new("fake:");
     struct fake_grant other = taken("n");
     struct done done = {0};
@@ -219,8 +208,7 @@ static void renewals_do_not_keep_the_keeper_from_the_messages(void **state) {
 }
 
 /* As behind a proxy that ends it as soon as it is there: neither connections nor questions in quick succession. */
-static void one_that_never_lasts_is_not_opened_all_the_time(void **state) {
-    (void)state;
+TEST(one_that_never_lasts_is_not_opened_all_the_time) {
     struct scene s;
     scene_begin(&s, 0, -1);
     for (int i = 0; i < 1000; i++) {
@@ -242,8 +230,7 @@ static void one_that_never_lasts_is_not_opened_all_the_time(void **state) {
 }
 
 /* No thread spins (the test would not settle), and messages still arrive. */
-static void a_descriptor_that_stays_readable_costs_no_processor(void **state) {
-    (void)state;
+TEST(a_descriptor_that_stays_readable_costs_no_processor) {
     struct scene s;
     for (int threads = 1; threads <= 2; threads++) { /* one that waits reads itself; else the keeper does */
         fake_backend_reset();
@@ -274,8 +261,7 @@ static void keep_line(int level, const char *line, void *arg) {
 }
 
 /* The thread that waits reads: see wait/blocking.c. */
-static void one_that_breaks_without_a_reason_is_logged_without(void **state) {
-    (void)state;
+TEST(one_that_breaks_without_a_reason_is_logged_without) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     options.log = keep_line;
     dlock_client *client;
@@ -297,23 +283,4 @@ static void one_that_breaks_without_a_reason_is_logged_without(void **state) {
     dlock_close(client);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_descriptor_that_stays_readable_costs_no_processor),
-        LOCK_TEST(a_listener_that_answers_is_kept),
-        LOCK_TEST(while_nobody_waits_nothing_is_asked),
-        LOCK_TEST(a_silent_one_is_replaced),
-        LOCK_TEST(who_had_to_ask_for_its_grant_doubts),
-        LOCK_TEST(after_a_stop_what_has_come_is_read_first),
-        LOCK_TEST(one_that_the_server_does_not_know_is_replaced),
-        LOCK_TEST(but_not_again_and_again),
-        LOCK_TEST(a_flood_of_messages_delays_no_deadline),
-        LOCK_TEST(a_flood_of_messages_delays_no_renewal),
-        LOCK_TEST(a_reader_that_stops_in_wake_delays_no_renewal),
-        LOCK_TEST(renewals_do_not_keep_the_keeper_from_the_messages),
-        LOCK_TEST(one_that_never_lasts_is_not_opened_all_the_time),
-        LOCK_TEST(one_that_breaks_without_a_reason_is_logged_without),
-    };
-    return cmocka_run_group_tests_name("listener", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

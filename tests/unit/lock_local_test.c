@@ -37,8 +37,7 @@ static uint64_t turns_fence(struct turns *t) {
     return fence_by(t->actors[t->holder], t->locks[t->holder]);
 }
 
-static void a_local_hand_over_needs_no_request(void **state) {
-    (void)state;
+TEST(a_local_hand_over_needs_no_request) {
     struct turns t;
     turns_begin(&t, "fake:");
     uint64_t fence = turns_fence(&t);
@@ -52,8 +51,7 @@ static void a_local_hand_over_needs_no_request(void **state) {
     assert_int_equal(fake_grants("n"), 1);
 }
 
-static void after_32_hand_overs_the_server_has_its_say(void **state) {
-    (void)state;
+TEST(after_32_hand_overs_the_server_has_its_say) {
     struct turns t;
     turns_begin(&t, "fake:");
     uint64_t fence = turns_fence(&t);
@@ -73,8 +71,7 @@ static void after_32_hand_overs_the_server_has_its_say(void **state) {
 }
 
 /* A waiting client of another process gets its turn, whatever this process does. */
-static void other_processes_get_their_turn(void **state) {
-    (void)state;
+TEST(other_processes_get_their_turn) {
     struct turns t;
     turns_begin(&t, "fake:");
     fake_other_acquire("n", 600000);
@@ -90,8 +87,7 @@ static void other_processes_get_their_turn(void **state) {
     assert_int_equal(result(t.actors[next]), 0);
 }
 
-static void after_one_lease_too(void **state) {
-    (void)state;
+TEST(after_one_lease_too) {
     struct turns t;
     turns_begin(&t, "fake:");
     for (int i = 0; i < 4; i++) {
@@ -106,8 +102,7 @@ static void after_one_lease_too(void **state) {
     assert_int_equal(fake_grants("n"), 2);
 }
 
-static void a_grant_handed_over_is_renewed(void **state) {
-    (void)state;
+TEST(a_grant_handed_over_is_renewed) {
     struct turns t;
     turns_begin(&t, "fake:");
     turn(&t);
@@ -118,8 +113,7 @@ static void a_grant_handed_over_is_renewed(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void threads_are_served_in_order(void **state) {
-    (void)state;
+TEST(threads_are_served_in_order) {
     enum { N = 6 };
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
@@ -153,8 +147,7 @@ static void not_handed_over(const struct dlock_options *wanted) {
     assert_true(fence_by(waiter, other) > fence);
 }
 
-static void not_for_another_lease(void **state) {
-    (void)state;
+TEST(not_for_another_lease) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = 20000;
     not_handed_over(&options);
@@ -163,22 +156,19 @@ static void not_for_another_lease(void **state) {
     assert_int_equal(command.lease_ms, 20000);
 }
 
-static void not_for_a_fixed_lease(void **state) {
-    (void)state;
+TEST(not_for_a_fixed_lease) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.flags = DLOCK_FIXED_LEASE;
     not_handed_over(&options);
 }
 
-static void not_for_other_flags(void **state) {
-    (void)state;
+TEST(not_for_other_flags) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.flags = DLOCK_NO_REENTRY;
     not_handed_over(&options);
 }
 
-static void a_local_wait_has_its_deadline(void **state) {
-    (void)state;
+TEST(a_local_wait_has_its_deadline) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *holder = actor_new(), *first = actor_new(), *second = actor_new();
     assert_int_equal(acquire_by(holder, lock, 0), 0);
@@ -194,8 +184,7 @@ static void a_local_wait_has_its_deadline(void **state) {
     assert_int_equal(release_by(second, lock), 0);
 }
 
-static void a_local_wait_can_be_cancelled(void **state) {
-    (void)state;
+TEST(a_local_wait_can_be_cancelled) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
     struct actor *holder = actor_new(), *first = actor_new(), *second = actor_new();
@@ -213,8 +202,7 @@ static void a_local_wait_can_be_cancelled(void **state) {
 }
 
 /* While one of our threads asks the server, those behind it wait in the process. */
-static void only_the_first_waiter_talks_to_the_server(void **state) {
-    (void)state;
+TEST(only_the_first_waiter_talks_to_the_server) {
     enum { N = 5 };
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actors[N];
@@ -236,8 +224,7 @@ static void only_the_first_waiter_talks_to_the_server(void **state) {
 }
 
 /* The first waiter gives up: the next one takes over at the server. */
-static void the_next_waiter_takes_over(void **state) {
-    (void)state;
+TEST(the_next_waiter_takes_over) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *other_handle = lock_new(client, "n");
     struct actor *first = actor_new(), *second = actor_new();
@@ -254,8 +241,7 @@ static void the_next_waiter_takes_over(void **state) {
     assert_int_equal(result(second), 0);
 }
 
-static void a_loss_is_told_to_whoever_holds_it_now(void **state) {
-    (void)state;
+TEST(a_loss_is_told_to_whoever_holds_it_now) {
     struct lost_count lost[2] = {{0}, {0}};
     dlock_client *client = client_new("fake:");
     dlock_lock *locks[2];
@@ -280,8 +266,7 @@ static void a_loss_is_told_to_whoever_holds_it_now(void **state) {
 
 /* On a server without a queue the process that asks first would always win: it pauses after its turns. */
 /* The other one soon gets in, whenever it asks, although nothing tells it when to. */
-static void without_a_queue_other_processes_get_their_turn(void **state) {
-    (void)state;
+TEST(without_a_queue_other_processes_get_their_turn) {
     struct turns t;
     turns_begin(&t, "fakepoll:");
     dlock_lock *far = lock_new(client_new("fakepoll:"), "n");
@@ -322,8 +307,7 @@ static int64_t pause_after_turns(const char *uri) {
     return pause_us;
 }
 
-static void without_a_queue_the_pause_is_no_longer_than_the_grant(void **state) {
-    (void)state;
+TEST(without_a_queue_the_pause_is_no_longer_than_the_grant) {
     assert_in_range(pause_after_turns("fakepoll:"), 33 * 500 / 2, 33 * 500);
 }
 
@@ -332,15 +316,13 @@ static void nobody_to_wake(struct dlock_claim *claim) {
 }
 
 /* A woken thread needs time; where none was woken, others may poll. */
-static void without_a_queue_the_pause_is_for_who_was_woken(void **state) {
-    (void)state;
+TEST(without_a_queue_the_pause_is_for_who_was_woken) {
     assert_in_range(pause_after_turns("fakeforever:"), 2500, 5000);
     fake_edit(FAKE_RELEASE, nobody_to_wake, UINT_MAX);
     assert_in_range(pause_after_turns("fakeforever:"), 33 * 500 / 2, 33 * 500);
 }
 
-static void without_a_queue_fences_grow_all_the_same(void **state) {
-    (void)state;
+TEST(without_a_queue_fences_grow_all_the_same) {
     struct turns t;
     turns_begin(&t, "fakepoll:");
     uint64_t fence = turns_fence(&t);
@@ -401,8 +383,7 @@ static void hand_over(dlock_client *client, dlock_lock *locks[2], enum server se
     fake_log_clear();
 }
 
-static void a_release_waits_a_moment_for_who_takes_turns(void **state) {
-    (void)state;
+TEST(a_release_waits_a_moment_for_who_takes_turns) {
     dlock_lock *locks[2];
     hand_over(client_new("fake:"), locks, SLOW);
     struct call call = {release, locks[1], -1};
@@ -429,8 +410,7 @@ static void a_release_waits_a_moment_for_who_takes_turns(void **state) {
 }
 
 /* One of this process that would have it otherwise does not wait for the end of that moment. */
-static void a_release_that_waits_gives_way_to_another_wish(void **state) {
-    (void)state;
+TEST(a_release_that_waits_gives_way_to_another_wish) {
     dlock_lock *locks[2];
     dlock_client *client = client_new("fake:");
     hand_over(client, locks, SLOW);
@@ -461,42 +441,13 @@ static void a_release_goes_out_at_once(enum server server) {
 }
 
 /* The server had said that others are there: they do not wait for that moment. */
-static void a_release_does_not_wait_where_others_may(void **state) {
-    (void)state;
+TEST(a_release_does_not_wait_where_others_may) {
     a_release_goes_out_at_once(BUSY);
 }
 
 /* A release that takes less than that moment is no reason to wait. */
-static void a_release_does_not_wait_where_requests_take_no_time(void **state) {
-    (void)state;
+TEST(a_release_does_not_wait_where_requests_take_no_time) {
     a_release_goes_out_at_once(FAST);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_local_hand_over_needs_no_request),
-        LOCK_TEST(after_32_hand_overs_the_server_has_its_say),
-        LOCK_TEST(other_processes_get_their_turn),
-        LOCK_TEST(after_one_lease_too),
-        LOCK_TEST(a_grant_handed_over_is_renewed),
-        LOCK_TEST(threads_are_served_in_order),
-        LOCK_TEST(not_for_another_lease),
-        LOCK_TEST(not_for_a_fixed_lease),
-        LOCK_TEST(not_for_other_flags),
-        LOCK_TEST(a_local_wait_has_its_deadline),
-        LOCK_TEST(a_local_wait_can_be_cancelled),
-        LOCK_TEST(only_the_first_waiter_talks_to_the_server),
-        LOCK_TEST(the_next_waiter_takes_over),
-        LOCK_TEST(a_loss_is_told_to_whoever_holds_it_now),
-        LOCK_TEST(without_a_queue_other_processes_get_their_turn),
-        LOCK_TEST(without_a_queue_the_pause_is_no_longer_than_the_grant),
-        LOCK_TEST(without_a_queue_the_pause_is_for_who_was_woken),
-        LOCK_TEST(without_a_queue_fences_grow_all_the_same),
-        LOCK_TEST(a_release_waits_a_moment_for_who_takes_turns),
-        LOCK_TEST(a_release_that_waits_gives_way_to_another_wish),
-        LOCK_TEST(a_release_does_not_wait_where_others_may),
-        LOCK_TEST(a_release_does_not_wait_where_requests_take_no_time),
-    };
-    return cmocka_run_group_tests_name("local", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -56,22 +56,18 @@ static void renewals_wait_for_no_name(const char *uri) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void with_a_connection_of_the_keepers(void **state) {
-    (void)state;
+TEST(with_a_connection_of_the_keepers) {
     renewals_wait_for_no_name("fakepoll://server.test");
 }
 
-static void with_one_connection_for_all(void **state) {
-    (void)state;
+TEST(with_one_connection_for_all) {
     renewals_wait_for_no_name("fakeshared://server.test");
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
+static int begin(void **state) {
+    (void)state;
     dlock__cond_init(&changed);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(with_a_connection_of_the_keepers),
-        LOCK_TEST(with_one_connection_for_all),
-    };
-    return cmocka_run_group_tests_name("lookup", tests, NULL, NULL);
+    return 0;
 }
+
+TESTS(fixture_setup, fixture_teardown, begin, NULL)

@@ -38,24 +38,21 @@ static void lose(struct again *again, enum dlock_owner owner) {
     assert_true(again->waited_us < 1000000);
 }
 
-static void an_on_lost_may_release_and_acquire_anew(void **state) {
-    (void)state;
+TEST(an_on_lost_may_release_and_acquire_anew) {
     struct again again = {.frees = false};
     lose(&again, DLOCK_OWNER_HANDLE);
     assert_int_equal(again.released, DLOCK_ELOST);
 }
 
 /* Another thread is the owner, so that a release is none. */
-static void an_on_lost_may_free_a_thread_s_handle_and_acquire_anew(void **state) {
-    (void)state;
+TEST(an_on_lost_may_free_a_thread_s_handle_and_acquire_anew) {
     struct again again = {.frees = true};
     lose(&again, DLOCK_OWNER_THREAD);
     assert_int_equal(again.released, DLOCK_EOWNER);
 }
 
 /* The program's loop hangs: no thread dispatches, so on_lost does not run. This server has no leases. */
-static void a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most(void **state) {
-    (void)state;
+TEST(a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most) {
     const char *uri = "fakeforever:";
     struct dlock_client_options manual = DLOCK_CLIENT_OPTIONS_INIT;
     manual.flags = DLOCK_CLIENT_MANUAL;
@@ -82,12 +79,4 @@ static void a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most(voi
     dlock_close(client);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_callback_that_never_comes_keeps_the_lock_for_one_lease_at_most),
-        LOCK_TEST(an_on_lost_may_release_and_acquire_anew),
-        LOCK_TEST(an_on_lost_may_free_a_thread_s_handle_and_acquire_anew),
-    };
-    return cmocka_run_group_tests_name("lost", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -25,8 +25,7 @@ static uint64_t walks(dlock_client *client) {
 }
 
 /* A client that waits probes its listener, and needs to know that it waits. */
-static void a_probe_walks_over_no_locks(void **state) {
-    (void)state;
+TEST(a_probe_walks_over_no_locks) {
     struct scene s;
     scene_begin(&s, 0, -1);
     make_many(s.client);
@@ -43,8 +42,7 @@ static void a_probe_walks_over_no_locks(void **state) {
 }
 
 /* A wake-up that announces a grant already known from an answer. */
-static void a_late_wake_up_walks_over_no_locks(void **state) {
-    (void)state;
+TEST(a_late_wake_up_walks_over_no_locks) {
     struct scene s;
     char token[DLOCK_TOKEN_MAX + 1];
     scene_begin(&s, 0, -1);
@@ -65,8 +63,7 @@ static void a_late_wake_up_walks_over_no_locks(void **state) {
 }
 
 /* Several requests, since one has room for 256: behind a busy lock none is sent. */
-static void behind_a_busy_lock_no_more_are_asked_for(void **state) {
-    (void)state;
+TEST(behind_a_busy_lock_no_more_are_asked_for) {
     make_many(client_new("fake:"));
     struct fake_grant other = taken("many007");
     assert_int_equal(dlock_acquire_all(many, MANY, 0, NULL), DLOCK_EBUSY);
@@ -80,8 +77,7 @@ static void behind_a_busy_lock_no_more_are_asked_for(void **state) {
 }
 
 /* The table grows with each name. */
-static void each_name_is_found_however_many_there_are(void **state) {
-    (void)state;
+TEST(each_name_is_found_however_many_there_are) {
     dlock_client *client = client_new("fake:");
     make_many(client);
     dlock_lock *first[MANY];
@@ -96,13 +92,4 @@ static void each_name_is_found_however_many_there_are(void **state) {
     assert_int_equal(client->n_names, 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_probe_walks_over_no_locks),
-        LOCK_TEST(a_late_wake_up_walks_over_no_locks),
-        LOCK_TEST(behind_a_busy_lock_no_more_are_asked_for),
-        LOCK_TEST(each_name_is_found_however_many_there_are),
-    };
-    return cmocka_run_group_tests_name("many", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

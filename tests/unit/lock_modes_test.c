@@ -8,8 +8,7 @@ static int downgrade(void *arg) {
     return dlock_downgrade(arg, NULL);
 }
 
-static void readers_share_and_writers_wait(void **state) {
-    (void)state;
+TEST(readers_share_and_writers_wait) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *read = lock_new_with(client, "n", &reader), *write = lock_new(client, "n");
     struct actor *one = actor_new(), *two = actor_new(), *writer = actor_new(), *late = actor_new();
@@ -38,8 +37,7 @@ static void readers_share_and_writers_wait(void **state) {
 }
 
 /* One renewal for all of them, and the loss of one is only its own. */
-static void readers_are_renewed_together_and_lost_alone(void **state) {
-    (void)state;
+TEST(readers_are_renewed_together_and_lost_alone) {
     enum { N = 5 };
     struct lost_count lost = {0};
     struct dlock_options options = reader;
@@ -66,8 +64,7 @@ static void readers_are_renewed_together_and_lost_alone(void **state) {
 }
 
 /* The line: one that asks for a writer's grant, a reader, and a reader's try. */
-static void a_try_is_turned_away_when_a_writer_gets_it(void **state) {
-    (void)state;
+TEST(a_try_is_turned_away_when_a_writer_gets_it) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *read = lock_new_with(client, "n", &reader), *write = lock_new(client, "n");
     struct actor *writer = actor_new(), *waiting = actor_new(), *trying = actor_new();
@@ -85,8 +82,7 @@ static void a_try_is_turned_away_when_a_writer_gets_it(void **state) {
     assert_int_equal(release_by(waiting, read), 0);
 }
 
-static void tries_of_readers_go_along(void **state) {
-    (void)state;
+TEST(tries_of_readers_go_along) {
     dlock_lock *read = lock_new_with(client_new("fakefull:"), "n", &reader);
     struct actor *actors[3];
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
@@ -108,8 +104,7 @@ static void tries_of_readers_go_along(void **state) {
     assert_int_equal(release_by(actors[0], read), 0);
 }
 
-static void permits_are_counted(void **state) {
-    (void)state;
+TEST(permits_are_counted) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *one = lock_new_with(client, "n", &two_permits), *two = lock_new_with(client, "n", &two_permits);
     struct actor *actor = actor_new(), *other = actor_new();
@@ -134,8 +129,7 @@ static void permits_are_counted(void **state) {
 }
 
 /* One is lost: the other counts on. */
-static void a_lost_permit_is_given_back_last(void **state) {
-    (void)state;
+TEST(a_lost_permit_is_given_back_last) {
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &two_permits);
     struct actor *actor = actor_new();
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -152,8 +146,7 @@ static void a_lost_permit_is_given_back_last(void **state) {
     assert_int_equal(release_by(actor, lock), DLOCK_EOWNER);
 }
 
-static void a_name_is_a_lock_or_permits(void **state) {
-    (void)state;
+TEST(a_name_is_a_lock_or_permits) {
     struct dlock_options three = two_permits;
     three.limit = 3;
     dlock_client *client = client_new("fakefull:"), *other = client_new("fakefull:");
@@ -166,8 +159,7 @@ static void a_name_is_a_lock_or_permits(void **state) {
 }
 
 /* Readers that stand first get it in the same step; the writer behind them does not slip in. */
-static void a_downgrade_lets_readers_in_and_no_writer(void **state) {
-    (void)state;
+TEST(a_downgrade_lets_readers_in_and_no_writer) {
     dlock_client *client = client_new("fakefull:"), *others = client_new("fakefull:");
     dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(others, "n", &reader);
     struct actor *holder = actor_new(), *first = actor_new(), *writer = actor_new();
@@ -193,8 +185,7 @@ static void a_downgrade_lets_readers_in_and_no_writer(void **state) {
 }
 
 /* Not confirmed in time, confirmed later: readers of this process go along then. */
-static void a_downgrade_that_is_confirmed_late_lets_readers_in(void **state) {
-    (void)state;
+TEST(a_downgrade_that_is_confirmed_late_lets_readers_in) {
     dlock_client *client = client_new("fakefull:?timeout=1s");
     dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(client, "n", &reader);
     struct actor *holder = actor_new(), *waiting = actor_new();
@@ -213,8 +204,7 @@ static void a_downgrade_that_is_confirmed_late_lets_readers_in(void **state) {
     assert_int_equal(release_by(waiting, read), 0);
 }
 
-static void a_downgrade_ends_with_its_client_its_grant_and_its_release(void **state) {
-    (void)state;
+TEST(a_downgrade_ends_with_its_client_its_grant_and_its_release) {
     struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     struct actor *holder = actor_new(), *other = actor_new();
     dlock_client *client = client_new("fakefull:?timeout=60s");
@@ -246,8 +236,7 @@ static void a_downgrade_ends_with_its_client_its_grant_and_its_release(void **st
 }
 
 /* A writer that also reads, and then gives up writing, continues as a reader: no other writer gets in between. */
-static void a_writer_that_reads_on_becomes_a_reader(void **state) {
-    (void)state;
+TEST(a_writer_that_reads_on_becomes_a_reader) {
     dlock_client *client = client_new("fakefull:"), *others = client_new("fakefull:");
     dlock_lock *write = lock_new(client, "n"), *again = lock_new(client, "n");
     dlock_lock *read = lock_new_with(client, "n", &reader);
@@ -279,8 +268,7 @@ static void a_writer_that_reads_on_becomes_a_reader(void **state) {
 }
 
 /* Reads first, then writes: the write part is given back last, which is a release. */
-static void a_writer_that_has_read_releases(void **state) {
-    (void)state;
+TEST(a_writer_that_has_read_releases) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(client, "n", &reader);
     struct actor *holder = actor_new();
@@ -299,8 +287,7 @@ static int release_both(void *arg) {
 }
 
 /* With other ways to give it back; without an answer in time; and lost before that. */
-static void a_writer_that_reads_on_in_other_ways(void **state) {
-    (void)state;
+TEST(a_writer_that_reads_on_in_other_ways) {
     struct lost_count lost = {0};
     struct dlock_options options = reader;
     options.on_lost = count_lost;
@@ -356,8 +343,7 @@ static void a_writer_that_reads_on_in_other_ways(void **state) {
 }
 
 /* A renewal that is on the way still says EXCLUSIVE: its answer confirms no downgrade. */
-static void a_downgrade_is_not_confirmed_by_the_renewal_before_it(void **state) {
-    (void)state;
+TEST(a_downgrade_is_not_confirmed_by_the_renewal_before_it) {
     dlock_client *client = client_new("fakefull:");
     dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(client, "n", &reader);
     struct actor *holder = actor_new(), *waiting = actor_new();
@@ -378,8 +364,7 @@ static void a_downgrade_is_not_confirmed_by_the_renewal_before_it(void **state) 
 }
 
 /* A downgrade does not make a fixed lease longer. */
-static void a_fixed_lease_stays_as_long_as_it_was(void **state) {
-    (void)state;
+TEST(a_fixed_lease_stays_as_long_as_it_was) {
     struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &options);
     struct actor *actor = actor_new();
@@ -398,8 +383,7 @@ static void a_fixed_lease_stays_as_long_as_it_was(void **state) {
 }
 
 /* Nor shorter than its holder, which gets no answer, trusts it: the server's clock may be faster by 1 %. */
-static void a_fixed_lease_stays_as_long_as_it_is_believed(void **state) {
-    (void)state;
+TEST(a_fixed_lease_stays_as_long_as_it_is_believed) {
     struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE, .flags = DLOCK_FIXED_LEASE};
     dlock_lock *lock = lock_new_with(client_new("fakefull:"), "n", &options);
     struct actor *actor = actor_new();
@@ -415,25 +399,4 @@ static void a_fixed_lease_stays_as_long_as_it_is_believed(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(readers_share_and_writers_wait),
-        LOCK_TEST(readers_are_renewed_together_and_lost_alone),
-        LOCK_TEST(a_try_is_turned_away_when_a_writer_gets_it),
-        LOCK_TEST(tries_of_readers_go_along),
-        LOCK_TEST(permits_are_counted),
-        LOCK_TEST(a_lost_permit_is_given_back_last),
-        LOCK_TEST(a_name_is_a_lock_or_permits),
-        LOCK_TEST(a_downgrade_lets_readers_in_and_no_writer),
-        LOCK_TEST(a_downgrade_that_is_confirmed_late_lets_readers_in),
-        LOCK_TEST(a_downgrade_ends_with_its_client_its_grant_and_its_release),
-        LOCK_TEST(a_writer_that_reads_on_becomes_a_reader),
-        LOCK_TEST(a_writer_that_has_read_releases),
-        LOCK_TEST(a_writer_that_reads_on_in_other_ways),
-        LOCK_TEST(a_downgrade_is_not_confirmed_by_the_renewal_before_it),
-        LOCK_TEST(a_fixed_lease_stays_as_long_as_it_was),
-        LOCK_TEST(a_fixed_lease_stays_as_long_as_it_is_believed),
-    };
-    return cmocka_run_group_tests_name("modes", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -22,33 +22,22 @@ static void assert_in_order(const char *first_uri, const char *second_uri) {
 }
 
 /* Two databases of one server, for instance. */
-static void servers_that_differ_in_a_key(void **state) {
-    (void)state;
+TEST(servers_that_differ_in_a_key) {
     assert_in_order("fake:?db=1", "fake:?db=2");
     assert_in_order("fake:?db=1", "fake:?db=1&more=");
     assert_in_order("fake:", "fake:?db=1");
     assert_in_order("fake:?a=2", "fake:?b=1");
 }
 
-static void servers_that_differ_in_their_hosts(void **state) {
-    (void)state;
+TEST(servers_that_differ_in_their_hosts) {
     assert_in_order("fake://127.0.0.1", "fake://127.0.0.2");
     assert_in_order("fake://127.0.0.1:9", "fake://127.0.0.1:10");
     assert_in_order("fake://127.0.0.1", "fake://127.0.0.1,127.0.0.2");
 }
 
-static void servers_that_differ_in_the_path(void **state) {
-    (void)state;
+TEST(servers_that_differ_in_the_path) {
     assert_in_order("fake:", "fake:a");
     assert_in_order("fake:a", "fake:b");
 }
 
-int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(servers_that_differ_in_a_key),
-        LOCK_TEST(servers_that_differ_in_their_hosts),
-        LOCK_TEST(servers_that_differ_in_the_path),
-    };
-    only(argc, argv);
-    return cmocka_run_group_tests_name("lock_order", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -8,8 +8,7 @@ static dlock_lock *lock_flags(dlock_client *client, const char *name, enum dlock
     return lock_new_with(client, name, &options);
 }
 
-static void taking_again_costs_no_request(void **state) {
-    (void)state;
+TEST(taking_again_costs_no_request) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     uint64_t fence = dlock_fence(lock);
@@ -30,8 +29,7 @@ static void taking_again_costs_no_request(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
 }
 
-static void a_thread_owns_across_handles(void **state) {
-    (void)state;
+TEST(a_thread_owns_across_handles) {
     dlock_client *client = client_new("fake:");
     dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "n");
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
@@ -47,8 +45,7 @@ static void a_thread_owns_across_handles(void **state) {
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 
-static void names_and_clients_are_apart(void **state) {
-    (void)state;
+TEST(names_and_clients_are_apart) {
     dlock_client *client = client_new("fake:"), *other = client_new("fake:");
     dlock_lock *n = lock_new(client, "n"), *m = lock_new(client, "m"), *far = lock_new(other, "n");
     assert_int_equal(dlock_acquire(n, 0, NULL), 0);
@@ -60,8 +57,7 @@ static void names_and_clients_are_apart(void **state) {
     assert_true(dlock_held(m));
 }
 
-static void the_prefix_is_put_in_front(void **state) {
-    (void)state;
+TEST(the_prefix_is_put_in_front) {
     dlock_client *client = client_new("fake:?prefix=app%3A"), *bare = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n"), *same = lock_new(bare, "app:n"), *other = lock_new(bare, "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -73,8 +69,7 @@ static void the_prefix_is_put_in_front(void **state) {
     assert_null(dlock_name(NULL));
 }
 
-static void another_thread_owns_nothing(void **state) {
-    (void)state;
+TEST(another_thread_owns_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *owner = actor_new(), *other = actor_new();
     struct dlock_error err;
@@ -100,8 +95,7 @@ static void *thread_that_ends(void *arg) {
 }
 
 /* Thread numbers are used again by the system: a new thread owns nothing of a dead one. */
-static void a_new_thread_inherits_nothing(void **state) {
-    (void)state;
+TEST(a_new_thread_inherits_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     pthread_t thread;
     assert_int_equal(fake_thread_start(&thread, thread_that_ends, lock), 0);
@@ -117,8 +111,7 @@ static void a_new_thread_inherits_nothing(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void without_reentry_a_second_acquisition_is_a_deadlock(void **state) {
-    (void)state;
+TEST(without_reentry_a_second_acquisition_is_a_deadlock) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_flags(client, "n", DLOCK_OWNER_THREAD, DLOCK_NO_REENTRY), *plain = lock_new(client, "n");
     struct dlock_error err;
@@ -134,8 +127,7 @@ static void without_reentry_a_second_acquisition_is_a_deadlock(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
 }
 
-static void a_handle_owns_for_every_thread(void **state) {
-    (void)state;
+TEST(a_handle_owns_for_every_thread) {
     dlock_lock *lock = lock_flags(client_new("fake:"), "n", DLOCK_OWNER_HANDLE, 0);
     struct actor *first = actor_new(), *second = actor_new();
     assert_int_equal(acquire_by(first, lock, 0), 0);
@@ -149,8 +141,7 @@ static void a_handle_owns_for_every_thread(void **state) {
     assert_int_equal(release_by(first, lock), DLOCK_EOWNER);
 }
 
-static void a_handle_that_waits_cannot_wait_twice(void **state) {
-    (void)state;
+TEST(a_handle_that_waits_cannot_wait_twice) {
     dlock_lock *lock = lock_flags(client_new("fake:"), "n", DLOCK_OWNER_HANDLE, 0);
     struct actor *first = actor_new(), *second = actor_new();
     fake_other_acquire("n", 600000);
@@ -162,8 +153,7 @@ static void a_handle_that_waits_cannot_wait_twice(void **state) {
     assert_int_equal(result(first), DLOCK_ECANCELED);
 }
 
-static void handles_exclude_each_other_in_one_thread(void **state) {
-    (void)state;
+TEST(handles_exclude_each_other_in_one_thread) {
     dlock_client *client = client_new("fake:");
     dlock_lock *first = lock_flags(client, "n", DLOCK_OWNER_HANDLE, 0);
     dlock_lock *second = lock_flags(client, "n", DLOCK_OWNER_HANDLE, 0), *thread = lock_new(client, "n");
@@ -180,8 +170,7 @@ static void handles_exclude_each_other_in_one_thread(void **state) {
     assert_int_equal(dlock_release(thread, NULL), 0);
 }
 
-static void the_token_is_what_the_server_knows(void **state) {
-    (void)state;
+TEST(the_token_is_what_the_server_knows) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     char token[DLOCK_TOKEN_MAX + 1], again[DLOCK_TOKEN_MAX + 1];
     struct dlock_error err;
@@ -196,8 +185,7 @@ static void the_token_is_what_the_server_knows(void **state) {
     assert_string_not_equal(token, again); /* each acquisition has its own */
 }
 
-static void fences_grow_with_every_grant(void **state) {
-    (void)state;
+TEST(fences_grow_with_every_grant) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     uint64_t last = 0;
     for (int i = 0; i < 20; i++) {
@@ -211,8 +199,7 @@ static void fences_grow_with_every_grant(void **state) {
     }
 }
 
-static void bad_options_are_refused(void **state) {
-    (void)state;
+TEST(bad_options_are_refused) {
     dlock_client *client = client_new("fake:");
     dlock_lock *const untouched = (dlock_lock *)(void *)&client;
     dlock_lock *lock = untouched;
@@ -253,22 +240,4 @@ static void bad_options_are_refused(void **state) {
     assert_string_not_equal(fake_holder(long_name).token, "");
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(taking_again_costs_no_request),
-        LOCK_TEST(a_thread_owns_across_handles),
-        LOCK_TEST(names_and_clients_are_apart),
-        LOCK_TEST(the_prefix_is_put_in_front),
-        LOCK_TEST(another_thread_owns_nothing),
-        LOCK_TEST(a_new_thread_inherits_nothing),
-        LOCK_TEST(without_reentry_a_second_acquisition_is_a_deadlock),
-        LOCK_TEST(a_handle_owns_for_every_thread),
-        LOCK_TEST(a_handle_that_waits_cannot_wait_twice),
-        LOCK_TEST(handles_exclude_each_other_in_one_thread),
-        LOCK_TEST(the_token_is_what_the_server_knows),
-        LOCK_TEST(fences_grow_with_every_grant),
-        LOCK_TEST(bad_options_are_refused),
-    };
-    return cmocka_run_group_tests_name("owner", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

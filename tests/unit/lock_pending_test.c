@@ -5,8 +5,7 @@
 
 enum { N = 12 };
 
-static void a_cycle_is_two_requests_on_one_connection(void **state) {
-    (void)state;
+TEST(a_cycle_is_two_requests_on_one_connection) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     for (int i = 0; i < 3; i++) {
         assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -20,8 +19,7 @@ static void a_cycle_is_two_requests_on_one_connection(void **state) {
 }
 
 /* A while after its last release, not between two claims. */
-static void who_is_idle_is_told_to_rest(void **state) {
-    (void)state;
+TEST(who_is_idle_is_told_to_rest) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     for (int i = 1; i <= 2; i++) {
         for (int j = 0; j < 3; j++) {
@@ -47,8 +45,7 @@ static void who_is_idle_is_told_to_rest(void **state) {
 }
 
 /* However many `connections` there may be; a second after their last use no more than these stay. */
-static void every_claim_has_a_connection(void **state) {
-    (void)state;
+TEST(every_claim_has_a_connection) {
     dlock_client *client = client_new("fakepending:?connections=2");
     dlock_lock *locks[N];
     for (int i = 0; i < N; i++) {
@@ -74,8 +71,7 @@ static void every_claim_has_a_connection(void **state) {
     assert_int_equal(fake_calls(FAKE_CONNECT), N);
 }
 
-static void a_try_leaves_its_connection_free(void **state) {
-    (void)state;
+TEST(a_try_leaves_its_connection_free) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     struct fake_grant other = taken("n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EBUSY);
@@ -86,8 +82,7 @@ static void a_try_leaves_its_connection_free(void **state) {
 }
 
 /* One request, whatever the time it takes; the answer comes by the connection's descriptor. */
-static void a_wait_is_one_request(void **state) {
-    (void)state;
+TEST(a_wait_is_one_request) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -105,8 +100,7 @@ static void a_wait_is_one_request(void **state) {
     assert_int_equal(fake_grants("n"), 2);
 }
 
-static void clients_are_served_in_order(void **state) {
-    (void)state;
+TEST(clients_are_served_in_order) {
     dlock_lock *locks[N];
     struct actor *actors[N];
     struct fake_grant other = taken("n");
@@ -123,8 +117,7 @@ static void clients_are_served_in_order(void **state) {
     }
 }
 
-static void a_wait_given_up_leaves_the_queue(void **state) {
-    (void)state;
+TEST(a_wait_given_up_leaves_the_queue) {
     dlock_client *client = client_new("fakepending:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *actor = actor_new();
@@ -148,8 +141,7 @@ static void a_wait_given_up_leaves_the_queue(void **state) {
 }
 
 /* The answer lies in the socket when the wait ends. */
-static void a_grant_in_a_cancelled_wait_is_given_back(void **state) {
-    (void)state;
+TEST(a_grant_in_a_cancelled_wait_is_given_back) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -166,8 +158,7 @@ static void a_grant_in_a_cancelled_wait_is_given_back(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void close_ends_waits_and_grants(void **state) {
-    (void)state;
+TEST(close_ends_waits_and_grants) {
     dlock_client *client = client_new("fakepending:");
     dlock_lock *held = lock_new(client, "m"), *waited = lock_new(client, "n");
     struct actor *actor = actor_new();
@@ -184,8 +175,7 @@ static void close_ends_waits_and_grants(void **state) {
 }
 
 /* The descriptor shows the end of a connection: only its holder is told, and at once. */
-static void a_connection_that_breaks_takes_its_grant_along(void **state) {
-    (void)state;
+TEST(a_connection_that_breaks_takes_its_grant_along) {
     struct lost_count lost[2] = {{0}, {0}};
     dlock_lock *first = watched_lock(client_new("fakepending:"), "n", &lost[0]);
     dlock_lock *other = watched_lock(client_new("fakepending:"), "m", &lost[1]);
@@ -212,8 +202,7 @@ static void ask_whether_held(void) {
 }
 
 /* With the connection the server ends the grant, and has another client hold the lock: it is lost here before that. */
-static void a_loss_comes_before_the_connection_is_closed(void **state) {
-    (void)state;
+TEST(a_loss_comes_before_the_connection_is_closed) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
     closing = lock_new_with(client_new("fakepending:"), "n", &options);
@@ -229,8 +218,7 @@ static void a_loss_comes_before_the_connection_is_closed(void **state) {
 }
 
 /* Of a lock that is taken again and again only a grant that lasts is watched, long before it would be renewed. */
-static void a_grant_that_lasts_is_watched(void **state) {
-    (void)state;
+TEST(a_grant_that_lasts_is_watched) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fakepending:"), "n", &lost);
     for (int i = 0; i < 3; i++) {
@@ -247,8 +235,7 @@ static void a_grant_that_lasts_is_watched(void **state) {
 }
 
 /* It retries after a moment: the server may end each wait at once. */
-static void a_waiter_survives_its_connection(void **state) {
-    (void)state;
+TEST(a_waiter_survives_its_connection) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -266,8 +253,7 @@ static void a_waiter_survives_its_connection(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void a_request_that_ends_without_grant_is_sent_again(void **state) {
-    (void)state;
+TEST(a_request_that_ends_without_grant_is_sent_again) {
     const struct dlock_wake look = {.kind = DLOCK_WAKE_LOOK};
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     struct actor *actor = actor_new();
@@ -282,8 +268,7 @@ static void a_request_that_ends_without_grant_is_sent_again(void **state) {
 }
 
 /* The message ends the request, whatever it says. */
-static void a_grant_that_makes_no_sense_is_asked_for_again(void **state) {
-    (void)state;
+TEST(a_grant_that_makes_no_sense_is_asked_for_again) {
     const struct dlock_wake nonsense[] = {{.kind = DLOCK_WAKE_GRANTED, .kept_ms = LEASE_MS},
                                           {.kind = DLOCK_WAKE_GRANTED, .fence = 7}};
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
@@ -304,8 +289,7 @@ static void a_grant_that_makes_no_sense_is_asked_for_again(void **state) {
 }
 
 /* The connection is closed, and with it whatever the server made of the request. */
-static void an_acquire_without_answer_leaves_nothing(void **state) {
-    (void)state;
+TEST(an_acquire_without_answer_leaves_nothing) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2); /* the first one on a connection that may have been dead already */
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
@@ -320,8 +304,7 @@ static void an_acquire_without_answer_leaves_nothing(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void a_release_without_answer_has_released(void **state) {
-    (void)state;
+TEST(a_release_without_answer_has_released) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     for (int i = 0; i < 2; i++) {
         struct actor *actor = actor_new();
@@ -341,8 +324,7 @@ static void busy_renewal(struct dlock_claim *claim) {
     claim->result = DLOCK_EUNAVAILABLE;
 }
 
-static void renewals_without_answer_keep_the_lock_for_its_lease(void **state) {
-    (void)state;
+TEST(renewals_without_answer_keep_the_lock_for_its_lease) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fakepending:"), "n", &lost);
     int64_t sent_us = dlock__now_us();
@@ -360,8 +342,7 @@ static void renewals_without_answer_keep_the_lock_for_its_lease(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void a_renewal_whose_connection_breaks_is_a_loss(void **state) {
-    (void)state;
+TEST(a_renewal_whose_connection_breaks_is_a_loss) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakepending:");
     dlock_lock *lock = watched_lock(client, "n", &lost), *other = lock_new(client, "m");
@@ -377,8 +358,7 @@ static void a_renewal_whose_connection_breaks_is_a_loss(void **state) {
 }
 
 /* Only the session that hangs costs its lock, whatever the order of the names. */
-static void a_session_that_hangs_costs_no_other_lock(void **state) {
-    (void)state;
+TEST(a_session_that_hangs_costs_no_other_lock) {
     static const char *const names[] = {"a", "b", "c"};
     for (size_t hanging = 0; hanging < 3; hanging++) {
         struct lost_count lost[3] = {{0}, {0}, {0}};
@@ -399,8 +379,7 @@ static void a_session_that_hangs_costs_no_other_lock(void **state) {
 }
 
 /* However many hang, and come earlier by name. */
-static void sessions_that_hang_cost_no_other_lock(void **state) {
-    (void)state;
+TEST(sessions_that_hang_cost_no_other_lock) {
     enum { HANGING = 14 };
     struct lost_count lost[HANGING + 1] = {{0}};
     dlock_client *client = client_new("fakepending:");
@@ -416,9 +395,8 @@ static void sessions_that_hang_cost_no_other_lock(void **state) {
 }
 
 /* Nor one that is acquired while it hangs, though its lease is much shorter. */
-static void a_session_that_hangs_costs_no_later_lock(void **state) {
+TEST(a_session_that_hangs_costs_no_later_lock) {
     struct lost_count hung_lost = {0}, lost = {0};
-    (void)state;
     dlock_client *client = client_new("fakepending:?timeout=30s");
     dlock_lock *hung = watched_lock_with(client, "hung", 0, 120000, &hung_lost);
     dlock_lock *lock = watched_lock_with(client, "n", 0, 1000, &lost);
@@ -435,8 +413,7 @@ static void a_session_that_hangs_costs_no_later_lock(void **state) {
 }
 
 /* A release that comes while its lock is being renewed waits for the connection. */
-static void a_release_waits_for_the_renewal(void **state) {
-    (void)state;
+TEST(a_release_waits_for_the_renewal) {
     dlock_lock *lock = lock_new(client_new("fakepending:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -453,8 +430,7 @@ static void a_release_waits_for_the_renewal(void **state) {
 
 /* Two connections of which a release finds that they have ended, and closes them. Of the next, one gets the number of
  * a descriptor that the other still remembers. */
-static void the_next_file_of_that_number_stays_watched(void **state) {
-    (void)state;
+TEST(the_next_file_of_that_number_stays_watched) {
     dlock_client *client = client_new("fakepending:?connections=2");
     dlock_lock *a = lock_new(client, "a"), *b = lock_new(client, "b"), *n = lock_new(client, "n");
     struct actor *actor = actor_new();
@@ -477,8 +453,7 @@ static void the_next_file_of_that_number_stays_watched(void **state) {
     assert_int_equal(dlock_release(a, NULL), 0);
 }
 
-static void readers_share_and_writers_become_readers(void **state) {
-    (void)state;
+TEST(readers_share_and_writers_become_readers) {
     struct dlock_options shared = DLOCK_OPTIONS_INIT;
     shared.mode = DLOCK_SHARED;
     dlock_lock *writer = lock_new(client_new("fakepending:"), "n");
@@ -495,34 +470,4 @@ static void readers_share_and_writers_become_readers(void **state) {
     assert_int_equal(dlock_release(writer, NULL), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_cycle_is_two_requests_on_one_connection),
-        LOCK_TEST(who_is_idle_is_told_to_rest),
-        LOCK_TEST(every_claim_has_a_connection),
-        LOCK_TEST(a_try_leaves_its_connection_free),
-        LOCK_TEST(a_wait_is_one_request),
-        LOCK_TEST(clients_are_served_in_order),
-        LOCK_TEST(a_wait_given_up_leaves_the_queue),
-        LOCK_TEST(a_grant_in_a_cancelled_wait_is_given_back),
-        LOCK_TEST(close_ends_waits_and_grants),
-        LOCK_TEST(a_connection_that_breaks_takes_its_grant_along),
-        LOCK_TEST(a_loss_comes_before_the_connection_is_closed),
-        LOCK_TEST(a_grant_that_lasts_is_watched),
-        LOCK_TEST(a_waiter_survives_its_connection),
-        LOCK_TEST(a_request_that_ends_without_grant_is_sent_again),
-        LOCK_TEST(a_grant_that_makes_no_sense_is_asked_for_again),
-        LOCK_TEST(an_acquire_without_answer_leaves_nothing),
-        LOCK_TEST(a_release_without_answer_has_released),
-        LOCK_TEST(renewals_without_answer_keep_the_lock_for_its_lease),
-        LOCK_TEST(a_renewal_whose_connection_breaks_is_a_loss),
-        LOCK_TEST(a_session_that_hangs_costs_no_other_lock),
-        LOCK_TEST(sessions_that_hang_cost_no_other_lock),
-        LOCK_TEST(a_session_that_hangs_costs_no_later_lock),
-        LOCK_TEST(a_release_waits_for_the_renewal),
-        LOCK_TEST(the_next_file_of_that_number_stays_watched),
-        LOCK_TEST(readers_share_and_writers_become_readers),
-    };
-    return cmocka_run_group_tests_name("pending", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -22,8 +22,7 @@ static void crowd_new(struct crowd *crowd, const char *uri) {
     fake_log_clear();
 }
 
-static void connections_are_opened_on_demand_and_used_again(void **state) {
-    (void)state;
+TEST(connections_are_opened_on_demand_and_used_again) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     for (int i = 0; i < 20; i++) {
@@ -37,8 +36,7 @@ static void connections_are_opened_on_demand_and_used_again(void **state) {
     assert_int_equal(fake_calls(FAKE_LISTEN), 0);
 }
 
-static void as_many_as_the_uri_allows(void **state) {
-    (void)state;
+TEST(as_many_as_the_uri_allows) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=3");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
@@ -54,8 +52,7 @@ static void as_many_as_the_uri_allows(void **state) {
 
 /* While all connections are busy the others wait; the next free one takes them all. The contract's checks (sorted, no
  * name twice) are fake_contract.c's. */
-static void what_waits_is_sent_as_one_batch(void **state) {
-    (void)state;
+TEST(what_waits_is_sent_as_one_batch) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=2");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
@@ -93,8 +90,7 @@ static void crowd_of_holders(struct crowd *crowd) {
 
 /* Where requests come in crowds, the leader waits for threads with the same kind of request, even if connections are
  * free; a thread with another kind does not wait. */
-static void a_crowd_is_one_batch(void **state) {
-    (void)state;
+TEST(a_crowd_is_one_batch) {
     struct crowd crowd;
     crowd_of_holders(&crowd);
     dlock_lock *other = lock_new(crowd.client, "other");
@@ -118,8 +114,7 @@ static void a_crowd_is_one_batch(void **state) {
 
 /* That takes longer than our own threads may: the processor is busy with others, so for a while no leader waits for
  * more. */
-static void a_crowd_of_others_is_not_waited_for(void **state) {
-    (void)state;
+TEST(a_crowd_of_others_is_not_waited_for) {
     struct crowd crowd;
     crowd_of_holders(&crowd);
     fake_stay_away();
@@ -135,8 +130,7 @@ static void a_crowd_of_others_is_not_waited_for(void **state) {
     fake_come_back();
 }
 
-static void a_batch_is_one_kind_of_request(void **state) {
-    (void)state;
+TEST(a_batch_is_one_kind_of_request) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=1");
     for (int i = 0; i < N / 2; i++) assert_int_equal(acquire_by(crowd.actors[i], crowd.locks[i], 0), 0);
@@ -154,8 +148,7 @@ static void a_batch_is_one_kind_of_request(void **state) {
 }
 
 /* The answers of a batch are of each claim: some busy, some granted. */
-static void each_claim_of_a_batch_has_its_own_result(void **state) {
-    (void)state;
+TEST(each_claim_of_a_batch_has_its_own_result) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=1");
     fake_other_acquire("n2", 600000);
@@ -172,8 +165,7 @@ static void each_claim_of_a_batch_has_its_own_result(void **state) {
 }
 
 /* A batch whose answer is lost: all of it is sent again, by token, and granted once. */
-static void a_lost_batch_is_sent_again(void **state) {
-    (void)state;
+TEST(a_lost_batch_is_sent_again) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=1");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
@@ -192,8 +184,7 @@ static void a_lost_batch_is_sent_again(void **state) {
 }
 
 /* A thread whose own deadline passes leaves; whatever its request does later is undone. */
-static void a_thread_past_its_deadline_leaves_the_batch(void **state) {
-    (void)state;
+TEST(a_thread_past_its_deadline_leaves_the_batch) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=1&timeout=10s");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
@@ -227,8 +218,7 @@ static void renew_slowly(struct dlock_claim *claim) {
 }
 
 /* Nor does it change its claim, which the backend still has. */
-static void an_import_past_its_deadline_leaves_its_claim_alone(void **state) {
-    (void)state;
+TEST(an_import_past_its_deadline_leaves_its_claim_alone) {
     dlock_client *from = client_new("fakefull:?lease=1m"), *to = client_new("fakefull:?connections=1&timeout=10s");
     struct actor *busy = actor_new(), *actors[2];
     struct export exports[2];
@@ -266,8 +256,7 @@ static void an_import_past_its_deadline_leaves_its_claim_alone(void **state) {
     fake_advance_ms(60000);
 }
 
-static void a_thread_that_never_got_a_connection_ends_in_time(void **state) {
-    (void)state;
+TEST(a_thread_that_never_got_a_connection_ends_in_time) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=1&timeout=10s");
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
@@ -281,8 +270,7 @@ static void a_thread_that_never_got_a_connection_ends_in_time(void **state) {
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n0"), 0); /* (1 * 5 + 3) % 8 */
 }
 
-static void an_idle_connection_that_died_costs_nothing(void **state) {
-    (void)state;
+TEST(an_idle_connection_that_died_costs_nothing) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -297,8 +285,7 @@ static void an_idle_connection_that_died_costs_nothing(void **state) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void one_retry_and_no_more(void **state) {
-    (void)state;
+TEST(one_retry_and_no_more) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 10);
@@ -310,8 +297,7 @@ static void one_retry_and_no_more(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
 }
 
-static void a_connection_that_failed_is_never_used_again(void **state) {
-    (void)state;
+TEST(a_connection_that_failed_is_never_used_again) {
     const enum fake_fault faults[] = {FAKE_LOST_BEFORE, FAKE_LOST_AFTER, FAKE_AUTH, FAKE_PROTO};
     dlock_client *client = client_new("fake:?connections=1");
     dlock_lock *lock = lock_new(client, "n");
@@ -330,8 +316,7 @@ static void a_connection_that_failed_is_never_used_again(void **state) {
 }
 
 /* Threads in turn on one name, while connections and answers get lost: all of them get it, one at a time. */
-static void contention_survives_faults(void **state) {
-    (void)state;
+TEST(contention_survives_faults) {
     struct crowd crowd;
     dlock_lock *lock;
     crowd_new(&crowd, "fake:?connections=2");
@@ -371,8 +356,7 @@ static int inspect_it(void *arg) {
 
 /* The keeper has no connection of its own and waits for a connected one: one that has just broken is useless to it, but
  * not to others. */
-static void the_keeper_keeps_no_connection_that_it_cannot_use(void **state) {
-    (void)state;
+TEST(the_keeper_keeps_no_connection_that_it_cannot_use) {
     dlock_client *client = client_new("fakepoll:?connections=2&timeout=4s");
     struct actor *holder = actor_new(), *first = actor_new(), *second = actor_new(), *third = actor_new();
     dlock_lock *held = lock_new(client, "held"), *c = lock_new(client, "c");
@@ -401,25 +385,4 @@ static void the_keeper_keeps_no_connection_that_it_cannot_use(void **state) {
     assert_true(held_by(holder, held));
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(connections_are_opened_on_demand_and_used_again),
-        LOCK_TEST(as_many_as_the_uri_allows),
-        LOCK_TEST(what_waits_is_sent_as_one_batch),
-        LOCK_TEST(a_crowd_is_one_batch),
-        LOCK_TEST(a_crowd_of_others_is_not_waited_for),
-        LOCK_TEST(a_batch_is_one_kind_of_request),
-        LOCK_TEST(each_claim_of_a_batch_has_its_own_result),
-        LOCK_TEST(a_lost_batch_is_sent_again),
-        LOCK_TEST(a_thread_past_its_deadline_leaves_the_batch),
-        LOCK_TEST(an_import_past_its_deadline_leaves_its_claim_alone),
-        LOCK_TEST(a_thread_that_never_got_a_connection_ends_in_time),
-        LOCK_TEST(an_idle_connection_that_died_costs_nothing),
-        LOCK_TEST(one_retry_and_no_more),
-        LOCK_TEST(a_connection_that_failed_is_never_used_again),
-        LOCK_TEST(contention_survives_faults),
-        LOCK_TEST(the_keeper_keeps_no_connection_that_it_cannot_use),
-    };
-    return cmocka_run_group_tests_name("pool", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -21,8 +21,7 @@ static void scene_end(struct scene *s) {
 }
 
 /* The grant arrives for a waiter that was cancelled but has not run since, and lapses before it does. */
-static void a_grant_for_a_cancelled_waiter_lapses(void **state) {
-    (void)state;
+TEST(a_grant_for_a_cancelled_waiter_lapses) {
     struct scene s;
     scene_wait(&s, -1);
     actor_park(s.actor);
@@ -48,8 +47,7 @@ static void a_grant_for_a_cancelled_waiter_lapses(void **state) {
     assert_int_equal(release_by(s.actor, s.lock), DLOCK_EOWNER);
 }
 
-static void a_grant_for_a_cancelled_waiter_is_given_back(void **state) {
-    (void)state;
+TEST(a_grant_for_a_cancelled_waiter_is_given_back) {
     struct scene s;
     scene_wait(&s, -1);
     actor_park(s.actor);
@@ -64,8 +62,7 @@ static void a_grant_for_a_cancelled_waiter_is_given_back(void **state) {
     scene_end(&s);
 }
 
-static void a_deadline_while_confirming(void **state) {
-    (void)state;
+TEST(a_deadline_while_confirming) {
     struct scene s;
     scene_wait(&s, 2000);
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 100000);
@@ -77,8 +74,7 @@ static void a_deadline_while_confirming(void **state) {
     scene_end(&s);
 }
 
-static void a_deadline_while_a_confirmation_is_on_its_way(void **state) {
-    (void)state;
+TEST(a_deadline_while_a_confirmation_is_on_its_way) {
     struct scene s;
     scene_wait(&s, 2000);
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -92,8 +88,7 @@ static void a_deadline_while_a_confirmation_is_on_its_way(void **state) {
     scene_end(&s);
 }
 
-static void a_cancel_while_confirming(void **state) {
-    (void)state;
+TEST(a_cancel_while_confirming) {
     struct scene s;
     scene_wait(&s, -1);
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -108,8 +103,7 @@ static void a_cancel_while_confirming(void **state) {
     scene_end(&s);
 }
 
-static void a_close_while_confirming(void **state) {
-    (void)state;
+TEST(a_close_while_confirming) {
     struct scene s;
     scene_wait(&s, -1);
     struct actor *closer = actor_new();
@@ -126,8 +120,7 @@ static void a_close_while_confirming(void **state) {
 }
 
 /* While a release is in flight, no local thread owns the name: others wait for its end. */
-static void a_wait_begun_during_a_release(void **state) {
-    (void)state;
+TEST(a_wait_begun_during_a_release) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *first = actor_new(), *second = actor_new(), *hasty = actor_new();
@@ -149,8 +142,7 @@ static void a_wait_begun_during_a_release(void **state) {
 }
 
 /* A lease that ends while its release hangs was released by its owner: that is no loss to report. */
-static void a_lease_that_ends_during_its_release(void **state) {
-    (void)state;
+TEST(a_lease_that_ends_during_its_release) {
     struct lost_count lost = {0};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = 1000;
@@ -169,8 +161,7 @@ static void a_lease_that_ends_during_its_release(void **state) {
     assert_int_equal(acquire_by(actor, lock, 0), 0);
 }
 
-static void a_release_right_after_a_suspend_says_lost(void **state) {
-    (void)state;
+TEST(a_release_right_after_a_suspend_says_lost) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_settle();
@@ -180,8 +171,7 @@ static void a_release_right_after_a_suspend_says_lost(void **state) {
 }
 
 /* The handle through which the grant came is gone, another one of the same thread still holds it: that one is told. */
-static void a_loss_is_told_through_the_handle_that_is_left(void **state) {
-    (void)state;
+TEST(a_loss_is_told_through_the_handle_that_is_left) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
     struct dlock_options options = DLOCK_OPTIONS_INIT;
@@ -200,8 +190,7 @@ static void a_loss_is_told_through_the_handle_that_is_left(void **state) {
     assert_int_equal(dlock_release(second, NULL), DLOCK_ELOST);
 }
 
-static void timeouts_of_any_size_are_taken(void **state) {
-    (void)state;
+TEST(timeouts_of_any_size_are_taken) {
     const int64_t timeouts_ms[] = {-1, -5, INT64_MIN, INT64_MAX, INT64_MAX - 1, INT64_MAX / 1000, INT64_MAX / 1000 + 1};
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
@@ -216,8 +205,7 @@ static void timeouts_of_any_size_are_taken(void **state) {
     }
 }
 
-static void no_request_gets_more_time_than_the_uri_allows(void **state) {
-    (void)state;
+TEST(no_request_gets_more_time_than_the_uri_allows) {
     dlock_client *client = client_new("fake://127.0.0.1:7000,[::1]/path?timeout=2s&other=1");
     dlock_lock *lock = lock_new(client, "n"), *wanted = lock_new(client, "m");
     struct actor *actor = actor_new();
@@ -236,8 +224,7 @@ static void no_request_gets_more_time_than_the_uri_allows(void **state) {
     }
 }
 
-static void errors_are_written_on_failure_only(void **state) {
-    (void)state;
+TEST(errors_are_written_on_failure_only) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct dlock_error err = {12345, "untouched"};
     assert_int_equal(dlock_acquire(lock, 1000, &err), 0);
@@ -255,8 +242,7 @@ static void errors_are_written_on_failure_only(void **state) {
 }
 
 /* VOLATILE backends forget at a restart: leases longer than the quarantine would not be protected. */
-static void quarantine_bounds_the_lease(void **state) {
-    (void)state;
+TEST(quarantine_bounds_the_lease) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct dlock_error err;
     dlock_lock *lock = NULL;
@@ -277,23 +263,4 @@ static void quarantine_bounds_the_lease(void **state) {
     assert_int_equal(fake_last_quarantine_ms(), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_grant_for_a_cancelled_waiter_lapses),
-        LOCK_TEST(a_grant_for_a_cancelled_waiter_is_given_back),
-        LOCK_TEST(a_deadline_while_confirming),
-        LOCK_TEST(a_deadline_while_a_confirmation_is_on_its_way),
-        LOCK_TEST(a_cancel_while_confirming),
-        LOCK_TEST(a_close_while_confirming),
-        LOCK_TEST(a_wait_begun_during_a_release),
-        LOCK_TEST(a_lease_that_ends_during_its_release),
-        LOCK_TEST(a_release_right_after_a_suspend_says_lost),
-        LOCK_TEST(a_loss_is_told_through_the_handle_that_is_left),
-        LOCK_TEST(timeouts_of_any_size_are_taken),
-        LOCK_TEST(no_request_gets_more_time_than_the_uri_allows),
-        LOCK_TEST(errors_are_written_on_failure_only),
-        LOCK_TEST(quarantine_bounds_the_lease),
-    };
-    return cmocka_run_group_tests_name("races", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -9,8 +9,7 @@ static const char whole[] =
     "lock \"n\": the server grants nothing for another 9m32s: quarantine after a restart, because it "
     "may have lost grants; the URI's quarantine= (default: the lease) sets its length";
 
-static void a_try_says_so_in_one_request(void **state) {
-    (void)state;
+TEST(a_try_says_so_in_one_request) {
     dlock_lock *lock = lock_new(client_new("fakevolatile:?lease=10m"), "n");
     struct dlock_error err;
     fake_server_ready_in_ms(MINUTES_MS);
@@ -25,8 +24,7 @@ static void a_try_says_so_in_one_request(void **state) {
 }
 
 /* "In the way" is what is known: a holder is said to be one. */
-static void a_lock_that_is_held_is_busy_all_the_same(void **state) {
-    (void)state;
+TEST(a_lock_that_is_held_is_busy_all_the_same) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     taken("n");
@@ -59,18 +57,15 @@ static void a_wait_goes_on_through_it(const char *uri, unsigned requests) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void a_wait_that_polls_goes_on_through_it(void **state) {
-    (void)state;
+TEST(a_wait_that_polls_goes_on_through_it) {
     a_wait_goes_on_through_it("fakevolatile:?lease=1m", 1);
 }
 
-static void a_wait_in_a_queue_goes_on_through_it(void **state) {
-    (void)state;
+TEST(a_wait_in_a_queue_goes_on_through_it) {
     a_wait_goes_on_through_it("fake:", 2); /* the second one once it listens */
 }
 
-static void a_deadline_within_it_says_so(void **state) {
-    (void)state;
+TEST(a_deadline_within_it_says_so) {
     static const char *const uris[] = {"fakevolatile:?lease=10m", "fake:", "fakesession:", "fakefull:"};
     for (size_t i = 0; i < sizeof uris / sizeof *uris; i++) {
         dlock_lock *lock = lock_new(client_new(uris[i]), "n");
@@ -87,8 +82,7 @@ static void a_deadline_within_it_says_so(void **state) {
 }
 
 /* Waiters behind others learn the same, in the server's queue and in the process. */
-static void so_do_those_behind_the_first(void **state) {
-    (void)state;
+TEST(so_do_those_behind_the_first) {
     enum { N = 6 };
     struct actor *actors[N];
     dlock_lock *locks[N];
@@ -112,8 +106,7 @@ static void so_do_those_behind_the_first(void **state) {
 }
 
 /* The server was ready, and others had their turn. */
-static void a_deadline_after_it_does_not(void **state) {
-    (void)state;
+TEST(a_deadline_after_it_does_not) {
     enum { N = 4 };
     struct actor *actors[N];
     dlock_lock *locks[N];
@@ -136,8 +129,7 @@ static void a_deadline_after_it_does_not(void **state) {
 }
 
 /* An existing grant continues, and the process that has it is told nothing of the server's state. */
-static void a_grant_from_before_goes_on(void **state) {
-    (void)state;
+TEST(a_grant_from_before_goes_on) {
     dlock_client *client = client_new("fake:?lease=10s");
     dlock_lock *lock = lock_new(client, "n"), *same = lock_new(client, "n");
     struct actor *other = actor_new();
@@ -155,8 +147,7 @@ static void a_grant_from_before_goes_on(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_ENOTREADY);
 }
 
-static void an_outage_is_an_outage(void **state) {
-    (void)state;
+TEST(an_outage_is_an_outage) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_server_ready_in_ms(60000);
@@ -168,8 +159,7 @@ static void an_outage_is_an_outage(void **state) {
     fake_server_down(false);
 }
 
-static void a_wait_in_an_outage_knows_why(void **state) {
-    (void)state;
+TEST(a_wait_in_an_outage_knows_why) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct dlock_error err;
@@ -204,8 +194,7 @@ static void refuse(bool at_connecting) {
     fake_server_down(false);
 }
 
-static void a_wait_outlasts_a_refusal(void **state) {
-    (void)state;
+TEST(a_wait_outlasts_a_refusal) {
     for (int i = 0; i < 4; i++) {
         dlock_lock *lock = lock_new(client_new(i % 2 ? "fakevolatile:" : "fake:"), "n");
         struct actor *actor = actor_new();
@@ -230,8 +219,7 @@ static void a_wait_outlasts_a_refusal(void **state) {
     }
 }
 
-static void a_refusal_until_the_deadline_is_told(void **state) {
-    (void)state;
+TEST(a_refusal_until_the_deadline_is_told) {
     dlock_lock *lock = lock_new(client_new("fakevolatile:"), "n");
     struct all all = {{lock}, 1, 5000, {0}};
     struct actor *actor = actor_new();
@@ -254,8 +242,7 @@ static void not_ready_for_an_unknown_time(struct dlock_claim *claim) {
     claim->ready_ms = claim->retry_ms = -1;
 }
 
-static void a_time_that_nobody_knows_is_polled(void **state) {
-    (void)state;
+TEST(a_time_that_nobody_knows_is_polled) {
     dlock_lock *lock = lock_new(client_new("fakevolatile:"), "n");
     struct actor *actor = actor_new();
     struct dlock_error err;
@@ -275,8 +262,7 @@ static void a_time_that_nobody_knows_is_polled(void **state) {
 
 /* ---- several locks, and without a thread ------------------------------------------------------------------------- */
 
-static void several_at_once_wait_and_say_so(void **state) {
-    (void)state;
+TEST(several_at_once_wait_and_say_so) {
     dlock_client *client = client_new("fakevolatile:?lease=10m"), *other = client_new("fake:");
     struct all all = {{lock_new(other, "a"), lock_new(client, "n"), lock_new(client, "o")}, 3, 0, {0}};
     struct actor *actor = actor_new();
@@ -310,8 +296,7 @@ static void note(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     done->calls++;
 }
 
-static void without_a_thread_it_is_the_same(void **state) {
-    (void)state;
+TEST(without_a_thread_it_is_the_same) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
     dlock_lock *lock = lock_new_with(client_new("fakevolatile:?lease=10m"), "n", &options);
@@ -335,24 +320,4 @@ static void without_a_thread_it_is_the_same(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_try_says_so_in_one_request),
-        LOCK_TEST(a_lock_that_is_held_is_busy_all_the_same),
-        LOCK_TEST(a_wait_that_polls_goes_on_through_it),
-        LOCK_TEST(a_wait_in_a_queue_goes_on_through_it),
-        LOCK_TEST(a_deadline_within_it_says_so),
-        LOCK_TEST(so_do_those_behind_the_first),
-        LOCK_TEST(a_deadline_after_it_does_not),
-        LOCK_TEST(a_grant_from_before_goes_on),
-        LOCK_TEST(an_outage_is_an_outage),
-        LOCK_TEST(a_wait_in_an_outage_knows_why),
-        LOCK_TEST(a_wait_outlasts_a_refusal),
-        LOCK_TEST(a_refusal_until_the_deadline_is_told),
-        LOCK_TEST(a_time_that_nobody_knows_is_polled),
-        LOCK_TEST(several_at_once_wait_and_say_so),
-        LOCK_TEST(without_a_thread_it_is_the_same),
-    };
-    return cmocka_run_group_tests_name("ready", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

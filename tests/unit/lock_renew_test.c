@@ -4,8 +4,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-static void a_lock_is_renewed_at_a_third_of_its_lease(void **state) {
-    (void)state;
+TEST(a_lock_is_renewed_at_a_third_of_its_lease) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
     struct fake_command command;
@@ -29,8 +28,7 @@ static void a_lock_is_renewed_at_a_third_of_its_lease(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void all_locks_of_a_client_are_renewed_in_one_request(void **state) {
-    (void)state;
+TEST(all_locks_of_a_client_are_renewed_in_one_request) {
     enum { N = 50 };
     dlock_client *client = client_new("fake:");
     dlock_lock *locks[N];
@@ -60,8 +58,7 @@ static void hold_many(dlock_lock **locks) {
     }
 }
 
-static void more_locks_than_a_batch_takes_are_renewed_all_the_same(void **state) {
-    (void)state;
+TEST(more_locks_than_a_batch_takes_are_renewed_all_the_same) {
     dlock_lock *locks[MANY];
     hold_many(locks);
     fake_advance_ms(THIRD_MS);
@@ -71,8 +68,7 @@ static void more_locks_than_a_batch_takes_are_renewed_all_the_same(void **state)
     for (int i = 0; i < MANY; i++) assert_true(dlock_held(locks[i]));
 }
 
-static void short_leases_are_kept_alive_too(void **state) {
-    (void)state;
+TEST(short_leases_are_kept_alive_too) {
     dlock_lock *lock = lock_new(client_new("fake:?lease=100ms"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     for (int i = 0; i < 100; i++) {
@@ -82,8 +78,7 @@ static void short_leases_are_kept_alive_too(void **state) {
     assert_int_equal(fake_grants("n"), 1);
 }
 
-static void an_outage_until_the_end_of_the_lease_loses_the_lock(void **state) {
-    (void)state;
+TEST(an_outage_until_the_end_of_the_lease_loses_the_lock) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
     int64_t sent_us = dlock__now_us();
@@ -107,8 +102,7 @@ static void an_outage_until_the_end_of_the_lease_loses_the_lock(void **state) {
     assert_int_equal(lost.calls, 1);
 }
 
-static void a_renewal_that_succeeds_late_is_good(void **state) {
-    (void)state;
+TEST(a_renewal_that_succeeds_late_is_good) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -138,34 +132,28 @@ static void fails_once(enum fake_fault fault) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void renewal_survives_a_lost_request(void **state) {
-    (void)state;
+TEST(renewal_survives_a_lost_request) {
     fails_once(FAKE_LOST_BEFORE);
 }
 
-static void renewal_survives_a_lost_answer(void **state) {
-    (void)state;
+TEST(renewal_survives_a_lost_answer) {
     fails_once(FAKE_LOST_AFTER);
 }
 
-static void renewal_survives_a_request_that_hangs(void **state) {
-    (void)state;
+TEST(renewal_survives_a_request_that_hangs) {
     fails_once(FAKE_SLOW);
 }
 
-static void renewal_survives_garbage(void **state) {
-    (void)state;
+TEST(renewal_survives_garbage) {
     fails_once(FAKE_PROTO);
 }
 
-static void renewal_survives_a_refusal(void **state) {
-    (void)state;
+TEST(renewal_survives_a_refusal) {
     fails_once(FAKE_AUTH);
 }
 
 /* However long a renewal hangs, the loss is known in time. */
-static void a_hanging_renewal_delays_no_loss(void **state) {
-    (void)state;
+TEST(a_hanging_renewal_delays_no_loss) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fake:?timeout=60s"), "n", &lost);
     int64_t sent_us = dlock__now_us();
@@ -181,8 +169,7 @@ static void a_hanging_renewal_delays_no_loss(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void a_renewal_that_hangs_for_one_lock_does_not_hide_the_end_of_another(void **state) {
-    (void)state;
+TEST(a_renewal_that_hangs_for_one_lock_does_not_hide_the_end_of_another) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:?timeout=60s");
     struct dlock_options options = DLOCK_OPTIONS_INIT;
@@ -202,8 +189,7 @@ static void a_renewal_that_hangs_for_one_lock_does_not_hide_the_end_of_another(v
     assert_true(dlock_held(renewed));
 }
 
-static void a_lock_that_the_server_forgot_is_lost_at_the_next_renewal(void **state) {
-    (void)state;
+TEST(a_lock_that_the_server_forgot_is_lost_at_the_next_renewal) {
     struct lost_count lost = {0}, other = {0};
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = watched_lock(client, "n", &lost), *bystander = watched_lock(client, "other", &other);
@@ -224,8 +210,7 @@ static void a_lock_that_the_server_forgot_is_lost_at_the_next_renewal(void **sta
     assert_true(dlock_fence(lock) > fence);
 }
 
-static void renewal_never_creates_a_lock_again(void **state) {
-    (void)state;
+TEST(renewal_never_creates_a_lock_again) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_server_restart();
@@ -237,8 +222,7 @@ static void renewal_never_creates_a_lock_again(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void no_renewal_follows_a_release(void **state) {
-    (void)state;
+TEST(no_renewal_follows_a_release) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_advance_ms(THIRD_MS);
@@ -248,8 +232,7 @@ static void no_renewal_follows_a_release(void **state) {
     assert_int_equal(fake_log_size(), 0);
 }
 
-static void no_renewal_follows_a_loss(void **state) {
-    (void)state;
+TEST(no_renewal_follows_a_loss) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_server_down(true);
@@ -262,8 +245,7 @@ static void no_renewal_follows_a_loss(void **state) {
 }
 
 /* A renewal is in flight when the lock is released and acquired again: its answer is about the earlier acquisition. */
-static void a_renewal_in_flight_means_nothing_after_the_release(void **state) {
-    (void)state;
+TEST(a_renewal_in_flight_means_nothing_after_the_release) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -292,8 +274,7 @@ static void a_renewal_in_flight_means_nothing_after_the_release(void **state) {
 }
 
 /* The other way round: the server renews before it releases, and the answer comes last. */
-static void a_renewal_answered_after_the_release_holds_nothing(void **state) {
-    (void)state;
+TEST(a_renewal_answered_after_the_release_holds_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RENEW, FAKE_SLOW_AFTER, 1);
@@ -308,8 +289,7 @@ static void a_renewal_answered_after_the_release_holds_nothing(void **state) {
     assert_int_equal(fake_calls(FAKE_RENEW), 0);
 }
 
-static void renewal_needs_no_connection_of_the_pool(void **state) {
-    (void)state;
+TEST(renewal_needs_no_connection_of_the_pool) {
     dlock_client *client = client_new("fake:?connections=1&timeout=60s");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "other");
     struct actor *actor = actor_new();
@@ -332,8 +312,7 @@ static void keep_2_s(struct dlock_claim *claim) {
     claim->kept_ms = 2000;
 }
 
-static void a_renewal_granted_for_less_is_repeated_sooner(void **state) {
-    (void)state;
+TEST(a_renewal_granted_for_less_is_repeated_sooner) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_edit(FAKE_RENEW, keep_2_s, 1000);
@@ -348,8 +327,7 @@ static void a_renewal_granted_for_less_is_repeated_sooner(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void many_renewals_granted_for_less_leave_nobody_out(void **state) {
-    (void)state;
+TEST(many_renewals_granted_for_less_leave_nobody_out) {
     dlock_lock *locks[MANY];
     hold_many(locks);
     fake_edit(FAKE_RENEW, keep_2_s, 1000000);
@@ -371,8 +349,7 @@ static void refuse(struct dlock_claim *claim) {
 
 /* … of the call and of each claim: the errors that a THREADSAFE backend reports for its claims are not the call's
  * result. */
-static void the_cause_of_a_failed_renewal_is_logged(void **state) {
-    (void)state;
+TEST(the_cause_of_a_failed_renewal_is_logged) {
     static const struct {
         const char *uri;
         enum fake_fault fault;
@@ -409,32 +386,4 @@ static void the_cause_of_a_failed_renewal_is_logged(void **state) {
     }
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(the_cause_of_a_failed_renewal_is_logged),
-        LOCK_TEST(a_lock_is_renewed_at_a_third_of_its_lease),
-        LOCK_TEST(all_locks_of_a_client_are_renewed_in_one_request),
-        LOCK_TEST(more_locks_than_a_batch_takes_are_renewed_all_the_same),
-        LOCK_TEST(short_leases_are_kept_alive_too),
-        LOCK_TEST(an_outage_until_the_end_of_the_lease_loses_the_lock),
-        LOCK_TEST(a_renewal_that_succeeds_late_is_good),
-        LOCK_TEST(renewal_survives_a_lost_request),
-        LOCK_TEST(renewal_survives_a_lost_answer),
-        LOCK_TEST(renewal_survives_a_request_that_hangs),
-        LOCK_TEST(renewal_survives_garbage),
-        LOCK_TEST(renewal_survives_a_refusal),
-        LOCK_TEST(a_hanging_renewal_delays_no_loss),
-        LOCK_TEST(a_renewal_that_hangs_for_one_lock_does_not_hide_the_end_of_another),
-        LOCK_TEST(a_lock_that_the_server_forgot_is_lost_at_the_next_renewal),
-        LOCK_TEST(renewal_never_creates_a_lock_again),
-        LOCK_TEST(no_renewal_follows_a_release),
-        LOCK_TEST(no_renewal_follows_a_loss),
-        LOCK_TEST(a_renewal_in_flight_means_nothing_after_the_release),
-        LOCK_TEST(a_renewal_answered_after_the_release_holds_nothing),
-        LOCK_TEST(renewal_needs_no_connection_of_the_pool),
-        LOCK_TEST(a_renewal_granted_for_less_is_repeated_sooner),
-        LOCK_TEST(many_renewals_granted_for_less_leave_nobody_out),
-    };
-    return cmocka_run_group_tests_name("renew", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -12,8 +12,7 @@ static dlock_lock *fixed_lock(const char *uri) {
 }
 
 /* The first acquire comes after the release. */
-static void a_late_acquire_is_given_back(void **state) {
-    (void)state;
+TEST(a_late_acquire_is_given_back) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command first;
@@ -32,8 +31,7 @@ static void a_late_acquire_is_given_back(void **state) {
 }
 
 /* Without that hint one release is all. */
-static void others_are_released_once(void **state) {
-    (void)state;
+TEST(others_are_released_once) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -42,8 +40,7 @@ static void others_are_released_once(void **state) {
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 
-static void a_late_acquire_may_make_it_shorter(void **state) {
-    (void)state;
+TEST(a_late_acquire_may_make_it_shorter) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock("fake:");
     struct fake_command first;
@@ -58,8 +55,7 @@ static void a_late_acquire_may_make_it_shorter(void **state) {
 }
 
 /* Until one lease of the lock has passed. */
-static void so_may_a_late_renewal(void **state) {
-    (void)state;
+TEST(so_may_a_late_renewal) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock("fake:");
     assert_int_equal(acquire_by(actor, lock, 0), 0);
@@ -77,8 +73,7 @@ static void so_may_a_late_renewal(void **state) {
 }
 
 /* So may the renewal of an import, which the core repeats itself if its connection breaks. */
-static void so_may_the_renewal_of_an_import(void **state) {
-    (void)state;
+TEST(so_may_the_renewal_of_an_import) {
     static const struct dlock_options options = {.size = sizeof options, .flags = DLOCK_FIXED_LEASE};
     struct actor *actor = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
@@ -102,8 +97,7 @@ static void so_may_the_renewal_of_an_import(void **state) {
 }
 
 /* The importer would take what a late acquire is granted for this grant. */
-static void it_is_not_exported_for_less_than_the_late_acquire_may_take(void **state) {
-    (void)state;
+TEST(it_is_not_exported_for_less_than_the_late_acquire_may_take) {
     struct actor *actor = actor_new();
     struct export export = {.lock = fixed_lock("fakefull:")};
     fake_edit(FAKE_ACQUIRE, resent, 1);
@@ -124,8 +118,7 @@ static void forgotten_at_last(struct dlock_claim *claim) {
 }
 
 /* The first release may have ended the grant, so the second one reports no loss. */
-static void not_found_after_another_release_is_success(void **state) {
-    (void)state;
+TEST(not_found_after_another_release_is_success) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_edit(FAKE_RELEASE, forgotten, 1);
@@ -137,8 +130,7 @@ static void not_found_after_another_release_is_success(void **state) {
 }
 
 /* The second one could end the grant of the next holder. A connection that has died unnoticed costs no break. */
-static void a_break_without_an_answer_is_not_sent_again(void **state) {
-    (void)state;
+TEST(a_break_without_an_answer_is_not_sent_again) {
     struct dlock_error err;
     dlock_client *client = client_new("fake:");
     fake_other_acquire("n", 3600000);
@@ -155,8 +147,7 @@ static void a_break_without_an_answer_is_not_sent_again(void **state) {
 }
 
 /* The user may have no right to look, or the process no descriptor for it. */
-static void a_break_does_not_need_the_question(void **state) {
-    (void)state;
+TEST(a_break_does_not_need_the_question) {
     struct dlock_error err = {0, ""};
     dlock_client *client = client_new("fake:");
     fake_other_acquire("n", 3600000);
@@ -171,8 +162,7 @@ static int break_it(void *client) {
 }
 
 /* The question before it and the break have one `timeout` together. */
-static void a_break_ends_with_the_timeout_of_the_uri(void **state) {
-    (void)state;
+TEST(a_break_ends_with_the_timeout_of_the_uri) {
     dlock_client *client = client_new("fake:?timeout=2s");
     struct actor *actor = actor_new();
     fake_fault(FAKE_INSPECT, FAKE_SLOW, 1);
@@ -186,19 +176,4 @@ static void a_break_ends_with_the_timeout_of_the_uri(void **state) {
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_late_acquire_is_given_back),
-        LOCK_TEST(others_are_released_once),
-        LOCK_TEST(a_late_acquire_may_make_it_shorter),
-        LOCK_TEST(so_may_a_late_renewal),
-        LOCK_TEST(so_may_the_renewal_of_an_import),
-        LOCK_TEST(it_is_not_exported_for_less_than_the_late_acquire_may_take),
-        LOCK_TEST(not_found_after_another_release_is_success),
-        LOCK_TEST(a_break_without_an_answer_is_not_sent_again),
-        LOCK_TEST(a_break_does_not_need_the_question),
-        LOCK_TEST(a_break_ends_with_the_timeout_of_the_uri),
-    };
-    return cmocka_run_group_tests_name("resent", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

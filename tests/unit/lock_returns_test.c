@@ -10,8 +10,7 @@ enum { UNKNOWN = -99 };
 static const int numbers[] = {DLOCK_EBUSY, DLOCK_ENOTREADY, DLOCK_ELOST, DLOCK_ECANCELED, 7, UNKNOWN, INT_MIN};
 enum { N_NUMBERS = sizeof numbers / sizeof *numbers };
 
-static void an_acquire_that_returns_one_is_an_error(void **state) {
-    (void)state;
+TEST(an_acquire_that_returns_one_is_an_error) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     for (int i = 0; i < N_NUMBERS; i++) {
         struct dlock_error err = {0};
@@ -28,8 +27,7 @@ static void an_acquire_that_returns_one_is_an_error(void **state) {
 }
 
 /* As if unanswered: it is repeated until it succeeds or the grant is over. */
-static void a_renewal_that_returns_one_renews_nothing(void **state) {
-    (void)state;
+TEST(a_renewal_that_returns_one_renews_nothing) {
     for (int i = 0; i < N_NUMBERS; i++) {
         struct lost_count lost = {0};
         dlock_client *client = client_new("fake:");
@@ -58,8 +56,7 @@ static void a_renewal_that_returns_one_renews_nothing(void **state) {
 }
 
 /* The server still has the grant: the release is repeated. */
-static void a_release_that_returns_one_is_sent_again(void **state) {
-    (void)state;
+TEST(a_release_that_returns_one_is_sent_again) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     for (int i = 0; i < N_NUMBERS; i++) {
         struct dlock_error err = {0};
@@ -79,8 +76,7 @@ static void edit_result(struct dlock_claim *claim) {
     claim->result = claim_result;
 }
 
-static void so_is_a_renewal_with_a_result_that_says_nothing(void **state) {
-    (void)state;
+TEST(so_is_a_renewal_with_a_result_that_says_nothing) {
     static const int results[] = {DLOCK_EBUSY, DLOCK_ENOTREADY, DLOCK_ECANCELED, DLOCK_EOWNER, 7, UNKNOWN, INT_MIN};
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
@@ -102,8 +98,7 @@ static int ignore(const struct dlock_info *info, void *arg) {
 }
 
 /* Other codes are passed on, but what is no code is no result of dlock.h. */
-static void so_is_a_question_of_an_operator_that_returns_no_code(void **state) {
-    (void)state;
+TEST(so_is_a_question_of_an_operator_that_returns_no_code) {
     static const int none[] = {7, UNKNOWN, INT_MIN, 1, INT_MAX};
     dlock_client *client = client_new("fake:");
     for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
@@ -117,8 +112,7 @@ static void so_is_a_question_of_an_operator_that_returns_no_code(void **state) {
 }
 
 /* Without a listener, which would also connect. */
-static void so_is_one_for_which_a_connect_returns_one(void **state) {
-    (void)state;
+TEST(so_is_one_for_which_a_connect_returns_one) {
     dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
     for (int i = 0; i < N_NUMBERS; i++) {
         assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -165,8 +159,7 @@ static int accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return accepts_number;
 }
 
-static void so_is_a_judgement_of_a_uri_that_returns_one(void **state) {
-    (void)state;
+TEST(so_is_a_judgement_of_a_uri_that_returns_one) {
     static const char *const schemes[] = {"fakejudge", NULL};
     register_own((struct dlock_backend){.name = "fakejudge", .schemes = schemes, .accepts = accepts});
     for (int i = 0; i < N_NUMBERS; i++) {
@@ -192,8 +185,7 @@ static int list(void *conn, const char *prefix, char cursor[256], dlock_each eac
     return ++pages < PAGES;
 }
 
-static void so_is_a_list_that_does_not_get_on(void **state) {
-    (void)state;
+TEST(so_is_a_list_that_does_not_get_on) {
     static const char *const schemes[] = {"fakelist", NULL};
     struct dlock_error err = {0};
     register_own((struct dlock_backend){.name = "fakelist", .schemes = schemes, .caps = DLOCK_CAP_LIST, .list = list});
@@ -213,8 +205,7 @@ static int break_none(void *conn, const char *name, int timeout_ms, struct dlock
     return DLOCK_ENOTSUP;
 }
 
-static void a_question_that_fails_without_a_message_gets_one(void **state) {
-    (void)state;
+TEST(a_question_that_fails_without_a_message_gets_one) {
     static const char *const schemes[] = {"fakemute", NULL};
     struct dlock_error err;
     register_own((struct dlock_backend){.name = "fakemute",
@@ -231,18 +222,4 @@ static void a_question_that_fails_without_a_message_gets_one(void **state) {
     assert_string_equal(err.message, dlock_strerror(DLOCK_ENOTSUP));
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(an_acquire_that_returns_one_is_an_error),
-        LOCK_TEST(a_renewal_that_returns_one_renews_nothing),
-        LOCK_TEST(a_release_that_returns_one_is_sent_again),
-        LOCK_TEST(so_is_a_renewal_with_a_result_that_says_nothing),
-        LOCK_TEST(so_is_a_question_of_an_operator_that_returns_no_code),
-        LOCK_TEST(so_is_one_for_which_a_connect_returns_one),
-        LOCK_TEST(so_is_a_judgement_of_a_uri_that_returns_one),
-        LOCK_TEST(so_is_a_list_that_does_not_get_on),
-        LOCK_TEST(a_question_that_fails_without_a_message_gets_one),
-    };
-    return cmocka_run_group_tests_name("returns", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -5,8 +5,7 @@
 
 enum { N = 8 };
 
-static void one_connection_serves_everything(void **state) {
-    (void)state;
+TEST(one_connection_serves_everything) {
     dlock_client *client = client_new("fakesession:");
     dlock_lock *lock = lock_new(client, "n"), *contended = lock_new(client, "m");
     struct actor *actor = actor_new();
@@ -23,8 +22,7 @@ static void one_connection_serves_everything(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void threads_do_not_wait_for_each_other(void **state) {
-    (void)state;
+TEST(threads_do_not_wait_for_each_other) {
     dlock_client *client = client_new("fakesession:");
     struct actor *actors[N];
     dlock_lock *locks[N];
@@ -42,8 +40,7 @@ static void threads_do_not_wait_for_each_other(void **state) {
     assert_int_equal(fake_connections(), 1);
 }
 
-static void an_unknown_outcome_keeps_the_connection(void **state) {
-    (void)state;
+TEST(an_unknown_outcome_keeps_the_connection) {
     dlock_client *client = client_new("fakesession:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "other");
     struct actor *actor = actor_new();
@@ -67,8 +64,7 @@ static void an_unknown_outcome_keeps_the_connection(void **state) {
     assert_true(dlock_held(other));
 }
 
-static void an_unknown_outcome_given_up_is_released(void **state) {
-    (void)state;
+TEST(an_unknown_outcome_given_up_is_released) {
     dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
@@ -78,8 +74,7 @@ static void an_unknown_outcome_given_up_is_released(void **state) {
 }
 
 /* Its request was prepared, the connection broke twice, and it was granted on a third one: that grant counts. */
-static void a_request_from_before_the_connection_broke_is_granted_on_the_next(void **state) {
-    (void)state;
+TEST(a_request_from_before_the_connection_broke_is_granted_on_the_next) {
     dlock_client *client = client_new("fakesession:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "m");
     struct actor *actor = actor_new(), *another = actor_new();
@@ -108,8 +103,7 @@ static void wants_a_listener(struct dlock_claim *claim) {
     claim->hints = DLOCK_HINT_LISTEN;
 }
 
-static void a_holder_listens_if_its_grant_says_so(void **state) {
-    (void)state;
+TEST(a_holder_listens_if_its_grant_says_so) {
     dlock_client *client = client_new("fakesession:");
     dlock_lock *plain = lock_new(client, "plain"), *lock = lock_new(client, "n");
     assert_int_equal(dlock_acquire(plain, 1000, NULL), 0);
@@ -129,8 +123,7 @@ static void a_holder_listens_if_its_grant_says_so(void **state) {
     assert_int_equal(fake_calls(FAKE_LISTEN), 1);
 }
 
-static void a_hint_to_listen_where_nobody_can_is_ignored(void **state) {
-    (void)state;
+TEST(a_hint_to_listen_where_nobody_can_is_ignored) {
     dlock_lock *lock = lock_new(client_new("fakeshared:"), "n");
     fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
     assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -144,8 +137,7 @@ static void proves_nothing(struct dlock_claim *claim) {
 }
 
 /* A grant that nothing proves any more, after a standstill longer than the session, say: the backend does not know. */
-static void a_grant_without_proof_is_asked_for_again(void **state) {
-    (void)state;
+TEST(a_grant_without_proof_is_asked_for_again) {
     struct actor *actor = actor_new();
     dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
     fake_edit(FAKE_ACQUIRE, proves_nothing, 1);
@@ -180,19 +172,16 @@ static void a_dead_connection_loses_what_it_held(const char *uri) {
     assert_int_equal(dlock_release(m, NULL), DLOCK_ELOST);
 }
 
-static void a_dead_session_is_a_loss(void **state) {
-    (void)state;
+TEST(a_dead_session_is_a_loss) {
     a_dead_connection_loses_what_it_held("fakesession:");
 }
 
-static void a_dead_connection_of_locks_without_lease_is_a_loss(void **state) {
-    (void)state;
+TEST(a_dead_connection_of_locks_without_lease_is_a_loss) {
     a_dead_connection_loses_what_it_held("fakeforever:");
 }
 
 /* Another thread's request finds the connection dead: all holders are told at once. */
-static void any_request_that_finds_it_dead_tells_all(void **state) {
-    (void)state;
+TEST(any_request_that_finds_it_dead_tells_all) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakesession:");
     dlock_lock *held = watched_lock(client, "n", &lost), *other = lock_new(client, "m");
@@ -209,8 +198,7 @@ static void any_request_that_finds_it_dead_tells_all(void **state) {
 }
 
 /* The session has ended unnoticed: a try finds out, and retries in a new one. */
-static void a_try_survives_a_dead_session(void **state) {
-    (void)state;
+TEST(a_try_survives_a_dead_session) {
     dlock_client *client = client_new("fakesession:");
     dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "m");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -227,8 +215,7 @@ static void a_try_survives_a_dead_session(void **state) {
 }
 
 /* The listening descriptor shows the end of the connection: it takes no request to learn of it. */
-static void a_listener_that_dies_tells_all_at_once(void **state) {
-    (void)state;
+TEST(a_listener_that_dies_tells_all_at_once) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakesession:");
     dlock_lock *held = watched_lock(client, "n", &lost), *other = lock_new(client, "m");
@@ -247,8 +234,7 @@ static void a_listener_that_dies_tells_all_at_once(void **state) {
     assert_int_equal(dlock_release(held, NULL), DLOCK_ELOST);
 }
 
-static void a_waiter_survives_its_session(void **state) {
-    (void)state;
+TEST(a_waiter_survives_its_session) {
     dlock_lock *lock = lock_new(client_new("fakesession:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -262,8 +248,7 @@ static void a_waiter_survives_its_session(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-static void a_dead_client_gives_its_lock_to_the_next(void **state) {
-    (void)state;
+TEST(a_dead_client_gives_its_lock_to_the_next) {
     struct lost_count lost = {0};
     dlock_lock *first = watched_lock(client_new("fakesession:"), "n", &lost);
     dlock_lock *second = lock_new(client_new("fakesession:"), "n");
@@ -288,8 +273,7 @@ static int shown(const struct dlock_info *info, void *arg) {
 }
 
 /* Whatever the result of the inspection: the session lives, and its holders and waiters find out when it does not. */
-static void a_failed_inspection_ends_nothing(void **state) {
-    (void)state;
+TEST(a_failed_inspection_ends_nothing) {
     static const enum fake_fault faults[] = {FAKE_LOST_BEFORE, FAKE_LOST_AFTER, FAKE_PROTO};
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakesession:");
@@ -318,8 +302,7 @@ static void a_failed_inspection_ends_nothing(void **state) {
 }
 
 /* Where nothing would be lost, an inspection judges the connection: nothing else would. */
-static void an_inspection_survives_a_dead_session(void **state) {
-    (void)state;
+TEST(an_inspection_survives_a_dead_session) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fakesession:");
     dlock_lock *lock = watched_lock(client, "n", &lost);
@@ -337,8 +320,7 @@ static void an_inspection_survives_a_dead_session(void **state) {
 
 /* ---- grants without a lease -------------------------------------------------------------------------------------- */
 
-static void a_grant_without_lease_lasts(void **state) {
-    (void)state;
+TEST(a_grant_without_lease_lasts) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -353,8 +335,7 @@ static void a_grant_without_lease_lasts(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void a_fixed_lease_ends_although_the_server_knows_none(void **state) {
-    (void)state;
+TEST(a_fixed_lease_ends_although_the_server_knows_none) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock_with(client_new("fakeforever:"), "n", DLOCK_FIXED_LEASE, 0, &lost);
     int64_t sent_us = dlock__now_us();
@@ -367,8 +348,7 @@ static void a_fixed_lease_ends_although_the_server_knows_none(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void a_lock_without_lease_that_is_taken_away_is_lost(void **state) {
-    (void)state;
+TEST(a_lock_without_lease_that_is_taken_away_is_lost) {
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client_new("fakeforever:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -378,8 +358,7 @@ static void a_lock_without_lease_that_is_taken_away_is_lost(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void a_wake_that_says_look_is_enough(void **state) {
-    (void)state;
+TEST(a_wake_that_says_look_is_enough) {
     dlock_lock *first = lock_new(client_new("fakeforever:"), "n"), *second = lock_new(client_new("fakeforever:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
@@ -397,8 +376,7 @@ static void a_wake_that_says_look_is_enough(void **state) {
     assert_true(fence_by(actor, second) > fence);
 }
 
-static void a_look_that_never_came_is_made_up_for(void **state) {
-    (void)state;
+TEST(a_look_that_never_came_is_made_up_for) {
     dlock_lock *first = lock_new(client_new("fakeforever:"), "n"), *second = lock_new(client_new("fakeforever:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
@@ -409,31 +387,4 @@ static void a_look_that_never_came_is_made_up_for(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(one_connection_serves_everything),
-        LOCK_TEST(threads_do_not_wait_for_each_other),
-        LOCK_TEST(an_unknown_outcome_keeps_the_connection),
-        LOCK_TEST(an_unknown_outcome_given_up_is_released),
-        LOCK_TEST(a_request_from_before_the_connection_broke_is_granted_on_the_next),
-        LOCK_TEST(a_holder_listens_if_its_grant_says_so),
-        LOCK_TEST(a_hint_to_listen_where_nobody_can_is_ignored),
-        LOCK_TEST(a_grant_without_proof_is_asked_for_again),
-        LOCK_TEST(a_dead_session_is_a_loss),
-        LOCK_TEST(a_dead_connection_of_locks_without_lease_is_a_loss),
-        LOCK_TEST(any_request_that_finds_it_dead_tells_all),
-        LOCK_TEST(a_try_survives_a_dead_session),
-        LOCK_TEST(a_listener_that_dies_tells_all_at_once),
-        LOCK_TEST(a_waiter_survives_its_session),
-        LOCK_TEST(a_dead_client_gives_its_lock_to_the_next),
-        LOCK_TEST(a_failed_inspection_ends_nothing),
-        LOCK_TEST(an_inspection_survives_a_dead_session),
-        LOCK_TEST(a_grant_without_lease_lasts),
-        LOCK_TEST(a_fixed_lease_ends_although_the_server_knows_none),
-        LOCK_TEST(a_lock_without_lease_that_is_taken_away_is_lost),
-        LOCK_TEST(a_wake_that_says_look_is_enough),
-        LOCK_TEST(a_look_that_never_came_is_made_up_for),
-    };
-    return cmocka_run_group_tests_name("session", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -27,8 +27,7 @@ static void assert_stats(dlock_client *client, struct dlock_stats expected) {
 
 /* ---- the call ---- */
 
-static void the_caller_says_how_much_it_knows(void **state) {
-    (void)state;
+TEST(the_caller_says_how_much_it_knows) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct dlock_error err;
@@ -61,8 +60,7 @@ static void the_caller_says_how_much_it_knows(void **state) {
 
 /* ---- grants ---- */
 
-static void a_grant_is_counted_once_however_often_its_owner_enters(void **state) {
-    (void)state;
+TEST(a_grant_is_counted_once_however_often_its_owner_enters) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -74,8 +72,7 @@ static void a_grant_is_counted_once_however_often_its_owner_enters(void **state)
     assert_stats(client, (struct dlock_stats){.grants = 2, .reentries = 3});
 }
 
-static void a_refused_try_is_neither_a_grant_nor_a_wait(void **state) {
-    (void)state;
+TEST(a_refused_try_is_neither_a_grant_nor_a_wait) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     taken("n");
@@ -83,8 +80,7 @@ static void a_refused_try_is_neither_a_grant_nor_a_wait(void **state) {
     assert_stats(client, (struct dlock_stats){0});
 }
 
-static void a_hand_over_between_threads_is_a_local_grant(void **state) {
-    (void)state;
+TEST(a_hand_over_between_threads_is_a_local_grant) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *holder = actor_new(), *next = actor_new();
@@ -101,8 +97,7 @@ static void a_hand_over_between_threads_is_a_local_grant(void **state) {
     assert_int_equal(release_by(holder, lock), 0);
 }
 
-static void so_is_what_lingered(void **state) {
-    (void)state;
+TEST(so_is_what_lingered) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     dlock_lock *lock = lock_new(client, "n");
     for (int i = 0; i < 3; i++) {
@@ -113,8 +108,7 @@ static void so_is_what_lingered(void **state) {
     assert_stats(client, (struct dlock_stats){.grants = 3, .local_grants = 2});
 }
 
-static void and_an_imported_one(void **state) {
-    (void)state;
+TEST(and_an_imported_one) {
     dlock_client *from = client_new("fakefull:"), *to = client_new("fakefull:");
     dlock_lock *lock = lock_new(from, "n"), *imported;
     char ticket[DLOCK_TICKET_MAX + 1];
@@ -126,8 +120,7 @@ static void and_an_imported_one(void **state) {
     dlock_free(imported);
 }
 
-static void each_lock_of_a_call_about_many_counts(void **state) {
-    (void)state;
+TEST(each_lock_of_a_call_about_many_counts) {
     dlock_client *client = client_new("fake:");
     dlock_lock *locks[3] = {lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")};
     assert_int_equal(dlock_acquire_all(locks, 3, 1000, NULL), 0);
@@ -135,8 +128,7 @@ static void each_lock_of_a_call_about_many_counts(void **state) {
     assert_int_equal(dlock_release_all(locks, 3, NULL), 0);
 }
 
-static void an_asynchronous_acquire_counts_as_any_other(void **state) {
-    (void)state;
+TEST(an_asynchronous_acquire_counts_as_any_other) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new_with(client, "n", &by_handle);
     struct done done = {0};
@@ -152,8 +144,7 @@ static void an_asynchronous_acquire_counts_as_any_other(void **state) {
 
 /* ---- waits ---- */
 
-static void the_bounds_of_buckets_double(void **state) {
-    (void)state;
+TEST(the_bounds_of_buckets_double) {
     assert_int_equal(DLOCK_WAIT_BOUND_US(0), 100);
     for (int i = 1; i < DLOCK_WAIT_BUCKETS - 1; i++)
         assert_int_equal(DLOCK_WAIT_BOUND_US(i), 2 * DLOCK_WAIT_BOUND_US(i - 1));
@@ -179,8 +170,7 @@ static void assert_bucket(struct actor *holder, struct actor *next, int64_t us, 
             fail_msg("bucket %d for %lld us", i, (long long)us);
 }
 
-static void a_wait_falls_into_the_bucket_whose_bound_it_does_not_exceed(void **state) {
-    (void)state;
+TEST(a_wait_falls_into_the_bucket_whose_bound_it_does_not_exceed) {
     struct actor *holder = actor_new(), *next = actor_new();
     assert_bucket(holder, next, 0, 0);
     for (int i = 0; i < DLOCK_WAIT_BUCKETS - 1; i++) {
@@ -190,8 +180,7 @@ static void a_wait_falls_into_the_bucket_whose_bound_it_does_not_exceed(void **s
     assert_bucket(holder, next, 10 * DLOCK_WAIT_BOUND_US(DLOCK_WAIT_BUCKETS - 2), DLOCK_WAIT_BUCKETS - 1);
 }
 
-static void a_wait_in_vain_counts_as_long_as_it_lasted(void **state) {
-    (void)state;
+TEST(a_wait_in_vain_counts_as_long_as_it_lasted) {
     struct scene s;
     scene_begin(&s, 0, 3000);
     assert_stats(s.client, (struct dlock_stats){.waiting = 1});
@@ -202,8 +191,7 @@ static void a_wait_in_vain_counts_as_long_as_it_lasted(void **state) {
     assert_int_equal(stats_of(s.client).wait_counts[15], 1); /* 1.6384 to 3.2768 s */
 }
 
-static void a_cancelled_one_too(void **state) {
-    (void)state;
+TEST(a_cancelled_one_too) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_advance_ms(500);
@@ -214,8 +202,7 @@ static void a_cancelled_one_too(void **state) {
     assert_int_equal(stats_of(s.client).wait_us / 1000, 500);
 }
 
-static void while_the_server_is_away_everybody_waits(void **state) {
-    (void)state;
+TEST(while_the_server_is_away_everybody_waits) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     struct actor *actor = actor_new();
@@ -232,8 +219,7 @@ static void while_the_server_is_away_everybody_waits(void **state) {
 
 /* ---- losses ---- */
 
-static void a_lost_grant_is_one_loss_whoever_hears_of_it_first(void **state) {
-    (void)state;
+TEST(a_lost_grant_is_one_loss_whoever_hears_of_it_first) {
     dlock_client *client = client_new("fake:");
     struct lost_count lost = {0};
     dlock_lock *lock = watched_lock(client, "n", &lost);
@@ -253,8 +239,7 @@ static void a_lost_grant_is_one_loss_whoever_hears_of_it_first(void **state) {
     assert_stats(client, (struct dlock_stats){.grants = 2, .reentries = 1, .losses = 2});
 }
 
-static void what_merely_lingers_is_not_lost(void **state) {
-    (void)state;
+TEST(what_merely_lingers_is_not_lost) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     dlock_lock *lock = lock_new(client, "n");
     assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
@@ -266,8 +251,7 @@ static void what_merely_lingers_is_not_lost(void **state) {
 
 /* ---- renewals and connections ---- */
 
-static void each_grant_of_a_request_is_a_renewal(void **state) {
-    (void)state;
+TEST(each_grant_of_a_request_is_a_renewal) {
     dlock_client *client = client_new("fake:");
     dlock_lock *a = lock_new(client, "a"), *b = lock_new(client, "b");
     assert_int_equal(dlock_acquire(a, 0, NULL), 0);
@@ -277,8 +261,7 @@ static void each_grant_of_a_request_is_a_renewal(void **state) {
     assert_stats(client, (struct dlock_stats){.grants = 2, .renewals = 2});
 }
 
-static void a_renewal_without_an_answer_is_a_failure_and_ends_a_connection(void **state) {
-    (void)state;
+TEST(a_renewal_without_an_answer_is_a_failure_and_ends_a_connection) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -287,8 +270,7 @@ static void a_renewal_without_an_answer_is_a_failure_and_ends_a_connection(void 
     assert_stats(client, (struct dlock_stats){.grants = 1, .renewals = 1, .renewal_failures = 1, .reconnects = 1});
 }
 
-static void on_one_shared_connection_as_well(void **state) {
-    (void)state;
+TEST(on_one_shared_connection_as_well) {
     dlock_client *client = client_new("fakesession:");
     struct actor *actor = actor_new();
     assert_int_equal(acquire_by(actor, lock_new(client, "n"), 0), 0);
@@ -300,8 +282,7 @@ static void on_one_shared_connection_as_well(void **state) {
     assert_stats(client, (struct dlock_stats){.grants = 2, .losses = 1, .reconnects = 1});
 }
 
-static void a_first_connection_is_no_reconnect(void **state) {
-    (void)state;
+TEST(a_first_connection_is_no_reconnect) {
     dlock_client *client = client_new("fake:?connections=2");
     struct scene s;
     scene_begin(&s, 0, 1000); /* with a listener */
@@ -312,8 +293,7 @@ static void a_first_connection_is_no_reconnect(void **state) {
     assert_int_equal(stats_of(s.client).reconnects, 0);
 }
 
-static void a_listener_that_is_replaced_is_one(void **state) {
-    (void)state;
+TEST(a_listener_that_is_replaced_is_one) {
     struct scene s;
     scene_begin(&s, 0, -1);
     fake_server_cut_listeners();
@@ -326,29 +306,4 @@ static void a_listener_that_is_replaced_is_one(void **state) {
     assert_int_equal(result(s.actor), DLOCK_ECANCELED);
 }
 
-int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(the_caller_says_how_much_it_knows),
-        LOCK_TEST(a_grant_is_counted_once_however_often_its_owner_enters),
-        LOCK_TEST(a_refused_try_is_neither_a_grant_nor_a_wait),
-        LOCK_TEST(a_hand_over_between_threads_is_a_local_grant),
-        LOCK_TEST(so_is_what_lingered),
-        LOCK_TEST(and_an_imported_one),
-        LOCK_TEST(each_lock_of_a_call_about_many_counts),
-        LOCK_TEST(an_asynchronous_acquire_counts_as_any_other),
-        LOCK_TEST(the_bounds_of_buckets_double),
-        LOCK_TEST(a_wait_falls_into_the_bucket_whose_bound_it_does_not_exceed),
-        LOCK_TEST(a_wait_in_vain_counts_as_long_as_it_lasted),
-        LOCK_TEST(a_cancelled_one_too),
-        LOCK_TEST(while_the_server_is_away_everybody_waits),
-        LOCK_TEST(a_lost_grant_is_one_loss_whoever_hears_of_it_first),
-        LOCK_TEST(what_merely_lingers_is_not_lost),
-        LOCK_TEST(each_grant_of_a_request_is_a_renewal),
-        LOCK_TEST(a_renewal_without_an_answer_is_a_failure_and_ends_a_connection),
-        LOCK_TEST(on_one_shared_connection_as_well),
-        LOCK_TEST(a_first_connection_is_no_reconnect),
-        LOCK_TEST(a_listener_that_is_replaced_is_one),
-    };
-    only(argc, argv);
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

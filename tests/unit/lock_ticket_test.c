@@ -1,8 +1,7 @@
 /* Grants that change hands between processes. */
 #include "fixture.h"
 
-static void a_grant_changes_hands(void **state) {
-    (void)state;
+TEST(a_grant_changes_hands) {
     struct actor *from = actor_new(), *to = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
     struct import import = {.client = client_new("fakefull:"), .ticket = export.ticket};
@@ -27,8 +26,7 @@ static void a_grant_changes_hands(void **state) {
 }
 
 /* The application knows a lock by its name without the prefix; the ticket has both. */
-static void an_imported_handle_has_its_name(void **state) {
-    (void)state;
+TEST(an_imported_handle_has_its_name) {
     const char *uri = "fakefull:?prefix=app%3A";
     struct export export = {.lock = lock_new(client_new(uri), "n %+")};
     struct import import = {.client = client_new(uri), .ticket = export.ticket};
@@ -42,8 +40,7 @@ static void an_imported_handle_has_its_name(void **state) {
 }
 
 /* The importing client's own waiters are in the server's queue, with a separate claim: the grant goes there. */
-static void a_release_after_an_import_goes_to_the_queue(void **state) {
-    (void)state;
+TEST(a_release_after_an_import_goes_to_the_queue) {
     struct actor *from = actor_new(), *to = actor_new(), *first = actor_new(), *second = actor_new();
     dlock_client *client = client_new("fakefull:");
     dlock_lock *lock = lock_new(client, "n");
@@ -71,8 +68,7 @@ static void a_release_after_an_import_goes_to_the_queue(void **state) {
 }
 
 /* The fence has one byte for what happens to a grant outside of the server. */
-static void a_grant_changes_hands_as_long_as_its_fence_can_grow(void **state) {
-    (void)state;
+TEST(a_grant_changes_hands_as_long_as_its_fence_can_grow) {
     dlock_client *clients[2] = {client_new("fakefull:"), client_new("fakefull:")};
     struct export export = {.lock = NULL};
     dlock_lock *lock = lock_new(clients[0], "n");
@@ -104,8 +100,7 @@ static void a_grant_changes_hands_as_long_as_its_fence_can_grow(void **state) {
     dlock_free(lock);
 }
 
-static void a_damaged_ticket_is_no_ticket(void **state) {
-    (void)state;
+TEST(a_damaged_ticket_is_no_ticket) {
     struct actor *actor = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:"), "some name, with + and %")};
     struct import import = {.client = client_new("fakefull:")};
@@ -130,8 +125,7 @@ static void a_damaged_ticket_is_no_ticket(void **state) {
 }
 
 /* The server handed it over, the waiter's request returned it, and by the wake-up it belongs to another client. */
-static void a_late_wake_up_takes_nothing_back(void **state) {
-    (void)state;
+TEST(a_late_wake_up_takes_nothing_back) {
     struct actor *from = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
     struct fake_grant other = taken("n");
@@ -152,8 +146,7 @@ static void a_late_wake_up_takes_nothing_back(void **state) {
 }
 
 /* Its acquire had no answer at first, and could come after the end of a shorter lease: as another grant. */
-static void a_token_that_may_be_granted_anew_is_not_exported(void **state) {
-    (void)state;
+TEST(a_token_that_may_be_granted_anew_is_not_exported) {
     struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE};
     struct actor *from = actor_new();
     struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &fixed)};
@@ -188,8 +181,7 @@ static void a_token_that_may_be_granted_anew_is_not_exported(void **state) {
 }
 
 /* The lease that is set at the export outlasts whatever comes late. */
-static void a_whole_lease_is_exported_at_once(void **state) {
-    (void)state;
+TEST(a_whole_lease_is_exported_at_once) {
     struct actor *from = actor_new();
     struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
@@ -201,8 +193,7 @@ static void a_whole_lease_is_exported_at_once(void **state) {
 }
 
 /* The lease that it sets applies, although its answer came when the keeper would have renewed the grant. */
-static void so_is_one_that_began_some_time_ago(void **state) {
-    (void)state;
+TEST(so_is_one_that_began_some_time_ago) {
     struct lost_count lost = {0};
     struct actor *from = actor_new();
     struct export export = {.lock = watched_lock(client_new("fakefull:"), "n", &lost)};
@@ -222,18 +213,4 @@ static void so_is_one_that_began_some_time_ago(void **state) {
     fake_advance_ms(LEASE_MS + 1000);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_grant_changes_hands),
-        LOCK_TEST(an_imported_handle_has_its_name),
-        LOCK_TEST(a_release_after_an_import_goes_to_the_queue),
-        LOCK_TEST(a_grant_changes_hands_as_long_as_its_fence_can_grow),
-        LOCK_TEST(a_damaged_ticket_is_no_ticket),
-        LOCK_TEST(a_late_wake_up_takes_nothing_back),
-        LOCK_TEST(a_token_that_may_be_granted_anew_is_not_exported),
-        LOCK_TEST(a_whole_lease_is_exported_at_once),
-        LOCK_TEST(so_is_one_that_began_some_time_ago),
-    };
-    return cmocka_run_group_tests_name("ticket", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -29,23 +29,19 @@ static void acquire_lost(enum fake_fault fault, unsigned times) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void a_lost_answer_is_asked_for_again_with_the_same_token(void **state) {
-    (void)state;
+TEST(a_lost_answer_is_asked_for_again_with_the_same_token) {
     acquire_lost(FAKE_LOST_AFTER, 1);
 }
 
-static void however_often_it_is_lost(void **state) {
-    (void)state;
+TEST(however_often_it_is_lost) {
     acquire_lost(FAKE_LOST_AFTER, 5);
 }
 
-static void a_lost_request_is_sent_again(void **state) {
-    (void)state;
+TEST(a_lost_request_is_sent_again) {
     acquire_lost(FAKE_LOST_BEFORE, 5);
 }
 
-static void the_connection_of_an_unknown_outcome_is_dropped(void **state) {
-    (void)state;
+TEST(the_connection_of_an_unknown_outcome_is_dropped) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct fake_command first, second, dropped;
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 1);
@@ -62,8 +58,7 @@ static void the_connection_of_an_unknown_outcome_is_dropped(void **state) {
 }
 
 /* The answer never came and the deadline has passed: a grant that the server may have made is released. */
-static void an_acquire_given_up_is_released_behind_the_scenes(void **state) {
-    (void)state;
+TEST(an_acquire_given_up_is_released_behind_the_scenes) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -79,8 +74,7 @@ static void an_acquire_given_up_is_released_behind_the_scenes(void **state) {
 }
 
 /* As above, and the server is away for a while. */
-static void an_acquire_given_up_is_released_when_the_server_is_back(void **state) {
-    (void)state;
+TEST(an_acquire_given_up_is_released_when_the_server_is_back) {
     dlock_lock *lock = lock_new(client_new("fake:?lease=60s"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
@@ -97,8 +91,7 @@ static void an_acquire_given_up_is_released_when_the_server_is_back(void **state
 }
 
 /* An unanswered request may still reach the server, later. */
-static void a_late_duplicate_leaves_no_orphan(void **state) {
-    (void)state;
+TEST(a_late_duplicate_leaves_no_orphan) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
@@ -113,8 +106,7 @@ static void a_late_duplicate_leaves_no_orphan(void **state) {
 }
 
 /* Nor does one of an acquire whose second try was granted, and released long before. */
-static void a_duplicate_that_comes_after_the_release_leaves_no_orphan(void **state) {
-    (void)state;
+TEST(a_duplicate_that_comes_after_the_release_leaves_no_orphan) {
     for (unsigned lost_times = 1; lost_times <= 2; lost_times++) { /* on the connection, and as a request */
         dlock_lock *lock = lock_new(client_new("fake:"), "n");
         struct actor *actor = actor_new();
@@ -138,8 +130,7 @@ static void a_duplicate_that_comes_after_the_release_leaves_no_orphan(void **sta
 }
 
 /* Nor one that comes while the answer to the release is on its way, be that until nothing can come any more. */
-static void nor_does_one_that_comes_after_a_release_was_sent(void **state) {
-    (void)state;
+TEST(nor_does_one_that_comes_after_a_release_was_sent) {
     dlock_lock *lock = lock_new(client_new("fake:?lease=1s"), "n");
     struct actor *actor = actor_new();
     struct fake_command lost;
@@ -162,8 +153,7 @@ static void nor_does_one_that_comes_after_a_release_was_sent(void **state) {
 }
 
 /* Nor one that renewed a grant which this process, stopped until then, finds to be over. */
-static void nor_does_one_that_makes_a_lost_grant_longer(void **state) {
-    (void)state;
+TEST(nor_does_one_that_makes_a_lost_grant_longer) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command lost;
@@ -182,8 +172,7 @@ static void nor_does_one_that_makes_a_lost_grant_longer(void **state) {
 }
 
 /* Nor one that comes while no release gets through. */
-static void nor_does_one_that_comes_during_an_outage(void **state) {
-    (void)state;
+TEST(nor_does_one_that_comes_during_an_outage) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct fake_command lost;
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
@@ -200,8 +189,7 @@ static void nor_does_one_that_comes_during_an_outage(void **state) {
 }
 
 /* Nor one that enters the queue again after a release was answered, however long the others get lost. */
-static void nor_does_one_that_comes_into_the_queue_again(void **state) {
-    (void)state;
+TEST(nor_does_one_that_comes_into_the_queue_again) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command lost;
@@ -223,8 +211,7 @@ static void nor_does_one_that_comes_into_the_queue_again(void **state) {
 }
 
 /* One lease after the lost request nothing of it can come any more. */
-static void a_release_long_after_a_lost_answer_is_one_release(void **state) {
-    (void)state;
+TEST(a_release_long_after_a_lost_answer_is_one_release) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
@@ -236,8 +223,7 @@ static void a_release_long_after_a_lost_answer_is_one_release(void **state) {
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 
-static void the_releases_of_a_lost_token_end_after_one_lease(void **state) {
-    (void)state;
+TEST(the_releases_of_a_lost_token_end_after_one_lease) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     int64_t began = dlock__now_us();
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
@@ -249,8 +235,7 @@ static void the_releases_of_a_lost_token_end_after_one_lease(void **state) {
     assert_in_range(fake_claims(FAKE_RELEASE, "n"), 3, 20);
 }
 
-static void nor_do_they_go_on_for_ever_when_the_server_is_gone(void **state) {
-    (void)state;
+TEST(nor_do_they_go_on_for_ever_when_the_server_is_gone) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_AFTER, 2);
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
@@ -264,8 +249,7 @@ static void nor_do_they_go_on_for_ever_when_the_server_is_gone(void **state) {
 }
 
 /* The same thread may take the lock again at once; the releases of the old token do it no harm. */
-static void releases_of_an_old_token_spare_the_new_one(void **state) {
-    (void)state;
+TEST(releases_of_an_old_token_spare_the_new_one) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 2);
     assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
@@ -276,8 +260,7 @@ static void releases_of_an_old_token_spare_the_new_one(void **state) {
     assert_int_equal(dlock_release(lock, NULL), 0);
 }
 
-static void a_lost_release_is_sent_again_and_not_found_is_success(void **state) {
-    (void)state;
+TEST(a_lost_release_is_sent_again_and_not_found_is_success) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RELEASE, FAKE_LOST_AFTER, 1);
@@ -295,8 +278,7 @@ static dlock_lock *handle_lock(dlock_client *client, const char *name) {
     return lock_new_with(client, name, &options);
 }
 
-static void a_release_lost_several_times_succeeds_in_the_end(void **state) {
-    (void)state;
+TEST(a_release_lost_several_times_succeeds_in_the_end) {
     dlock_lock *lock = handle_lock(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -307,8 +289,7 @@ static void a_release_lost_several_times_succeeds_in_the_end(void **state) {
     assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 5);
 }
 
-static void a_first_release_that_finds_nothing_is_a_loss(void **state) {
-    (void)state;
+TEST(a_first_release_that_finds_nothing_is_a_loss) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct dlock_error err;
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -321,8 +302,7 @@ static void a_first_release_that_finds_nothing_is_a_loss(void **state) {
 
 /* The first send never reached the server, which then forgot the lock: the client cannot know that, and the lease had
  * not ended. */
-static void a_release_that_was_never_seen_is_executed_once(void **state) {
-    (void)state;
+TEST(a_release_that_was_never_seen_is_executed_once) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 1);
@@ -333,8 +313,7 @@ static void a_release_that_was_never_seen_is_executed_once(void **state) {
     assert_int_equal(last.result, 0);
 }
 
-static void a_release_without_answer_is_unavailable_and_goes_on(void **state) {
-    (void)state;
+TEST(a_release_without_answer_is_unavailable_and_goes_on) {
     dlock_lock *lock = handle_lock(client_new("fake:?lease=60s"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -353,8 +332,7 @@ static void a_release_without_answer_is_unavailable_and_goes_on(void **state) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
 }
 
-static void a_release_that_hangs_is_unavailable_in_time(void **state) {
-    (void)state;
+TEST(a_release_that_hangs_is_unavailable_in_time) {
     dlock_lock *lock = handle_lock(client_new("fake:?timeout=500ms"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -368,8 +346,7 @@ static void a_release_that_hangs_is_unavailable_in_time(void **state) {
 }
 
 /* One that may have died without a word does not use up the time of a release. */
-static void a_release_over_a_silent_connection_takes_a_fresh_one(void **state) {
-    (void)state;
+TEST(a_release_over_a_silent_connection_takes_a_fresh_one) {
     static const char *const uris[] = {"fake:", "fakepoll:"};
     for (size_t i = 0; i < 2; i++) {
         dlock_lock *lock = handle_lock(client_new(uris[i]), "n");
@@ -390,8 +367,7 @@ static void a_release_over_a_silent_connection_takes_a_fresh_one(void **state) {
 }
 
 /* Where the grant lives in the connection there is no other to ask: it is closed, and the answer is honest. */
-static void nor_does_a_silent_connection_that_the_grant_lives_in(void **state) {
-    (void)state;
+TEST(nor_does_a_silent_connection_that_the_grant_lives_in) {
     dlock_lock *lock = handle_lock(client_new("fakepending:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -403,8 +379,7 @@ static void nor_does_a_silent_connection_that_the_grant_lives_in(void **state) {
     assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 1);
 }
 
-static void releases_without_answer_end_with_the_lease(void **state) {
-    (void)state;
+TEST(releases_without_answer_end_with_the_lease) {
     dlock_lock *lock = handle_lock(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
@@ -418,8 +393,7 @@ static void releases_without_answer_end_with_the_lease(void **state) {
 }
 
 /* The server renewed it every time, and no answer came: lost here, it must not stay locked there. */
-static void a_lock_lost_for_want_of_answers_is_released(void **state) {
-    (void)state;
+TEST(a_lock_lost_for_want_of_answers_is_released) {
     dlock_lock *lock = lock_new(client_new("fake:?lease=60s"), "n");
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RENEW, FAKE_LOST_AFTER, 10000);
@@ -429,8 +403,7 @@ static void a_lock_lost_for_want_of_answers_is_released(void **state) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
-static void refusals_are_final(void **state) {
-    (void)state;
+TEST(refusals_are_final) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_AUTH, 1);
@@ -443,8 +416,7 @@ static void refusals_are_final(void **state) {
     assert_int_equal(acquire_by(actor, lock, 5000), 0);
 }
 
-static void an_outage_is_ridden_out(void **state) {
-    (void)state;
+TEST(an_outage_is_ridden_out) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_server_down(true);
@@ -457,8 +429,7 @@ static void an_outage_is_ridden_out(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-static void an_outage_until_the_deadline_is_unavailable(void **state) {
-    (void)state;
+TEST(an_outage_until_the_deadline_is_unavailable) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_server_down(true);
@@ -469,8 +440,7 @@ static void an_outage_until_the_deadline_is_unavailable(void **state) {
 }
 
 /* A queued claim keeps its one place through lost answers, and leaves the queue in the end. */
-static void a_lost_answer_costs_no_place_in_the_queue(void **state) {
-    (void)state;
+TEST(a_lost_answer_costs_no_place_in_the_queue) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_other_acquire("n", 60000);
@@ -488,8 +458,7 @@ static void a_lost_answer_costs_no_place_in_the_queue(void **state) {
 }
 
 /* A queued token is released until the server has said yes, however long that takes. */
-static void leaving_the_queue_outlasts_an_outage(void **state) {
-    (void)state;
+TEST(leaving_the_queue_outlasts_an_outage) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_other_acquire("n", 200000);
@@ -506,40 +475,4 @@ static void leaving_the_queue_outlasts_an_outage(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_lost_answer_is_asked_for_again_with_the_same_token),
-        LOCK_TEST(however_often_it_is_lost),
-        LOCK_TEST(a_lost_request_is_sent_again),
-        LOCK_TEST(the_connection_of_an_unknown_outcome_is_dropped),
-        LOCK_TEST(an_acquire_given_up_is_released_behind_the_scenes),
-        LOCK_TEST(an_acquire_given_up_is_released_when_the_server_is_back),
-        LOCK_TEST(a_late_duplicate_leaves_no_orphan),
-        LOCK_TEST(a_duplicate_that_comes_after_the_release_leaves_no_orphan),
-        LOCK_TEST(nor_does_one_that_comes_after_a_release_was_sent),
-        LOCK_TEST(nor_does_one_that_makes_a_lost_grant_longer),
-        LOCK_TEST(nor_does_one_that_comes_during_an_outage),
-        LOCK_TEST(nor_does_one_that_comes_into_the_queue_again),
-        LOCK_TEST(a_release_long_after_a_lost_answer_is_one_release),
-        LOCK_TEST(the_releases_of_a_lost_token_end_after_one_lease),
-        LOCK_TEST(nor_do_they_go_on_for_ever_when_the_server_is_gone),
-        LOCK_TEST(releases_of_an_old_token_spare_the_new_one),
-        LOCK_TEST(a_lost_release_is_sent_again_and_not_found_is_success),
-        LOCK_TEST(a_release_lost_several_times_succeeds_in_the_end),
-        LOCK_TEST(a_first_release_that_finds_nothing_is_a_loss),
-        LOCK_TEST(a_release_that_was_never_seen_is_executed_once),
-        LOCK_TEST(a_release_without_answer_is_unavailable_and_goes_on),
-        LOCK_TEST(a_release_that_hangs_is_unavailable_in_time),
-        LOCK_TEST(a_release_over_a_silent_connection_takes_a_fresh_one),
-        LOCK_TEST(nor_does_a_silent_connection_that_the_grant_lives_in),
-        LOCK_TEST(releases_without_answer_end_with_the_lease),
-        LOCK_TEST(a_lock_lost_for_want_of_answers_is_released),
-        LOCK_TEST(refusals_are_final),
-        LOCK_TEST(an_outage_is_ridden_out),
-        LOCK_TEST(an_outage_until_the_deadline_is_unavailable),
-        LOCK_TEST(a_lost_answer_costs_no_place_in_the_queue),
-        LOCK_TEST(leaving_the_queue_outlasts_an_outage),
-    };
-    return cmocka_run_group_tests_name("unknown", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

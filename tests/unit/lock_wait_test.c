@@ -3,8 +3,7 @@
 
 #include <stdio.h>
 
-static void a_busy_try_is_one_request(void **state) {
-    (void)state;
+TEST(a_busy_try_is_one_request) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct dlock_error err;
     struct fake_command command;
@@ -21,8 +20,7 @@ static void a_busy_try_is_one_request(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-static void queueing_waits_for_a_listener(void **state) {
-    (void)state;
+TEST(queueing_waits_for_a_listener) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command listen, ask;
@@ -41,8 +39,7 @@ static void queueing_waits_for_a_listener(void **state) {
     dlock_cancel(lock);
 }
 
-static void with_a_listener_up_the_first_request_queues(void **state) {
-    (void)state;
+TEST(with_a_listener_up_the_first_request_queues) {
     dlock_client *client = client_new("fake:");
     struct actor *first = actor_new(), *second = actor_new();
     dlock_lock *n = lock_new(client, "n"), *m = lock_new(client, "m");
@@ -58,8 +55,7 @@ static void with_a_listener_up_the_first_request_queues(void **state) {
 }
 
 /* A try does not wait, so it must not queue, with a listener or without. */
-static void a_try_never_queues(void **state) {
-    (void)state;
+TEST(a_try_never_queues) {
     dlock_client *client = client_new("fake:");
     dlock_lock *n = lock_new(client, "n"), *m = lock_new(client, "m");
     struct actor *actor = actor_new();
@@ -74,8 +70,7 @@ static void a_try_never_queues(void **state) {
     assert_int_equal(fake_waiters("m"), 0);
 }
 
-static void a_hand_over_needs_no_further_request(void **state) {
-    (void)state;
+TEST(a_hand_over_needs_no_further_request) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -92,8 +87,7 @@ static void a_hand_over_needs_no_further_request(void **state) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-static void clients_are_served_in_order(void **state) {
-    (void)state;
+TEST(clients_are_served_in_order) {
     enum { N = 6 };
     dlock_lock *locks[N];
     struct actor *actors[N];
@@ -120,8 +114,7 @@ static void clients_are_served_in_order(void **state) {
     assert_int_equal(fake_calls(FAKE_RELEASE), N);
 }
 
-static void a_timed_wait_leaves_the_queue_at_its_deadline(void **state) {
-    (void)state;
+TEST(a_timed_wait_leaves_the_queue_at_its_deadline) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command release;
@@ -141,8 +134,7 @@ static void a_timed_wait_leaves_the_queue_at_its_deadline(void **state) {
     assert_int_equal(fake_log_size(), 0);
 }
 
-static void a_deadline_holds_although_leaving_hangs(void **state) {
-    (void)state;
+TEST(a_deadline_holds_although_leaving_hangs) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     taken("n");
@@ -153,8 +145,7 @@ static void a_deadline_holds_although_leaving_hangs(void **state) {
     assert_int_equal(fake_waiters("n"), 0);
 }
 
-static void a_deadline_holds_although_asking_hangs(void **state) {
-    (void)state;
+TEST(a_deadline_holds_although_asking_hangs) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
@@ -163,8 +154,7 @@ static void a_deadline_holds_although_asking_hangs(void **state) {
     assert_true(result(actor) == DLOCK_EUNAVAILABLE || result(actor) == DLOCK_ETIMEDOUT);
 }
 
-static void a_try_that_hangs_ends_with_the_timeout_of_the_uri(void **state) {
-    (void)state;
+TEST(a_try_that_hangs_ends_with_the_timeout_of_the_uri) {
     dlock_lock *lock = lock_new(client_new("fake:?timeout=500ms"), "n");
     struct actor *actor = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 100);
@@ -173,8 +163,7 @@ static void a_try_that_hangs_ends_with_the_timeout_of_the_uri(void **state) {
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
 }
 
-static void a_deadline_holds_although_listening_hangs(void **state) {
-    (void)state;
+TEST(a_deadline_holds_although_listening_hangs) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     taken("n");
@@ -184,8 +173,7 @@ static void a_deadline_holds_although_listening_hangs(void **state) {
     assert_true(result(actor) == DLOCK_ETIMEDOUT || result(actor) == DLOCK_EUNAVAILABLE);
 }
 
-static void a_deadline_holds_although_connecting_hangs(void **state) {
-    (void)state;
+TEST(a_deadline_holds_although_connecting_hangs) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_server_cut();
@@ -198,8 +186,7 @@ static void a_deadline_holds_although_connecting_hangs(void **state) {
 /* ---- asking again ------------------------------------------------------------------------------------------------ */
 
 /* The holder dies silently, and the server tells no client: the waiter asks in time without a wake. */
-static void a_waiter_asks_again_when_the_lease_it_waits_for_is_over(void **state) {
-    (void)state;
+TEST(a_waiter_asks_again_when_the_lease_it_waits_for_is_over) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command ask;
@@ -215,8 +202,7 @@ static void a_waiter_asks_again_when_the_lease_it_waits_for_is_over(void **state
 }
 
 /* It may have missed a hand-over that has already ended. */
-static void a_waiter_asks_before_any_hand_over_can_have_ended(void **state) {
-    (void)state;
+TEST(a_waiter_asks_before_any_hand_over_can_have_ended) {
     dlock_lock *lock = lock_new(client_new("fake:?lease=5s"), "n");
     struct actor *actor = actor_new();
     fake_other_acquire("n", 600000);
@@ -232,8 +218,7 @@ static void a_waiter_asks_before_any_hand_over_can_have_ended(void **state) {
 }
 
 /* Ten clients wait, and each holder dies with the lock: the next one gets it a moment after the lease has ended. */
-static void what_the_dead_leave_is_the_next_ones_at_once(void **state) {
-    (void)state;
+TEST(what_the_dead_leave_is_the_next_ones_at_once) {
     enum { N = 10 };
     dlock_lock *locks[N];
     struct actor *actors[N];
@@ -255,8 +240,7 @@ static void what_the_dead_leave_is_the_next_ones_at_once(void **state) {
 }
 
 /* Five waiters of other clients do not live, and one does, whose place was far behind. */
-static void who_waits_behind_the_dead_asks_when_they_have_ended(void **state) {
-    (void)state;
+TEST(who_waits_behind_the_dead_asks_when_they_have_ended) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     fake_other_acquire("n", 1000);
@@ -274,8 +258,7 @@ static void who_waits_behind_the_dead_asks_when_they_have_ended(void **state) {
     assert_true(ask.at_us - began < 1040000 + 2300000);
 }
 
-static void waiters_do_not_ask_all_at_once(void **state) {
-    (void)state;
+TEST(waiters_do_not_ask_all_at_once) {
     enum { N = 8 };
     bool differ = false;
     taken("n");
@@ -296,8 +279,7 @@ static void waiters_do_not_ask_all_at_once(void **state) {
     assert_true(differ);
 }
 
-static void a_waiter_asks_at_once_after_its_listener_is_back(void **state) {
-    (void)state;
+TEST(a_waiter_asks_at_once_after_its_listener_is_back) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -319,8 +301,7 @@ static void a_waiter_asks_at_once_after_its_listener_is_back(void **state) {
 }
 
 /* The wake was sent to a listener that was dead already: it is gone for good. */
-static void a_wake_lost_with_its_connection_is_made_up_for(void **state) {
-    (void)state;
+TEST(a_wake_lost_with_its_connection_is_made_up_for) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -335,8 +316,7 @@ static void a_wake_lost_with_its_connection_is_made_up_for(void **state) {
     assert_int_equal(fence_by(actor, lock) >> 8, fake_holder("n").fence);
 }
 
-static void a_restarted_server_is_asked_again(void **state) {
-    (void)state;
+TEST(a_restarted_server_is_asked_again) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     taken("n");
@@ -350,8 +330,7 @@ static void a_restarted_server_is_asked_again(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-static void without_a_listener_a_waiter_polls(void **state) {
-    (void)state;
+TEST(without_a_listener_a_waiter_polls) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -366,8 +345,7 @@ static void without_a_listener_a_waiter_polls(void **state) {
     assert_int_equal(result(actor), 0);
 }
 
-static void servers_without_wakes_are_polled_every_1_to_50_ms(void **state) {
-    (void)state;
+TEST(servers_without_wakes_are_polled_every_1_to_50_ms) {
     dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
     struct actor *actor = actor_new();
     struct fake_grant other = taken("n");
@@ -391,8 +369,7 @@ static void servers_without_wakes_are_polled_every_1_to_50_ms(void **state) {
 }
 
 /* A question that the deadline cuts short would look like an outage. */
-static void nothing_is_asked_too_late_for_an_answer(void **state) {
-    (void)state;
+TEST(nothing_is_asked_too_late_for_an_answer) {
     dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
     struct actor *actor = actor_new();
     taken("n");
@@ -406,8 +383,7 @@ static void nothing_is_asked_too_late_for_an_answer(void **state) {
     }
 }
 
-static void nobody_may_have_held_what_another_thread_waited_for(void **state) {
-    (void)state;
+TEST(nobody_may_have_held_what_another_thread_waited_for) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *asking = actor_new(), *waiting = actor_new();
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
@@ -424,8 +400,7 @@ static void nobody_may_have_held_what_another_thread_waited_for(void **state) {
 }
 
 /* Others hold it for 20 ms each, in sequence: the waiter gets it soon after the last one. */
-static void who_polls_learns_when_to_ask(void **state) {
-    (void)state;
+TEST(who_polls_learns_when_to_ask) {
     dlock_lock *lock = lock_new(client_new("fakepoll:"), "n");
     struct actor *actor = actor_new();
     int64_t late_us = 0;
@@ -450,34 +425,4 @@ static void who_polls_learns_when_to_ask(void **state) {
     assert_true(fake_claims(FAKE_ACQUIRE, "n") < 40 * 5 * 20 * 400 / 1000);
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_busy_try_is_one_request),
-        LOCK_TEST(queueing_waits_for_a_listener),
-        LOCK_TEST(with_a_listener_up_the_first_request_queues),
-        LOCK_TEST(a_try_never_queues),
-        LOCK_TEST(a_hand_over_needs_no_further_request),
-        LOCK_TEST(clients_are_served_in_order),
-        LOCK_TEST(a_timed_wait_leaves_the_queue_at_its_deadline),
-        LOCK_TEST(a_deadline_holds_although_leaving_hangs),
-        LOCK_TEST(a_deadline_holds_although_asking_hangs),
-        LOCK_TEST(a_try_that_hangs_ends_with_the_timeout_of_the_uri),
-        LOCK_TEST(a_deadline_holds_although_listening_hangs),
-        LOCK_TEST(a_deadline_holds_although_connecting_hangs),
-        LOCK_TEST(a_waiter_asks_again_when_the_lease_it_waits_for_is_over),
-        LOCK_TEST(a_waiter_asks_before_any_hand_over_can_have_ended),
-        LOCK_TEST(what_the_dead_leave_is_the_next_ones_at_once),
-        LOCK_TEST(who_waits_behind_the_dead_asks_when_they_have_ended),
-        LOCK_TEST(waiters_do_not_ask_all_at_once),
-        LOCK_TEST(a_waiter_asks_at_once_after_its_listener_is_back),
-        LOCK_TEST(a_wake_lost_with_its_connection_is_made_up_for),
-        LOCK_TEST(a_restarted_server_is_asked_again),
-        LOCK_TEST(without_a_listener_a_waiter_polls),
-        LOCK_TEST(servers_without_wakes_are_polled_every_1_to_50_ms),
-        LOCK_TEST(nothing_is_asked_too_late_for_an_answer),
-        LOCK_TEST(nobody_may_have_held_what_another_thread_waited_for),
-        LOCK_TEST(who_polls_learns_when_to_ask),
-    };
-    return cmocka_run_group_tests_name("wait", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -19,8 +19,7 @@ static int64_t woken_valid_us(int64_t delta_us) {
     return valid_us(HANDOVER_MS) - delta_us / 100;
 }
 
-static void a_wake_counts_from_the_servers_clock(void **state) {
-    (void)state;
+TEST(a_wake_counts_from_the_servers_clock) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(2000);
@@ -29,8 +28,7 @@ static void a_wake_counts_from_the_servers_clock(void **state) {
     assert_int_equal(remaining_by(s.actor, s.lock), woken_valid_us(2000000) / 1000);
 }
 
-static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state) {
-    (void)state;
+TEST(a_wake_that_lay_in_the_socket_is_older_than_its_arrival) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -46,8 +44,7 @@ static void a_wake_that_lay_in_the_socket_is_older_than_its_arrival(void **state
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
 }
 
-static void a_hand_over_is_renewed_to_a_whole_lease_in_time(void **state) {
-    (void)state;
+TEST(a_hand_over_is_renewed_to_a_whole_lease_in_time) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -61,8 +58,7 @@ static void a_hand_over_is_renewed_to_a_whole_lease_in_time(void **state) {
     assert_int_equal(s.lost.calls, 0);
 }
 
-static void a_hand_over_that_is_not_renewed_is_lost_in_time(void **state) {
-    (void)state;
+TEST(a_hand_over_that_is_not_renewed_is_lost_in_time) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -89,8 +85,7 @@ static void assert_confirmed(struct scene *s) {
     assert_int_equal(release_by(s->actor, s->lock), 0);
 }
 
-static void a_server_clock_that_went_back_is_not_believed(void **state) {
-    (void)state;
+TEST(a_server_clock_that_went_back_is_not_believed) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -99,8 +94,7 @@ static void a_server_clock_that_went_back_is_not_believed(void **state) {
     assert_confirmed(&s);
 }
 
-static void a_server_clock_that_went_ahead_is_not_believed(void **state) {
-    (void)state;
+TEST(a_server_clock_that_went_ahead_is_not_believed) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -109,8 +103,7 @@ static void a_server_clock_that_went_ahead_is_not_believed(void **state) {
     assert_confirmed(&s);
 }
 
-static void a_server_clock_that_drifts_by_less_than_1_percent_is(void **state) {
-    (void)state;
+TEST(a_server_clock_that_drifts_by_less_than_1_percent_is) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(2000);
@@ -123,8 +116,7 @@ static void a_server_clock_that_drifts_by_less_than_1_percent_is(void **state) {
 }
 
 /* A clock that goes back by less than the time passed looks as if the grant were older: the holder errs to its loss. */
-static void a_small_step_back_only_shortens_the_lease(void **state) {
-    (void)state;
+TEST(a_small_step_back_only_shortens_the_lease) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(2000);
@@ -135,8 +127,7 @@ static void a_small_step_back_only_shortens_the_lease(void **state) {
     assert_true(remaining_by(s.actor, s.lock) <= fake_holder("n").left_ms);
 }
 
-static void confirming_goes_on_until_it_is_answered(void **state) {
-    (void)state;
+TEST(confirming_goes_on_until_it_is_answered) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_server_handover_ms(8000);
@@ -152,8 +143,7 @@ static void confirming_goes_on_until_it_is_answered(void **state) {
 }
 
 /* The process was stopped across its own grant, and longer than the grant lasted. */
-static void a_grant_that_is_over_is_never_reported(void **state) {
-    (void)state;
+TEST(a_grant_that_is_over_is_never_reported) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -182,8 +172,7 @@ static void a_grant_that_is_over_is_never_reported(void **state) {
 
 /* The process was stopped for longer than its grant lasted; it queued again and was granted the lock once more before
  * it read the first wake-up. The server now keeps the lock for the second grant, not for the one in this wake-up. */
-static void a_grant_that_is_over_is_not_taken_for_the_next_one(void **state) {
-    (void)state;
+TEST(a_grant_that_is_over_is_not_taken_for_the_next_one) {
     const uint32_t flags[] = {0, DLOCK_FIXED_LEASE};
     for (size_t i = 0; i < 2; i++) {
         struct scene s;
@@ -214,8 +203,7 @@ static void a_grant_that_is_over_is_not_taken_for_the_next_one(void **state) {
 
 /* The wake was read and the lock delivered; the waiting thread alone was stopped, or not scheduled, until it was over.
  */
-static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **state) {
-    (void)state;
+TEST(a_grant_that_ended_before_the_waiter_woke_is_not_reported) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -236,8 +224,7 @@ static void a_grant_that_ended_before_the_waiter_woke_is_not_reported(void **sta
 }
 
 /* As above with time for the others to run: the lock is renewed for a waiter that is only slow. */
-static void a_waiter_that_wakes_late_finds_its_lock_renewed(void **state) {
-    (void)state;
+TEST(a_waiter_that_wakes_late_finds_its_lock_renewed) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_advance_ms(1000);
@@ -252,8 +239,7 @@ static void a_waiter_that_wakes_late_finds_its_lock_renewed(void **state) {
 }
 
 /* The server restarts, with a clock that is an hour off: knowledge of the old clock does not apply to the new one. */
-static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
-    (void)state;
+TEST(what_is_known_of_the_clock_dies_with_the_connection) {
     const int64_t steps_ms[] = {3600000, -3600000, -400};
     for (size_t i = 0; i < 3; i++) {
         fake_backend_reset();
@@ -284,8 +270,7 @@ static void what_is_known_of_the_clock_dies_with_the_connection(void **state) {
     }
 }
 
-static void a_fixed_lease_is_whole_although_it_came_by_hand_over(void **state) {
-    (void)state;
+TEST(a_fixed_lease_is_whole_although_it_came_by_hand_over) {
     struct scene s;
     scene_begin(&s, DLOCK_FIXED_LEASE, 100000);
     fake_advance_ms(1000);
@@ -328,30 +313,25 @@ static void a_wake_during_a_request_is_one_grant(enum fake_fault fault, int64_t 
     assert_string_equal(fake_holder("n").token, "");
 }
 
-static void a_wake_before_the_answer_that_says_busy(void **state) {
-    (void)state;
+TEST(a_wake_before_the_answer_that_says_busy) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, 5);
 }
 
-static void a_wake_of_the_microsecond_of_the_answer(void **state) {
-    (void)state;
+TEST(a_wake_of_the_microsecond_of_the_answer) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, 0);
 }
 
 /* The server noted the time of the grant, and no client saw the grant until it was on disk. */
-static void a_wake_of_a_moment_before_the_answer(void **state) {
-    (void)state;
+TEST(a_wake_of_a_moment_before_the_answer) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW_AFTER, -5);
 }
 
-static void a_wake_before_the_answer_that_says_granted(void **state) {
-    (void)state;
+TEST(a_wake_before_the_answer_that_says_granted) {
     a_wake_during_a_request_is_one_grant(FAKE_SLOW, 5);
 }
 
 /* Any client that may read a server's messages and send some could forge it: no honest fence would ever be greater. */
-static void a_fence_far_ahead_of_the_clock_is_asked_for(void **state) {
-    (void)state;
+TEST(a_fence_far_ahead_of_the_clock_is_asked_for) {
     struct scene s;
     struct fake_command asked;
     scene_begin(&s, 0, 100000);
@@ -374,8 +354,7 @@ static void a_fence_far_ahead_of_the_clock_is_asked_for(void **state) {
 }
 
 /* LOOK says no more than that it is worth asking. */
-static void a_look_makes_the_waiter_ask(void **state) {
-    (void)state;
+TEST(a_look_makes_the_waiter_ask) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
@@ -388,8 +367,7 @@ static void a_look_makes_the_waiter_ask(void **state) {
     assert_int_equal(fake_waiters("n"), 1);
 }
 
-static void a_look_during_a_request_makes_it_ask_once_more(void **state) {
-    (void)state;
+TEST(a_look_during_a_request_makes_it_ask_once_more) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
@@ -408,8 +386,7 @@ static void a_look_during_a_request_makes_it_ask_once_more(void **state) {
 
 /* ---- who reads a wake-up: the thread that waits for it, if it is the only one that waits, or the keeper ---- */
 
-static void a_waiter_reads_its_own_wake_up(void **state) {
-    (void)state;
+TEST(a_waiter_reads_its_own_wake_up) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     handed_over(&s);
@@ -427,8 +404,7 @@ static void a_waiter_reads_its_own_wake_up(void **state) {
     }
 }
 
-static void the_keeper_reads_for_a_thread_that_does_not_run(void **state) {
-    (void)state;
+TEST(the_keeper_reads_for_a_thread_that_does_not_run) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     actor_park(s.actor);
@@ -442,8 +418,7 @@ static void the_keeper_reads_for_a_thread_that_does_not_run(void **state) {
 }
 
 /* The first one that waits reads for both, until it has its own grant. */
-static void a_reader_that_leaves_is_followed_at_once(void **state) {
-    (void)state;
+TEST(a_reader_that_leaves_is_followed_at_once) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     struct actor *second = actor_new();
@@ -469,8 +444,7 @@ static int take_one(void *lock) {
 }
 
 /* The last reader has just left, and who waits now does not read. */
-static void after_a_reader_the_keeper_reads_for_others(void **state) {
-    (void)state;
+TEST(after_a_reader_the_keeper_reads_for_others) {
     for (int with_thread = 0; with_thread < 2; with_thread++) {
         struct scene s;
         struct done done = {0};
@@ -496,8 +470,7 @@ static void after_a_reader_the_keeper_reads_for_others(void **state) {
     }
 }
 
-static void a_reader_that_is_cancelled_wakes(void **state) {
-    (void)state;
+TEST(a_reader_that_is_cancelled_wakes) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     assert_int_equal(dlock_cancel(s.lock), 0);
@@ -505,8 +478,7 @@ static void a_reader_that_is_cancelled_wakes(void **state) {
     assert_int_equal(result(s.actor), DLOCK_ECANCELED);
 }
 
-static void a_reader_ends_at_its_deadline(void **state) {
-    (void)state;
+TEST(a_reader_ends_at_its_deadline) {
     struct scene s;
     scene_begin(&s, 0, 70);
     assert_true(wait_for(s.actor, 1000) <= 70000);
@@ -514,8 +486,7 @@ static void a_reader_ends_at_its_deadline(void **state) {
 }
 
 /* The listener dies while a reader waits: the reader repeats its request, and a new listener delivers the wake-up. */
-static void a_reader_survives_its_listener(void **state) {
-    (void)state;
+TEST(a_reader_survives_its_listener) {
     struct scene s;
     scene_begin(&s, 0, 100000);
     fake_server_cut_listeners();
@@ -527,38 +498,4 @@ static void a_reader_survives_its_listener(void **state) {
     assert_true(read_by(s.actor));
 }
 
-int main(int argc, char **argv) {
-    only(argc, argv);
-    const struct CMUnitTest tests[] = {
-        LOCK_TEST(a_wake_counts_from_the_servers_clock),
-        LOCK_TEST(a_wake_that_lay_in_the_socket_is_older_than_its_arrival),
-        LOCK_TEST(a_hand_over_is_renewed_to_a_whole_lease_in_time),
-        LOCK_TEST(a_hand_over_that_is_not_renewed_is_lost_in_time),
-        LOCK_TEST(a_server_clock_that_went_back_is_not_believed),
-        LOCK_TEST(a_server_clock_that_went_ahead_is_not_believed),
-        LOCK_TEST(a_server_clock_that_drifts_by_less_than_1_percent_is),
-        LOCK_TEST(a_small_step_back_only_shortens_the_lease),
-        LOCK_TEST(confirming_goes_on_until_it_is_answered),
-        LOCK_TEST(a_grant_that_is_over_is_never_reported),
-        LOCK_TEST(a_grant_that_is_over_is_not_taken_for_the_next_one),
-        LOCK_TEST(a_grant_that_ended_before_the_waiter_woke_is_not_reported),
-        LOCK_TEST(a_waiter_that_wakes_late_finds_its_lock_renewed),
-        LOCK_TEST(what_is_known_of_the_clock_dies_with_the_connection),
-        LOCK_TEST(a_fixed_lease_is_whole_although_it_came_by_hand_over),
-        LOCK_TEST(a_wake_before_the_answer_that_says_busy),
-        LOCK_TEST(a_wake_of_the_microsecond_of_the_answer),
-        LOCK_TEST(a_wake_of_a_moment_before_the_answer),
-        LOCK_TEST(a_wake_before_the_answer_that_says_granted),
-        LOCK_TEST(a_fence_far_ahead_of_the_clock_is_asked_for),
-        LOCK_TEST(a_look_makes_the_waiter_ask),
-        LOCK_TEST(a_look_during_a_request_makes_it_ask_once_more),
-        LOCK_TEST(a_waiter_reads_its_own_wake_up),
-        LOCK_TEST(the_keeper_reads_for_a_thread_that_does_not_run),
-        LOCK_TEST(a_reader_that_leaves_is_followed_at_once),
-        LOCK_TEST(after_a_reader_the_keeper_reads_for_others),
-        LOCK_TEST(a_reader_that_is_cancelled_wakes),
-        LOCK_TEST(a_reader_ends_at_its_deadline),
-        LOCK_TEST(a_reader_survives_its_listener),
-    };
-    return cmocka_run_group_tests_name("wake", tests, NULL, NULL);
-}
+TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -140,10 +140,9 @@ static void *first_to_lock(void *arg) {
 }
 
 /* A real-time thread may never yield to the other threads of its process. */
-static void the_librarys_threads_are_ordinary_ones(void **state) {
+TEST(the_librarys_threads_are_ordinary_ones) {
     struct census before, census;
     pthread_t thread;
-    (void)state;
     need_realtime();
     take_census(&before);
     assert_int_equal(pthread_create(&thread, NULL, first_to_lock, &census), 0);
@@ -152,8 +151,7 @@ static void the_librarys_threads_are_ordinary_ones(void **state) {
     assert_int_equal(census.realtime, 1);
 }
 
-static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state) {
-    (void)state;
+TEST(a_waiter_does_not_wait_for_a_releaser_of_lower_priority) {
     need_realtime();
     pthread_t threads[2];
     struct timespec until;
@@ -178,11 +176,9 @@ static void a_waiter_does_not_wait_for_a_releaser_of_lower_priority(void **state
     dlock_close(client);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_librarys_threads_are_ordinary_ones),
-        cmocka_unit_test(a_waiter_does_not_wait_for_a_releaser_of_lower_priority),
-    };
-    if (dlock_register(&dlock_backend_toy, NULL) != 0) return 1;
-    return cmocka_run_group_tests_name("realtime", tests, NULL, NULL);
+static int begin(void **state) {
+    (void)state;
+    return dlock_register(&dlock_backend_toy, NULL);
 }
+
+TESTS(NULL, NULL, begin, NULL)

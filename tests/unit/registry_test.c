@@ -1,15 +1,13 @@
 /* Requirements of a backend, and the list of them. Modules on the disk: tests/package/abi. */
 #include "plugin/plugin.h"
+#include "support/test.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 /* ---- backends ---------------------------------------------------------------------------------------------------- */
 
@@ -98,8 +96,7 @@ static void refuse(const struct dlock_backend *backend, const char *name, int co
     assert_int_equal(dlock__backend_check(backend, name, "the place", &copy, NULL), code);
 }
 
-static void a_complete_backend_is_copied(void **state) {
-    (void)state;
+TEST(a_complete_backend_is_copied) {
     struct dlock_backend backend = toy(), copy;
     assert_int_equal(dlock__backend_check(&backend, "toy", "", &copy, NULL), DLOCK_OK);
     assert_memory_equal(&copy, &backend, sizeof copy);
@@ -108,8 +105,7 @@ static void a_complete_backend_is_copied(void **state) {
     assert_false(dlock__backend_serves(&copy, "toy+"));
 }
 
-static void the_abi_must_fit(void **state) {
-    (void)state;
+TEST(the_abi_must_fit) {
     struct dlock_backend backend = toy(), copy;
     backend.abi = 0;
     refuse(&backend, NULL, DLOCK_EABI, "abi is 0");
@@ -131,8 +127,7 @@ static void the_abi_must_fit(void **state) {
     assert_int_equal(dlock__backend_check(&backend, NULL, "", &copy, NULL), DLOCK_OK);
 }
 
-static void mandatory_operations_are_named(void **state) {
-    (void)state;
+TEST(mandatory_operations_are_named) {
 #define WITHOUT(operation)                                                           \
     do {                                                                             \
         struct dlock_backend backend = toy();                                        \
@@ -147,8 +142,7 @@ static void mandatory_operations_are_named(void **state) {
 #undef WITHOUT
 }
 
-static void capabilities_need_their_operations(void **state) {
-    (void)state;
+TEST(capabilities_need_their_operations) {
 #define WITHOUT(operation, text)                    \
     do {                                            \
         struct dlock_backend backend = toy();       \
@@ -193,8 +187,7 @@ static void capabilities_need_their_operations(void **state) {
     assert_int_equal(dlock__backend_check(&backend, NULL, "", &copy, NULL), DLOCK_OK);
 }
 
-static void names_and_sizes_are_checked(void **state) {
-    (void)state;
+TEST(names_and_sizes_are_checked) {
     static const char *const names[] = {"",     "Toy",
                                         "to-y", "t/y",
                                         "t.y",  "a2345678901234567890123456789012345678901234567890123456789012345"};
@@ -229,8 +222,7 @@ static void names_and_sizes_are_checked(void **state) {
 
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
-static void a_registered_backend_is_found(void **state) {
-    (void)state;
+TEST(a_registered_backend_is_found) {
     struct dlock_backend backend = toy();
     const struct dlock__module *module = NULL, *same = NULL;
     assert_int_equal(dlock_register(&backend, NULL), DLOCK_OK);
@@ -257,8 +249,7 @@ static void register_as(const char *name, const char *const *schemes, int code, 
     if (!strstr(err.message, word)) fail_msg("no \"%s\" in: %s", word, err.message);
 }
 
-static void names_and_schemes_are_taken_once(void **state) {
-    (void)state;
+TEST(names_and_schemes_are_taken_once) {
     static const char *const other[] = {"other", NULL}, *const tls[] = {"third", "toy+tls", NULL};
     register_as("toy", other, DLOCK_EINVAL, "taken by the backend \"toy\"");
     register_as("third", tls, DLOCK_EINVAL, "taken by the backend \"toy\"");
@@ -282,8 +273,7 @@ static void *race(void *arg) {
     return NULL;
 }
 
-static void of_threads_that_register_the_same_one_wins(void **state) {
-    (void)state;
+TEST(of_threads_that_register_the_same_one_wins) {
     enum { N = 8 };
     static const char *const schemes[] = {"raced", NULL};
     struct racer racers[N];
@@ -315,8 +305,7 @@ static void find_fails(const char *scheme, int code, const char *word) {
     assert_int_equal(dlock__registry_find(scheme, &module, NULL), code);
 }
 
-static void a_missing_backend_says_where_it_was_looked_for(void **state) {
-    (void)state;
+TEST(a_missing_backend_says_where_it_was_looked_for) {
     setenv("DLOCK_PLUGIN_PATH", ":/nowhere/first::/nowhere/second:", 1);
     find_fails("gone", DLOCK_ENOBACKEND, "(dlock-gone.so is not in /nowhere/first, /nowhere/second, /");
     find_fails("gone", DLOCK_ENOBACKEND, "no backend for the scheme \"gone\"; there are: ");
@@ -329,8 +318,7 @@ static void a_missing_backend_says_where_it_was_looked_for(void **state) {
 }
 
 /* Its file is called after the scheme, in which a '+' stands for the '_'. */
-static void a_missing_backend_names_the_similar_scheme(void **state) {
-    (void)state;
+TEST(a_missing_backend_names_the_similar_scheme) {
     char folder[] = "/tmp/dlock-registry-XXXXXX", path[64];
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/dlock-dummy_tls.so", folder);
@@ -344,8 +332,7 @@ static void a_missing_backend_names_the_similar_scheme(void **state) {
     rmdir(folder);
 }
 
-static void a_scheme_is_never_a_path(void **state) {
-    (void)state;
+TEST(a_scheme_is_never_a_path) {
     find_fails("", DLOCK_EINVAL, "a scheme consists of");
     find_fails("../toy", DLOCK_EINVAL, "a scheme consists of");
     find_fails("TOY", DLOCK_EINVAL, "a scheme consists of");
@@ -370,13 +357,12 @@ static const struct dlock_backend *varied_variant(const struct dlock_uri *uri) {
 }
 
 /* With one name, and each with its own capabilities; a variant is checked like any other. */
-static void a_uri_may_choose_a_variant(void **state) {
+TEST(a_uri_may_choose_a_variant) {
     static const char *const schemes[] = {"varied", NULL};
     const struct dlock_param param = {"mode", "session"};
     const struct dlock_uri plain = {.scheme = "varied"}, chosen = {.params = &param, .n_params = 1};
     const struct dlock__module *base, *module, *again;
     struct dlock_error err;
-    (void)state;
     struct dlock_backend varied = toy();
     varied.name = "varied";
     varied.schemes = schemes;
@@ -401,8 +387,7 @@ static void a_uri_may_choose_a_variant(void **state) {
     assert_ptr_equal(again, module);
 }
 
-static void the_walk_shows_registered_backends_and_can_end(void **state) {
-    (void)state;
+TEST(the_walk_shows_registered_backends_and_can_end) {
     char names[256] = "";
     assert_int_equal(dlock_backends(collect, names, NULL), DLOCK_OK);
     const char *found = strstr(names, "toy other ");
@@ -411,8 +396,7 @@ static void the_walk_shows_registered_backends_and_can_end(void **state) {
 }
 
 /* The loader would block until a writer opens it. */
-static void a_pipe_is_no_module(void **state) {
-    (void)state;
+TEST(a_pipe_is_no_module) {
     char folder[] = "/tmp/dlock-registry-XXXXXX", path[64];
     struct dlock__module_file file;
     struct dlock_error err;
@@ -426,22 +410,4 @@ static void a_pipe_is_no_module(void **state) {
     assert_non_null(strstr(err.message, "regular file"));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_pipe_is_no_module),
-        cmocka_unit_test(a_complete_backend_is_copied),
-        cmocka_unit_test(the_abi_must_fit),
-        cmocka_unit_test(mandatory_operations_are_named),
-        cmocka_unit_test(capabilities_need_their_operations),
-        cmocka_unit_test(names_and_sizes_are_checked),
-        cmocka_unit_test(a_registered_backend_is_found),
-        cmocka_unit_test(names_and_schemes_are_taken_once),
-        cmocka_unit_test(of_threads_that_register_the_same_one_wins),
-        cmocka_unit_test(a_missing_backend_says_where_it_was_looked_for),
-        cmocka_unit_test(a_missing_backend_names_the_similar_scheme),
-        cmocka_unit_test(a_scheme_is_never_a_path),
-        cmocka_unit_test(the_walk_shows_registered_backends_and_can_end),
-        cmocka_unit_test(a_uri_may_choose_a_variant),
-    };
-    return cmocka_run_group_tests_name("registry", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -1,15 +1,13 @@
 /* Resolving on threads. The linker puts __wrap_getaddrinfo in place of getaddrinfo, so the name server is ours: it
  * counts, fails, changes its mind and hangs on command. */
 #include "base/env.h"
+#include "support/test.h"
 #include "uri/resolve.h"
 #include "uri/uri.h"
 
 #include <netdb.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define MS INT64_C(1000)
 /* For what must not wait at all, on a machine that is busy with other things. */
@@ -174,8 +172,7 @@ static int reset(void **state) {
 
 /* ---- without a look-up ------------------------------------------------------------------------------------------- */
 
-static void no_hosts_have_no_addresses(void **state) {
-    (void)state;
+TEST(no_hosts_have_no_addresses) {
     struct dlock__resolver *resolver = resolver_of("file:locks");
     expect(resolver, "");
     expect_within(resolver, 0, false, "");
@@ -185,8 +182,7 @@ static void no_hosts_have_no_addresses(void **state) {
     dlock__resolver_free(NULL);
 }
 
-static void numeric_hosts_are_not_looked_up(void **state) {
-    (void)state;
+TEST(numeric_hosts_are_not_looked_up) {
     struct dlock__resolver *resolver =
         resolver_of("x://192.0.2.1:7,[::1],[2001:db8:0::0:9]:8,192.0.2.1:7,192.0.2.1,%2Frun%2Fx");
     const char *expected = "192.0.2.1=192.0.2.1:7 ::1=::1:0 2001:db8:0::0:9=2001:db8::9:8 192.0.2.1=192.0.2.1:0 "
@@ -198,8 +194,7 @@ static void numeric_hosts_are_not_looked_up(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void the_renewal_path_never_waits(void **state) {
-    (void)state;
+TEST(the_renewal_path_never_waits) {
     server_set("192.0.2.1", NULL, 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     refuse(resolver, LONG_US, false, "\"a.test\" is known yet");
@@ -214,10 +209,9 @@ static void the_renewal_path_never_waits(void **state) {
 }
 
 /* No other caller asks; each look-up finds something new, and the previous result stays in use for a moment. */
-static void the_renewal_path_alone_follows_a_name(void **state) {
+TEST(the_renewal_path_alone_follows_a_name) {
     static const char *const places[] = {"192.0.2.2", "192.0.2.3", "192.0.2.4"};
     struct dlock__addresses *addresses = NULL;
-    (void)state;
     server_set("192.0.2.1", NULL, 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     expect(resolver, "a.test=192.0.2.1:0");
@@ -237,8 +231,7 @@ static void the_renewal_path_alone_follows_a_name(void **state) {
 
 /* ---- with one ---------------------------------------------------------------------------------------------------- */
 
-static void all_addresses_of_a_name_are_listed_and_remembered(void **state) {
-    (void)state;
+TEST(all_addresses_of_a_name_are_listed_and_remembered) {
     server_set("::1", "127.0.0.1", 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test:5");
     expect(resolver, "a.test=::1:5 a.test=127.0.0.1:5");
@@ -248,8 +241,7 @@ static void all_addresses_of_a_name_are_listed_and_remembered(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void names_are_looked_up_beside_numeric_hosts(void **state) {
-    (void)state;
+TEST(names_are_looked_up_beside_numeric_hosts) {
     server_set("192.0.2.1", "192.0.2.3", 0, false);
     struct dlock__resolver *resolver = resolver_of("x://192.0.2.2,a.test,192.0.2.3,b.test:4");
     expect(resolver, "192.0.2.2=192.0.2.2:0 a.test=192.0.2.1:0 a.test=192.0.2.3:0 b.test=192.0.2.1:4 "
@@ -258,8 +250,7 @@ static void names_are_looked_up_beside_numeric_hosts(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void what_did_not_work_is_looked_up_again(void **state) {
-    (void)state;
+TEST(what_did_not_work_is_looked_up_again) {
     server_set("192.0.2.1", NULL, 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     expect(resolver, "a.test=192.0.2.1:0");
@@ -271,8 +262,7 @@ static void what_did_not_work_is_looked_up_again(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void a_failed_look_up_names_the_host_and_is_repeated(void **state) {
-    (void)state;
+TEST(a_failed_look_up_names_the_host_and_is_repeated) {
     server_set(NULL, NULL, EAI_NONAME, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     refuse(resolver, LONG_US, true, "\"a.test\" was not found");
@@ -282,8 +272,7 @@ static void a_failed_look_up_names_the_host_and_is_repeated(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void a_failed_look_up_falls_back_to_what_is_remembered(void **state) {
-    (void)state;
+TEST(a_failed_look_up_falls_back_to_what_is_remembered) {
     server_set("192.0.2.1", NULL, 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test,fixed.test");
     expect(resolver, "a.test=192.0.2.1:0 fixed.test=192.0.2.99:0");
@@ -294,8 +283,7 @@ static void a_failed_look_up_falls_back_to_what_is_remembered(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void one_host_of_several_is_enough(void **state) {
-    (void)state;
+TEST(one_host_of_several_is_enough) {
     server_set(NULL, NULL, EAI_NONAME, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test,fixed.test:3");
     expect(resolver, "fixed.test=192.0.2.99:3");
@@ -305,8 +293,7 @@ static void one_host_of_several_is_enough(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void addresses_outlive_what_they_came_from(void **state) {
-    (void)state;
+TEST(addresses_outlive_what_they_came_from) {
     struct dlock__addresses *before = NULL, *after = NULL;
     server_set("192.0.2.1", NULL, 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
@@ -323,8 +310,7 @@ static void addresses_outlive_what_they_came_from(void **state) {
 }
 
 /* Memory that a thread still has at its end must not look like a leak at the end of the process. */
-static void nothing_is_left_of_a_look_up(void **state) {
-    (void)state;
+TEST(nothing_is_left_of_a_look_up) {
     server_set(NULL, NULL, EAI_NONAME, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test,b.test");
     refuse(resolver, LONG_US, true, "was not found");
@@ -342,8 +328,7 @@ static void assert_late_answer_leaves_nothing(struct dlock__resolver *resolver) 
 }
 
 /* A look-up that took too long, but ended. */
-static void nothing_is_left_of_a_late_look_up(void **state) {
-    (void)state;
+TEST(nothing_is_left_of_a_late_look_up) {
     server_set("192.0.2.1", NULL, 0, true);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     refuse(resolver, 1 * MS, true, "takes too long");
@@ -351,8 +336,7 @@ static void nothing_is_left_of_a_late_look_up(void **state) {
 }
 
 /* Nor of one that ends while another one is joined. */
-static void nothing_is_left_of_the_last_look_up(void **state) {
-    (void)state;
+TEST(nothing_is_left_of_the_last_look_up) {
     server_set("192.0.2.1", NULL, 0, true);
     struct dlock__resolver *resolver = resolver_of("x://last.test,a.test");
     refuse(resolver, 1 * MS, true, "takes too long");
@@ -364,8 +348,7 @@ static void nothing_is_left_of_the_last_look_up(void **state) {
 
 /* ---- that hangs -------------------------------------------------------------------------------------------------- */
 
-static void a_look_up_that_hangs_ends_at_the_deadline_and_is_joined(void **state) {
-    (void)state;
+TEST(a_look_up_that_hangs_ends_at_the_deadline_and_is_joined) {
     server_set("192.0.2.1", NULL, 0, true);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     for (int i = 0; i < 2; i++) {
@@ -381,8 +364,7 @@ static void a_look_up_that_hangs_ends_at_the_deadline_and_is_joined(void **state
     dlock__resolver_free(resolver);
 }
 
-static void while_it_hangs_what_is_remembered_is_used_in_time(void **state) {
-    (void)state;
+TEST(while_it_hangs_what_is_remembered_is_used_in_time) {
     server_set("192.0.2.1", NULL, 0, false);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     expect(resolver, "a.test=192.0.2.1:0");
@@ -404,16 +386,14 @@ static void while_it_hangs_what_is_remembered_is_used_in_time(void **state) {
     dlock__resolver_free(resolver);
 }
 
-static void one_that_hangs_does_not_keep_the_others(void **state) {
-    (void)state;
+TEST(one_that_hangs_does_not_keep_the_others) {
     server_set("192.0.2.1", NULL, 0, true);
     struct dlock__resolver *resolver = resolver_of("x://a.test,fixed.test");
     expect_within(resolver, 2000 * MS, true, "fixed.test=192.0.2.99:0");
     dlock__resolver_free(resolver);
 }
 
-static void a_resolver_is_freed_without_waiting(void **state) {
-    (void)state;
+TEST(a_resolver_is_freed_without_waiting) {
     server_set("192.0.2.1", NULL, 0, true);
     struct dlock__resolver *resolver = resolver_of("x://a.test");
     refuse(resolver, 1 * MS, true, "a.test");
@@ -437,8 +417,7 @@ static void *call(void *arg) {
     return NULL;
 }
 
-static void callers_at_once_share_one_look_up(void **state) {
-    (void)state;
+TEST(callers_at_once_share_one_look_up) {
     enum { N = 8 };
     struct caller callers[N];
     pthread_t threads[N];
@@ -461,29 +440,9 @@ static void callers_at_once_share_one_look_up(void **state) {
     dlock__resolver_free(resolver);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, reset, reset)
-        CASE(no_hosts_have_no_addresses),
-        CASE(numeric_hosts_are_not_looked_up),
-        CASE(the_renewal_path_never_waits),
-        CASE(the_renewal_path_alone_follows_a_name),
-        CASE(all_addresses_of_a_name_are_listed_and_remembered),
-        CASE(names_are_looked_up_beside_numeric_hosts),
-        CASE(what_did_not_work_is_looked_up_again),
-        CASE(a_failed_look_up_names_the_host_and_is_repeated),
-        CASE(a_failed_look_up_falls_back_to_what_is_remembered),
-        CASE(one_host_of_several_is_enough),
-        CASE(nothing_is_left_of_a_look_up),
-        CASE(nothing_is_left_of_a_late_look_up),
-        CASE(nothing_is_left_of_the_last_look_up),
-        CASE(addresses_outlive_what_they_came_from),
-        CASE(a_look_up_that_hangs_ends_at_the_deadline_and_is_joined),
-        CASE(while_it_hangs_what_is_remembered_is_used_in_time),
-        CASE(one_that_hangs_does_not_keep_the_others),
-        CASE(a_resolver_is_freed_without_waiting),
-        CASE(callers_at_once_share_one_look_up),
-    };
-    if (pthread_key_create(&kept, give_back) != 0) return 1;
-    return cmocka_run_group_tests_name("resolve", tests, NULL, NULL);
+static int begin(void **state) {
+    (void)state;
+    return pthread_key_create(&kept, give_back);
 }
+
+TESTS(reset, reset, begin, NULL)

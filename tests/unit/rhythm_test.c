@@ -1,14 +1,9 @@
 /* Waiters that poll, and learn how long others hold the name: many of them on one lock, with a simulated clock. */
 #include "state/client.h"
+#include "support/test.h"
 
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdlib.h>
-
-#include <cmocka.h>
 
 enum { TRIP_US = 60, PAUSE_MIN_US = 1000, PAUSE_MAX_US = 50000, WAITERS_MAX = 1000 };
 
@@ -126,12 +121,11 @@ static struct outcome play(const struct scene *scene, int seconds) {
 }
 
 /* The lock is idle for a twentieth of the time at most, and each waiter asks 400 times a second at most. */
-static void who_holds_it_equally_long_is_followed(void **state) {
+TEST(who_holds_it_equally_long_is_followed) {
     static const struct scene scenes[] = {{2, REGULAR, 10000, 10000, true},
                                           {4, REGULAR, 10000, 10000, true},
                                           {8, REGULAR, 10000, 10000, true},
                                           {4, REGULAR, 100000, 10000, true}};
-    (void)state;
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++) {
         const struct outcome outcome = play(&scenes[i], 60);
         assert_true(outcome.in_use > 0.95);
@@ -141,9 +135,8 @@ static void who_holds_it_equally_long_is_followed(void **state) {
 }
 
 /* Nothing is lost where that cannot be foreseen. */
-static void it_is_never_worse_than_asking_at_any_time(void **state) {
+TEST(it_is_never_worse_than_asking_at_any_time) {
     static const enum holders kinds[] = {REGULAR, RANDOM, SOME_FOR_LONG, NOW_THIS_NOW_THAT};
-    (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         for (size_t n = 2; n <= 16; n *= 2)
             for (int64_t mean_us = 1000; mean_us <= 100000; mean_us *= 10) {
@@ -156,9 +149,8 @@ static void it_is_never_worse_than_asking_at_any_time(void **state) {
 }
 
 /* A thousand do not all come for the end of the same grant. */
-static void a_crowd_does_not_ask_more_for_it(void **state) {
+TEST(a_crowd_does_not_ask_more_for_it) {
     struct scene scene = {WAITERS_MAX, REGULAR, 10000, 10000, true};
-    (void)state;
     const struct outcome learned = play(&scene, 20);
     scene.learns = false;
     assert_true(learned.asked < 2 * play(&scene, 20).asked);
@@ -166,8 +158,7 @@ static void a_crowd_does_not_ask_more_for_it(void **state) {
 }
 
 /* One that stopped holding it for so long, or began to, is understood after a few grants. */
-static void a_new_rhythm_is_learned(void **state) {
-    (void)state;
+TEST(a_new_rhythm_is_learned) {
     static const int64_t rhythms[] = {10000, 30000, 6000, 300000, 5000};
     struct dlock__rhythm *rhythm = NULL;
     int64_t now_us = 1000000;
@@ -198,9 +189,8 @@ static void a_new_rhythm_is_learned(void **state) {
 }
 
 /* A backend that tells no fences. */
-static void without_fences_nothing_is_known(void **state) {
+TEST(without_fences_nothing_is_known) {
     struct dlock__rhythm *rhythm = NULL;
-    (void)state;
     for (int64_t now_us = 1; now_us < 100000; now_us += 1000) {
         dlock__rhythm_busy(&rhythm, 0, now_us);
         assert_false(dlock__rhythm_is_known(rhythm));
@@ -208,13 +198,4 @@ static void without_fences_nothing_is_known(void **state) {
     }
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_holds_it_equally_long_is_followed),
-        cmocka_unit_test(it_is_never_worse_than_asking_at_any_time),
-        cmocka_unit_test(a_crowd_does_not_ask_more_for_it),
-        cmocka_unit_test(a_new_rhythm_is_learned),
-        cmocka_unit_test(without_fences_nothing_is_known),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

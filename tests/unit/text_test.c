@@ -1,14 +1,10 @@
 /* The pieces of error texts. */
 #include "base/text.h"
+#include "support/test.h"
 
 #include <dlock/backend.h>
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdint.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static void join(size_t size, const char *const *items, const char *expected) {
     char out[64];
@@ -18,8 +14,7 @@ static void join(size_t size, const char *const *items, const char *expected) {
     for (size_t i = size; i < sizeof out; i++) assert_int_equal(out[i], '#');
 }
 
-static void lists_are_joined_and_cut(void **state) {
-    (void)state;
+TEST(lists_are_joined_and_cut) {
     static const char *const items[] = {"db", "node*", "abcdefgh", NULL}, *const none[] = {NULL};
     join(64, items, "db, node, abcdefgh");
     join(24, items, "db, node, abcdefgh");
@@ -38,8 +33,7 @@ static void guess(const char *word, const char *expected) {
     assert_string_equal(out, expected);
 }
 
-static void words_are_guessed_when_near(void **state) {
-    (void)state;
+TEST(words_are_guessed_when_near) {
     guess("lesae", "; did you mean \"lease\"?");  /* exchanged */
     guess("leas", "; did you mean \"lease\"?");   /* left out */
     guess("leaase", "; did you mean \"lease\"?"); /* put in */
@@ -60,8 +54,7 @@ static void words_are_guessed_when_near(void **state) {
     assert_string_equal(out, "");
 }
 
-static void words_have_no_other_characters(void **state) {
-    (void)state;
+TEST(words_have_no_other_characters) {
     assert_true(dlock__text_is_word("abc09z", ""));
     assert_true(dlock__text_is_word("a+b.c-d", "+.-"));
     assert_false(dlock__text_is_word("", "+"));
@@ -70,11 +63,4 @@ static void words_have_no_other_characters(void **state) {
     assert_false(dlock__text_is_word("a\xc3\xbc", ""));
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_are_joined_and_cut),
-        cmocka_unit_test(words_are_guessed_when_near),
-        cmocka_unit_test(words_have_no_other_characters),
-    };
-    return cmocka_run_group_tests_name("text", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

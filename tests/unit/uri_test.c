@@ -1,11 +1,9 @@
 /* Connection strings: their meaning, which are refused, and that no secret gets into an error text. */
+#include "support/test.h"
 #include "uri/uri.h"
 
-#include <setjmp.h>
 #include <stdlib.h>
 #include <sys/resource.h>
-
-#include <cmocka.h>
 
 /* In every place of a refused URI that a password or a value may end up in. */
 #define SECRET "hunter2"
@@ -42,8 +40,7 @@ static void refuse(const char *text, int code, const char *word) {
     assert_int_equal(dlock__uri_parse(text, &uri, NULL), code);
 }
 
-static void parts_are_split_and_decoded(void **state) {
-    (void)state;
+TEST(parts_are_split_and_decoded) {
     static const char *const cases[][2] = {
         {"redis://localhost", "redis - - - | localhost:0 |"},
         {"redis://:pw@h", "redis - pw - | h:0 |"},
@@ -90,8 +87,7 @@ static void parts_are_split_and_decoded(void **state) {
     }
 }
 
-static void common_keys_are_taken_out(void **state) {
-    (void)state;
+TEST(common_keys_are_taken_out) {
     struct dlock__uri *uri = parse("redis://h");
     assert_int_equal(uri->lease_ms, 10000);
     assert_int_equal(uri->timeout_ms, 3000);
@@ -129,8 +125,7 @@ static void common_keys_are_taken_out(void **state) {
     dlock__uri_free(uri);
 }
 
-static void common_keys_have_limits(void **state) {
-    (void)state;
+TEST(common_keys_have_limits) {
     static const char *const fine[] = {
         "lease=100ms",      "lease=8760h",   "timeout=10ms",
         "timeout=1h",       "connections=1", "connections=1024",
@@ -179,8 +174,7 @@ static void common_keys_have_limits(void **state) {
     }
 }
 
-static void mistakes_are_named_without_their_text(void **state) {
-    (void)state;
+TEST(mistakes_are_named_without_their_text) {
     static const char *const cases[][2] = {
         {"", "no scheme"},
         {"redis", "no scheme"},
@@ -246,8 +240,7 @@ static void mistakes_are_named_without_their_text(void **state) {
     refuse(NULL, DLOCK_EINVAL, "NULL");
 }
 
-static void lengths_are_limited(void **state) {
-    (void)state;
+TEST(lengths_are_limited) {
     char *text = malloc(DLOCK__URI_MAX + 2);
     assert_non_null(text);
     memset(text, 'x', DLOCK__URI_MAX + 1);
@@ -290,8 +283,7 @@ static void check(const char *text, const char *const *keys, const char *word) {
     dlock__uri_free(uri);
 }
 
-static void backends_say_which_keys_they_take(void **state) {
-    (void)state;
+TEST(backends_say_which_keys_they_take) {
     static const char *const keys[] = {"db", "node*", NULL}, *const any[] = {"*", NULL}, *const none[] = {NULL};
     check("toy://h?db=1&lease=3s", keys, NULL);
     check("toy://h?node=1&db=1&node=2", keys, NULL);
@@ -309,8 +301,7 @@ static void backends_say_which_keys_they_take(void **state) {
     check("toy://h", NULL, NULL);
 }
 
-static void what_is_secret_is_left_out(void **state) {
-    (void)state;
+TEST(what_is_secret_is_left_out) {
     static const char *const cases[][2] = {
         {"redis://u:" SECRET "@h:1/2?lease=5s", "redis://u@h:1/2?lease=5s"},
         {"redis://:" SECRET "@h", "redis://h"},
@@ -364,8 +355,7 @@ static void what_is_secret_is_left_out(void **state) {
 }
 
 /* Nothing is wrong with the password then. */
-static void a_password_that_cannot_be_read_for_want_of_descriptors_is_not_refused(void **state) {
-    (void)state;
+TEST(a_password_that_cannot_be_read_for_want_of_descriptors_is_not_refused) {
     char password[DLOCK__PASSWORD_MAX + 1];
     struct dlock_error err = {0};
     struct rlimit limit, none;
@@ -381,16 +371,4 @@ static void a_password_that_cannot_be_read_for_want_of_descriptors_is_not_refuse
     assert_int_equal(dlock__password_read("/does/not/exist", password, &err), DLOCK_EAUTH);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(parts_are_split_and_decoded),
-        cmocka_unit_test(common_keys_are_taken_out),
-        cmocka_unit_test(common_keys_have_limits),
-        cmocka_unit_test(mistakes_are_named_without_their_text),
-        cmocka_unit_test(lengths_are_limited),
-        cmocka_unit_test(backends_say_which_keys_they_take),
-        cmocka_unit_test(what_is_secret_is_left_out),
-        cmocka_unit_test(a_password_that_cannot_be_read_for_want_of_descriptors_is_not_refused),
-    };
-    return cmocka_run_group_tests_name("uri", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)
