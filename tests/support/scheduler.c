@@ -247,8 +247,7 @@ static void change(struct stack *from, struct stack *to) {
 }
 #endif
 
-static void go_on(void) {
-    SIM_UNSEEN;
+static void run_another(void) {
     if (sim_on_step) sim_on_step();
     if (++steps > STEPS_MAX) sim_fail("the run does not come to an end");
     struct fiber *from = running, *to = choose();
@@ -258,6 +257,11 @@ static void go_on(void) {
     if (!left->thread) left->thread = __tsan_get_current_fiber();
     __tsan_switch_to_fiber(stacks[to - fibers].thread, __tsan_switch_to_fiber_no_sync);
     change(left, &stacks[to - fibers]);
+}
+
+static void go_on(void) {
+    SIM_UNSEEN;
+    run_another();
 }
 
 void sim_pause(void) {
@@ -308,10 +312,7 @@ void sim_sleep_us(int64_t us) {
     sim_wait(NULL, 0, us >= SIM_NEVER - now_us ? SIM_NEVER : now_us + us);
 }
 
-static void begin(void) {
-    __sanitizer_finish_switch_fiber(NULL, &left->bottom, &left->size);
-    const struct stack *self = &stacks[running - fibers];
-    self->run(self->arg);
+static void end(void) {
     SIM_UNSEEN;
     __tsan_release(running);
     if (by_hand) __tsan_release(&by_hand);
@@ -320,7 +321,14 @@ static void begin(void) {
     while (live[at] != running) at++;
     memmove(&live[at], &live[at + 1], (--live_n - at) * sizeof *live);
     sim_wake(running, UINT32_MAX, FIBERS);
-    go_on();
+}
+
+static void begin(void) {
+    __sanitizer_finish_switch_fiber(NULL, &left->bottom, &left->size);
+    const struct stack *self = &stacks[running - fibers];
+    self->run(self->arg);
+    end();
+    run_another(); /* not unseen: the thread sanitizer reports a thread that ends so */
 }
 
 /* A separate function, since the compiler treats getcontext as a function that returns twice. */
