@@ -221,7 +221,7 @@ static bool tells_apart(const struct pg *pg, int64_t now_us) {
 
 static void note_duration(struct pg *pg, enum pg_call call, int64_t took_us) {
     if (pg->quickest_us == 0 || took_us < pg->quickest_us) pg->quickest_us = took_us;
-    if (call != PG_RELEASE && call != PG_GIVE) return; /* an acquire that only joins the queue is not flushed */
+    if (call != PG_RELEASE) return; /* only a call that hands over is always flushed, and sends notifications */
     int64_t commit_us = took_us - pg->quickest_us, most_us = 4 * slow_us(pg);
     pg->commit_us += ((commit_us < most_us ? commit_us : most_us) - pg->commit_us) / AVERAGED;
 }

@@ -140,6 +140,19 @@ TEST(after_one_slow_release_others_are_told_at_once) {
     scene_end(&s);
 }
 
+/* Each release of a lock that others wait for begins with a call that only a free lock needs. */
+TEST(a_release_that_tells_nobody_says_nothing_of_commits) {
+    struct scene s;
+    struct held again;
+    scene_begin(&s, "unawaited");
+    held_new(&again, &s.holder, "nobody-waits");
+    assert_int_equal(acquire(&s.holder, &again), 0);
+    pg_of(&s.holder)->commit_us = 1000000;
+    assert_int_equal(release(&s.holder, &again), 0);
+    assert_int_equal(pg_of(&s.holder)->commit_us, 1000000);
+    scene_end(&s);
+}
+
 static atomic_bool commit_waits;
 
 /* Commits until one waits: commits before the checkpointer has read the setting do not. */
