@@ -7,7 +7,7 @@
 # `quick` takes no server, and less than a minute: the core, files, memory, and the command and Python on files.
 # LABEL is one of CTest's labels (`unit`, `conformance`, `redis`, …), PATTERN a regular expression for names of tests,
 # as in `tests/run.sh conformance.redis/fifo`. Without one, all tests run that a change has to pass: with a sanitizer,
-# those of the core and the conformance suite on some backends. --full runs all, in full size, and also those with the label
+# those of the core and the suites by URI on some backends. --full runs all, in full size, and also those with the label
 # `full`. --build tests a folder that is configured already; --only-build tests nothing. With the label `faults` it also prints tables of the faults that were
 # tried and their results. With --long these tests take an hour each, at full speed, and those of
 # `simulation` a night. With the label `bench` the servers are also compared with each other; see docs/benchmarks.md.
@@ -72,11 +72,11 @@ chosen= read_servers=$backends
 if [ -z "$selection${DLOCK_FULL:-}" ]; then
     case "$preset" in
     asan-ubsan)
-        chosen='^(unit|simulation|fuzz|conformance\.(mem|file|redis|postgresql|etcd|zookeeper))/'
+        chosen='^(unit|simulation|fuzz|(conformance|contract)\.(mem|file|redis|postgresql|etcd|zookeeper))/'
         read_servers='mem file redis postgresql etcd zookeeper'
         ;;
     tsan)
-        chosen='^(unit|simulation|conformance\.(mem|redis|postgresql-session))/'
+        chosen='^(unit|simulation|(conformance|contract)\.(mem|redis|postgresql-session))/'
         read_servers='mem redis postgresql'
         ;;
     esac
