@@ -263,6 +263,4 @@ TEST(its_own_token_completes_a_reservation_or_ends_it) {
     check_own_reservation("ours", DLOCK_SHARED);
 }
 
-/* ---- who else shows the fence ------------------------------------------------------------------------------------ */
-
 TESTS(NULL, NULL, group_begin, group_end)

@@ -1,8 +1,6 @@
 /* Downgrades whose answers are lost, claims of the dead, and lingering behind a queue. */
 #include "trio.h"
 
-#include <stdio.h>
-
 static void expect_quiet(struct link *link) {
     struct dlock_wake wake;
     assert_false(told_within(link, &wake, 200));
