@@ -117,15 +117,15 @@ static int check_export(struct dlock_lock *lock, const struct dlock__acquisition
  * shorter lease than the ticket's. */
 static int check_late(const struct dlock__acquisition *acq, struct dlock_error *err) {
     int64_t now = dlock__now_us(), kept_us = dlock__us(dlock__lease_for_ms(acq->valid_until_us - now));
-    bool anew = dlock__acq_may_come_late(acq, now) && acq->unknown_until_us > now + kept_us;
+    bool anew = dlock__acq_may_come_late(acq, dlock__after(now, kept_us));
     int64_t lease_ms = acq->lease_ms < UINT32_MAX ? acq->lease_ms : UINT32_MAX; /* the most that is noted of another */
-    bool shorter = acq->unknown_until_us > now && acq->unknown_lease_ms < lease_ms;
+    bool shorter = dlock__acq_least_ms(acq, now, lease_ms) < lease_ms;
     if (!anew && !shorter) return 0;
     return dlock_fail(err, DLOCK_EUNAVAILABLE,
                       "lock \"%s\" is still held here: a request for it that was not answered may reach the server "
                       "later and %s; export it in %lld ms",
                       dlock__name_shown(acq->name), anew ? "acquire it anew" : "make its lease shorter",
-                      (long long)(acq->unknown_until_us - now) / 1000 + 1);
+                      (long long)(acq->unanswered.late_until_us - now) / 1000 + 1);
 }
 
 /* Restarts the lease, so that the importer has a whole lease for the import. Meanwhile another thread may use the
@@ -229,7 +229,7 @@ static int take_over(struct dlock_lock *lock, const struct ticket *ticket, struc
         rc = dlock__acq_granted(acq, &why);
     }
     if (rc == 0) {
-        acq->ordinal = (unsigned)ticket->number[ORDINAL] + 1;
+        acq->ordinal = (uint8_t)(ticket->number[ORDINAL] + 1);
         dlock__held_add(lock->name, acq);
         dlock__own(acq, lock);
         return 0;

@@ -96,22 +96,20 @@ static void explain(const struct dlock__acquisition *acq, int result, const stru
  * ended with the connections that broke. */
 static void note_unknown(const struct dlock__batch *batch, struct dlock__acquisition *acq, bool unknown) {
     bool before = acq->op->resent && !dlock__can(acq->name->client, DLOCK_CAP_SESSION);
-    if (!unknown && !before) return;
-    acq->outcome_unknown |= unknown;
-    acq->late_acquire |= batch->kind == DLOCK__ACQUIRE;
-    dlock__acq_unanswered(acq, acq->op->arg.lease_ms);
+    if (unknown || before) dlock__acq_not_answered(acq, batch->kind, acq->op->arg.lease_ms);
 }
 
 void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition *acq, int rc,
                            const struct dlock_error *from) {
     struct dlock__op *op = acq->op;
     int result = result_of(acq, rc);
+    op->resent |= batch->resent || (batch->sent && op->arg.hints & DLOCK_HINT_RESENT);
+    if (op->kind == DLOCK__RELEASE && result == DLOCK_ELOST && op->resent) result = 0;
     op->result = result;
     op->late = result == DLOCK_EUNAVAILABLE && dlock__now(acq->name->client) >= batch->deadline_us - EARLY_US;
-    op->resent |= batch->resent || (batch->sent && op->arg.hints & DLOCK_HINT_RESENT);
     op->sent_us = batch->sent_us;
     if (op->kind == DLOCK__RELEASE)
-        acq->release_sent |= batch->sent;
+        op->resent |= batch->sent;
     else
         note_unknown(batch, acq, batch->sent && dlock__batch_unknown(acq, rc));
     if (rc == 0) {

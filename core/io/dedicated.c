@@ -96,8 +96,6 @@ void dlock__dedicated_run(struct dlock__acquisition *acq) {
         rc = conn ? run_at_home(conn, &batch, &err) : dlock_fail(&err, DLOCK_ENOMEM, "out of memory for a connection");
     }
     dlock__batch_complete(&batch, acq, rc, &err);
-    acq->late_acquire = false; /* it would have come over that connection */
-    if (!acq->conn) acq->outcome_unknown = false;
 }
 
 /* ---- broken, renewed and idle connections ---- */

@@ -85,7 +85,7 @@ int dlock__claim_result(enum dlock__op_kind kind, int result);
 bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc);
 
 /* Completes the acquisition's operation. `rc` is what sending the batch returned, `from` the error that came with
- * it. */
+ * it. A release that finds nothing has succeeded if it was sent before. */
 void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition *acq, int rc,
                            const struct dlock_error *from);
 

@@ -98,10 +98,10 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
 static void enter_session(struct dlock__acquisition *acq) {
     if (dlock__acq_died_with_connection(acq)) {
         memset(acq->backend_state, 0, sizeof acq->backend_state);
-        acq->queued = acq->outcome_unknown = acq->late_acquire = false;
+        dlock__acq_session_ended(acq);
         acq->session = acq->name->client->pool.session;
     }
-    acq->queued |= (acq->op->arg.flags & DLOCK_CLAIM_QUEUE) != 0;
+    if (acq->op->arg.flags & DLOCK_CLAIM_QUEUE) dlock__acq_queued(acq, true);
     memcpy(acq->op->arg.state, acq->backend_state, sizeof acq->op->arg.state);
 }
 
@@ -185,8 +185,8 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
                        struct dlock_error *err) {
     struct dlock_client *client = acq->name->client;
     struct dlock__op *op = acq->op;
+    op->resent = op->resent && kind == DLOCK__RELEASE && op->kind == kind;
     op->kind = kind;
-    op->resent = kind == DLOCK__RELEASE && acq->release_sent;
     op->late = false;
     op->deadline_us = dlock__bounded(client, deadline_us);
     op->leave_us = deadline_us;

@@ -32,7 +32,7 @@ static void look_everywhere(struct dlock_client *client) {
 static void give_back(struct dlock_client *client, const struct dlock_wake *wake) {
     struct dlock__acquisition *acq = dlock__acq_find(client, wake->name, wake->token);
     if (acq) {
-        acq->untold_grant = false;
+        dlock__acq_told(acq, true);
         if (dlock__acq_orphaned(acq)) dlock__orphan(acq);
         return;
     }
@@ -46,7 +46,7 @@ static void give_back(struct dlock_client *client, const struct dlock_wake *wake
     if (!name) return;
     acq = dlock__acq_for_token(name, wake->token);
     if (acq) {
-        acq->queued = true;
+        dlock__acq_queued(acq, true);
         dlock__orphan(acq);
         dlock__acq_put(acq);
     }
@@ -58,7 +58,7 @@ static void granted(struct dlock_client *client, const struct dlock_wake *wake, 
     struct dlock__acquisition *acq = name ? name->asking : NULL;
     if (!wake->fence) { /* nothing but a reason to ask: it may come from anybody, so nothing is given back, either */
         if (!has_token(acq, wake->token)) return;
-        acq->told = true;
+        dlock__acq_told(acq, true);
         look(name);
     } else if (!has_token(acq, wake->token)) {
         give_back(client, wake);

@@ -1,4 +1,4 @@
-/* The life cycle of acquisitions and of their slots, and what the server may still keep for one. */
+/* The life cycle of acquisitions and of their slots. */
 #include "state/client.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
         slot->op.status = DLOCK__OP_NONE; /* the other members are as a new slot's, or are set by the next request */
-        slot->op.look = slot->op.woken = slot->op.asked = false;
+        slot->op.look = slot->op.woken = slot->op.asked = slot->op.resent = false;
         slot->op.extension = NULL;
     } else if (!(slot = new_slot(client))) {
         return false;
@@ -223,34 +223,4 @@ struct dlock__acquisition *dlock__acq_find(struct dlock_client *client, const ch
 int dlock__acq_by_name(const void *a, const void *b) {
     const struct dlock__acquisition *const *left = a, *const *right = b;
     return strcmp((*left)->name->text, (*right)->name->text);
-}
-
-bool dlock__acq_may_come_late(const struct dlock__acquisition *acq, int64_t us) {
-    return acq->late_acquire && us < acq->unknown_until_us;
-}
-
-void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms) {
-    int64_t now = dlock__now(acq->name->client), longest_ms = lease_ms > acq->lease_ms ? lease_ms : acq->lease_ms;
-    int64_t until_us = dlock__after(now, dlock__us(longest_ms));
-    if (now >= acq->unknown_until_us || lease_ms < acq->unknown_lease_ms)
-        acq->unknown_lease_ms = lease_ms < UINT32_MAX ? (uint32_t)lease_ms : UINT32_MAX;
-    if (until_us > acq->unknown_until_us) acq->unknown_until_us = until_us;
-    if (longest_ms > acq->unknown_longest_ms)
-        acq->unknown_longest_ms = longest_ms < UINT32_MAX ? (uint32_t)longest_ms : UINT32_MAX;
-}
-
-int64_t dlock__acq_unknown_end_us(const struct dlock__acquisition *acq) {
-    int64_t lease_ms = acq->lease_ms > acq->unknown_longest_ms ? acq->lease_ms : acq->unknown_longest_ms;
-    return acq->unknown_until_us ? dlock__after(acq->unknown_until_us, dlock__us(lease_ms)) : 0;
-}
-
-bool dlock__acq_may_be_granted_anew(const struct dlock__acquisition *acq) {
-    return acq->late_acquire && dlock__now(acq->name->client) < dlock__acq_unknown_end_us(acq);
-}
-
-bool dlock__acq_may_remain(const struct dlock__acquisition *acq) {
-    if (dlock__acq_died_with_connection(acq)) return false;
-    return acq->queued || acq->outcome_unknown || dlock__now(acq->name->client) < dlock__acq_unknown_end_us(acq) ||
-           acq->backend_state[0] || acq->backend_state[1] || acq->backend_state[2] || acq->backend_state[3] ||
-           dlock__can(acq->name->client, DLOCK_CAP_SESSION);
 }

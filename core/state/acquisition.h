@@ -52,7 +52,7 @@ struct dlock__op {
     struct dlock_claim arg; /* the backend's argument; while RUNNING it belongs to the thread that runs the batch */
     enum dlock__op_kind kind;
     enum dlock__op_status status;
-    bool resent;         /* an earlier send of this operation may have been executed */
+    bool resent;         /* an earlier send may have been executed, or of an answered release this one */
     int64_t deadline_us; /* of the request */
     int64_t leave_us;    /* deadline of the thread that waits for it */
     int64_t prepared_us;
@@ -100,6 +100,17 @@ struct dlock__slot {
     struct dlock__slot *spare; /* next in client->spare_slots */
 };
 
+/* What requests without an answer may still do, and a place in the server's queue. unanswered.c explains and changes
+ * it. */
+struct dlock__unanswered {
+    int64_t late_until_us; /* such a request is executed before this time, or never; 0: all of them are settled */
+    uint32_t shortest_ms;  /* the shortest lease that one of them asks for, or less */
+    uint32_t longest_ms;   /* the longest one, or the usual one */
+    bool late_acquire : 1; /* one of them is an acquire, which may make a grant */
+    bool queued : 1;       /* a QUEUE acquire was sent since the last grant */
+    bool untold : 1;       /* queued, and no GRANTED came since the last answer; after the grant: one may come */
+};
+
 /* One acquisition as the server knows it. Reference counted: its place in the name (`asking`, `held` or `lost`), the
  * engine (for an orphan), a renewal in progress, an operation in progress, each queued on_lost, and a waiter's `handed`
  * and `leaving` hold one reference each. */
@@ -117,6 +128,7 @@ struct dlock__acquisition {
     /* the request; its token is at the end of the struct */
     enum dlock_mode mode : 8;
     uint32_t limit;
+    uint32_t guarded; /* index of its entry in the guardian's table; 0: none */
     int64_t lease_ms;
 
     /* times of what is due next; beside the lease, since a renewal reads and writes just these */
@@ -125,32 +137,23 @@ struct dlock__acquisition {
     int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: ends only with its connection */
     int64_t pause_us;       /* backoff after a failed renewal or release; 0: the last one worked */
 
-    uint32_t unknown_lease_ms;   /* shortest lease that a request without an answer may set, or less */
-    uint32_t unknown_longest_ms; /* the longest lease that any request without an answer asked for */
+    struct dlock__unanswered unanswered;
     uint64_t backend_state[4];
     struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that carries it; NULL: none */
-    uint32_t guarded;         /* index of its entry in the guardian's table; 0: none */
     unsigned session;         /* client->pool.session at its last request, whose break ended what the request left */
-    unsigned untold;     /* its on_losts that have not returned; its release waits for them, for one lease at most */
-    uint32_t flags : 8;  /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    bool renewing : 1;   /* the keeper has it in a request */
-    bool may_linger : 1; /* may linger after its release: no other client has asked for it */
-    bool wanted : 1;     /* a WANTED came, or may have been missed, before the grant */
-    bool queued : 1;     /* a QUEUE acquire was sent since the last release */
-    bool outcome_unknown : 1; /* an acquire or renewal had no answer: the server may hold more than we know */
-    bool late_acquire : 1;    /* an acquire had no answer: it may be executed yet, whatever later ones were answered */
-    bool release_sent : 1;    /* a release was sent: no local hand-over any more, and not-found is then expected */
-    bool untold_grant : 1;    /* granted by an answer after it was queued: a wake-up may still announce the grant */
-    bool told : 1;            /* a GRANTED came since the last answer; that grant may be over, the next answer tells */
-    bool contended : 1;       /* the server said busy before it granted this */
-    int64_t unknown_until_us; /* until then such a request may be executed; its effect may last one lease longer */
+    unsigned untold; /* its on_losts that have not returned; its release waits for them, for one lease at most */
 
     /* the grant */
     uint64_t server_fence;
     int64_t granted_us;      /* when this process got the grant from the server */
     int64_t sure_until_us;   /* so recently confirmed that a hand-over before this time needs no renewal */
     int64_t linger_until_us; /* LINGERING */
-    unsigned ordinal;        /* hand-overs inside this process: the fence's low byte */
+    uint8_t ordinal;         /* hand-overs inside this process: the fence's low byte */
+    uint32_t flags : 8;      /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    bool renewing : 1;       /* the keeper has it in a request */
+    bool may_linger : 1;     /* may linger after its release: no other client has asked for it */
+    bool wanted : 1;         /* a WANTED came, or may have been missed, before the grant */
+    bool contended : 1;      /* the server said busy before it granted this */
 
     /* its owner: a thread (`thread`), through one or several handles; or one handle, hold->handle */
     uint32_t count; /* sum of all holds; 1, without a hold, until its waiter has been told */
@@ -205,20 +208,44 @@ int dlock__acq_by_name(const void *a, const void *b);
 static inline uint64_t dlock__acq_fence(const struct dlock__acquisition *acq) {
     return acq->server_fence << 8 | acq->ordinal;
 }
+/* The acquisition whose slot has this timer. */
+struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer);
+
+/* ---- unanswered.c: every change of acq->unanswered ---- */
+
+/* It may be in the server's queue from now on, or has left it with a grant. */
+void dlock__acq_queued(struct dlock__acquisition *acq, bool queued);
+/* A GRANTED has come, or an answer without one. */
+void dlock__acq_told(struct dlock__acquisition *acq, bool told);
+/* A request that asked for this lease got no answer. */
+void dlock__acq_not_answered(struct dlock__acquisition *acq, enum dlock__op_kind kind, int64_t lease_ms);
+/* The server has answered a request sent at sent_us. */
+void dlock__acq_settle(struct dlock__acquisition *acq, int64_t sent_us);
+static inline void dlock__acq_answered(struct dlock__acquisition *acq, int64_t sent_us) {
+    if (acq->unanswered.late_until_us) dlock__acq_settle(acq, sent_us);
+}
+/* Its grant ends here earlier than the server has confirmed. */
+void dlock__acq_cut_short(struct dlock__acquisition *acq);
+/* It is an orphan: what it has may last one lease longer. */
+void dlock__acq_given_up(struct dlock__acquisition *acq, int64_t now_us);
+/* Its session has ended, with everything that was sent in it. */
+void dlock__acq_session_ended(struct dlock__acquisition *acq);
+
 /* The time until which the server may keep something unknown here, as far as leases end it; 0: nothing. */
-int64_t dlock__acq_unknown_end_us(const struct dlock__acquisition *acq);
+int64_t dlock__acq_late_end_us(const struct dlock__acquisition *acq);
 /* True if an acquire that was not answered may still reach the server, and be granted, after a request sent at `us`. */
 bool dlock__acq_may_come_late(const struct dlock__acquisition *acq, int64_t us);
 /* True if such an acquire may have made, or may yet make, a new grant: a renewal's answer is then not about one
  * grant. */
 bool dlock__acq_may_be_granted_anew(const struct dlock__acquisition *acq);
-/* Notes that a request that asked for this lease got no answer. */
-void dlock__acq_unanswered(struct dlock__acquisition *acq, int64_t lease_ms);
 /* True if the server or the backend may still keep something for an acquisition that is not granted. */
 bool dlock__acq_may_remain(const struct dlock__acquisition *acq);
-
-/* The acquisition whose slot has this timer. */
-struct dlock__acquisition *dlock__timer_acq(struct dlock__timer *timer);
+/* The shortest lease that the server may have set by, or after, the answer to a request sent at sent_us, which asked
+ * for lease_ms. */
+static inline int64_t dlock__acq_least_ms(const struct dlock__acquisition *acq, int64_t sent_us, int64_t lease_ms) {
+    bool late = sent_us < acq->unanswered.late_until_us;
+    return late && acq->unanswered.shortest_ms < lease_ms ? acq->unanswered.shortest_ms : lease_ms;
+}
 
 /* ---- grant.c: every change of acq->state ---- */
 

@@ -182,7 +182,7 @@ static inline int64_t dlock__deadline(struct dlock_client *client, int64_t timeo
 static inline void dlock__acq_count(const struct dlock__acquisition *acq, int n) {
     if (acq->state != DLOCK__WAITING) return;
     acq->name->client->n_waiting += (size_t)n;
-    if (acq->queued) acq->name->client->n_queued += (size_t)n;
+    if (acq->unanswered.queued) acq->name->client->n_queued += (size_t)n;
 }
 
 /* True if a connection that has ended took everything of this acquisition along. */

@@ -136,7 +136,7 @@ static bool kept_sensible(struct dlock__acquisition *acq, int64_t lease_ms, int6
 static void schedule(struct dlock__acquisition *acq, int64_t from_us, int64_t lease_ms, int64_t kept_ms) {
     bool fixed = acq->flags & DLOCK_FIXED_LEASE;
     if (kept_ms < lease_ms) lease_ms = kept_ms;
-    if (from_us < acq->unknown_until_us && acq->unknown_lease_ms < lease_ms) lease_ms = acq->unknown_lease_ms;
+    lease_ms = dlock__acq_least_ms(acq, from_us, lease_ms);
     int64_t now = dlock__now(acq->name->client), sure_us = SURE_TIMES * (now - from_us);
     if (sure_us < SURE_MIN_US) sure_us = SURE_MIN_US;
     acq->sure_until_us = now + (sure_us < SURE_MAX_US ? sure_us : SURE_MAX_US);
@@ -165,7 +165,7 @@ void dlock__acq_extend(struct dlock__acquisition *acq, struct dlock__extension *
     acq->op->extension = extension;
     if (acq->flags & DLOCK_FIXED_LEASE && end_us < acq->valid_until_us) {
         acq->valid_until_us = end_us;
-        acq->outcome_unknown = true; /* the server may keep it for longer than that */
+        dlock__acq_cut_short(acq);
         dlock__callback_arm(client, end_us);
     }
     dlock__guard_note(acq);
@@ -197,7 +197,7 @@ static void begin_grant(struct dlock__acquisition *acq, uint64_t fence) {
 
 static void hold(struct dlock__acquisition *acq) {
     set_state(acq, DLOCK__HELD);
-    acq->outcome_unknown = false;
+    if (acq->unanswered.queued) dlock__acq_queued(acq, false);
     arm_keeper(acq);
 }
 
@@ -214,7 +214,6 @@ void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
     acq->owner = waiter->lock->owner;
     acq->thread = waiter->thread;
     acq->count = 1;
-    acq->queued = false;
 }
 
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock) {
@@ -283,6 +282,8 @@ int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err) 
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",
                           dlock__name_shown(acq->name), (long long)kept_ms);
     begin_grant(acq, acq->op->arg.fence);
+    dlock__acq_answered(acq, acq->op->sent_us);
+    if (acq->unanswered.queued) dlock__acq_told(acq, acq->op->woken);
     hold(acq);
     return 0;
 }
@@ -291,7 +292,7 @@ bool dlock__acq_renewed(struct dlock__acquisition *acq, int64_t sent_us, int64_t
     if (!kept_sensible(acq, lease_ms, &kept_ms)) return false;
     schedule(acq, sent_us, lease_ms, kept_ms);
     dlock__guard_note(acq);
-    acq->outcome_unknown = false;
+    dlock__acq_answered(acq, sent_us);
     DLOCK__PROBE_GRANT(renewed, acq);
     if (acq->state != DLOCK__CONFIRMING)
         dlock__acq_renew_at(acq, acq->renew_at_us);
@@ -333,10 +334,10 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
      * lease that is renewed gets it back by the next renewal. */
     bool whole = kept_ms >= acq->lease_ms && dlock__can(client, DLOCK_CAP_SESSION);
     bool sure = known && (whole || !(acq->flags & DLOCK_FIXED_LEASE)) && fence_credible(client, wake->fence);
+    dlock__acq_told(acq, true);
     /* The wake-up may announce a grant that is over and was followed by another one: only an answer has the fence of
      * the present grant. */
     if (!sure || !dlock__slot_attach(acq)) {
-        acq->told = true;
         dlock__acq_ask_again(acq, dlock__now(client));
         return;
     }
@@ -393,8 +394,7 @@ void dlock__orphan(struct dlock__acquisition *acq) {
         }
     }
     set_state(acq, dlock__acq_lost(acq) ? DLOCK__LOST_ORPHAN : DLOCK__ORPHAN);
-    acq->late_acquire = dlock__acq_may_come_late(acq, now);
-    if (acq->unknown_until_us < now) acq->unknown_until_us = now; /* and its effect may last one lease longer */
+    dlock__acq_given_up(acq, now);
     acq->pause_us = 0;
     if (acq->untold == 0)
         dlock__orphan_at(acq, now);

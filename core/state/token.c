@@ -108,7 +108,7 @@ bool dlock__exported(const struct dlock_client *client, const char *token) {
 
 int dlock__exported_remember(const struct dlock__acquisition *acq, struct dlock_error *err) {
     struct dlock_client *client = acq->name->client;
-    if (!acq->untold_grant) return 0;
+    if (!acq->unanswered.untold) return 0;
     forget_before(client, dlock__now_us());
     struct dlock__exported *exported = calloc(1, sizeof *exported);
     if (!exported) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for an export");

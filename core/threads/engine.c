@@ -209,7 +209,7 @@ static void release_answered(struct dlock__async *async, const struct dlock_erro
     if (again_us != DLOCK__NEVER)
         sleep_until(async, again_us);
     else
-        end_release(async, dlock__release_result(waiter->leaving), err);
+        end_release(async, waiter->leaving->op->result, err);
 }
 
 static void send(struct dlock_client *client, struct requests *requests) {
@@ -298,8 +298,8 @@ static void orphan_answered(struct dlock__acquisition *acq) {
     int rc = acq->op->result;
     int64_t now = dlock__now(client), lease = dlock__us(acq->lease_ms);
     bool answered = rc == 0 || rc == DLOCK_ELOST || rc == DLOCK_EINVAL || rc == DLOCK_ENOTSUP;
-    bool lease_over = now >= dlock__acq_unknown_end_us(acq);
-    bool lives_on = acq->queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
+    bool lease_over = now >= dlock__acq_late_end_us(acq);
+    bool lives_on = acq->unanswered.queued || dlock__can(client, DLOCK_CAP_SESSION); /* whatever its lease says */
     if (answered ? !dlock__acq_may_come_late(acq, acq->op->sent_us)
                  : lease_over && !lives_on && !dlock__acq_in_request(acq))
         drop(acq);

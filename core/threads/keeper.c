@@ -145,11 +145,10 @@ static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int6
 /* Takes over the answer for one acquisition. False: it is invalid. */
 static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *arg, int64_t sent_us) {
     dlock__clock_sample_learn(acq->name->client, sent_us, arg->server_us);
-    if (arg->hints & DLOCK_HINT_RESENT) dlock__acq_unanswered(acq, arg->lease_ms);
-    if (!dlock__acq_renewable(acq)) { /* released, or lost, in between */
-        if (arg->result == 0) dlock__acq_unanswered(acq, arg->lease_ms);
-        return true;
-    }
+    bool in_time = dlock__acq_renewable(acq); /* else it was released, or lost, in between */
+    if (arg->hints & DLOCK_HINT_RESENT || (!in_time && arg->result == 0))
+        dlock__acq_not_answered(acq, DLOCK__RENEW, arg->lease_ms);
+    if (!in_time) return true;
     if (arg->result == DLOCK_ELOST) {
         dlock__lose(acq);
         return true;
@@ -162,7 +161,8 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     if (acq->state == DLOCK__DOWNGRADING)
         dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* it was downgraded after this renewal was sent */
     if (!acq->op->extension) {
-        if (arg->lease_ms > acq->lease_ms) dlock__acq_unanswered(acq, arg->lease_ms); /* who extended it has left */
+        if (arg->lease_ms > acq->lease_ms) /* who extended it has left */
+            dlock__acq_not_answered(acq, DLOCK__RENEW, arg->lease_ms);
         return true;
     }
     acq->lease_ms = arg->lease_ms;
@@ -173,20 +173,12 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
 
 static void failed(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result, bool sent,
                    int64_t pause_us) {
-    if (sent) dlock__acq_unanswered(acq, arg->lease_ms);
+    if (sent) dlock__acq_not_answered(acq, DLOCK__RENEW, arg->lease_ms);
     if (!dlock__acq_renewable(acq)) return;
-    acq->outcome_unknown |= sent;
     acq->name->client->stats.renewal_failures++;
     if (acq->op->extension) acq->op->extension->result = result != 0 ? result : DLOCK_EPROTO;
     acq->pause_us = pause_us;
     dlock__acq_renew_at(acq, dlock__acq_is_renewed(acq) ? dlock__now_us() + pause_us : DLOCK__NEVER);
-}
-
-/* Handles a grant that was lost by the local clock while its renewal was on the way: the server may have kept it. */
-static void too_late(struct dlock__acquisition *acq, const struct dlock_claim *arg, int result) {
-    acq->outcome_unknown |= result != 0;
-    dlock__acq_unanswered(acq, arg->lease_ms);
-    dlock__orphan(acq);
 }
 
 /* The pause before the next try, the same for the whole batch, so that it stays one batch. */
@@ -246,10 +238,12 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
         const struct dlock_claim *arg = &client->keeper.args[i];
         int result = rc != 0 ? rc : dlock__claim_result(DLOCK__RENEW, arg->result);
         acq->renewing = false;
-        if (dlock__acq_lost(acq) && sent && result != DLOCK_ELOST)
-            too_late(acq, arg, result);
-        else if ((result != 0 && result != DLOCK_ELOST) || !answered(acq, arg, sent_us))
+        if (dlock__acq_lost(acq) && sent && result != DLOCK_ELOST) { /* by our clock: the server may have kept it */
+            dlock__acq_not_answered(acq, DLOCK__RENEW, arg->lease_ms);
+            dlock__orphan(acq);
+        } else if ((result != 0 && result != DLOCK_ELOST) || !answered(acq, arg, sent_us)) {
             failed(acq, arg, result, sent, pause_us);
+        }
         dlock__acq_put(acq);
     }
     pthread_cond_broadcast(&client->changed);

@@ -111,7 +111,8 @@ static bool may_read(const struct dlock__waiter *waiter) {
     const struct dlock__acquisition *asking = waiter->lock->name->asking;
     if (!dlock__listener_readable(client) || listener->reader || listener->bell < 0) return false;
     if (listener->idle >= DLOCK__IDLE_MAX) return false;
-    if (!waiter->latch->own || waiter->lock->name->head != waiter || !asking || !asking->queued) return false;
+    if (!waiter->latch->own || waiter->lock->name->head != waiter || !asking || !asking->unanswered.queued)
+        return false;
     return asking->state == DLOCK__WAITING && client->n_waiting == 1 && client->uri->linger_ms == 0 &&
            !dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }

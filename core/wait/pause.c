@@ -52,7 +52,7 @@ static int64_t ask_at(struct dlock__waiter *waiter, const struct dlock__acquisit
     if (deaf || retry_ms < 0) return poll_at(waiter, now, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
     if (retry_ms == DLOCK_FOREVER) return DLOCK__NEVER;
     if (retry_ms > SLEEP_MAX_MS) retry_ms = SLEEP_MAX_MS;
-    if (acq->queued && retry_ms > 0) {
+    if (acq->unanswered.queued && retry_ms > 0) {
         int64_t stagger = retry_ms * 10 < STAGGER_MAX_US ? retry_ms * 10 : STAGGER_MAX_US;
         return now + retry_ms * 1000 + dlock__jitter(client, 0, stagger);
     }
@@ -64,6 +64,6 @@ static int64_t ask_at(struct dlock__waiter *waiter, const struct dlock__acquisit
 int64_t dlock__ask_again_at(struct dlock__waiter *waiter, const struct dlock__acquisition *acq,
                             const struct dlock_claim *answer) {
     int64_t at = ask_at(waiter, acq, answer), last = dlock__last_question(waiter);
-    bool told = acq->queued || acq->conn;
+    bool told = acq->unanswered.queued || acq->conn;
     return !told && last < at && dlock__now(waiter->lock->client) < last ? last : at;
 }

@@ -6,10 +6,6 @@
 
 enum { RETRY_MIN_US = 10000, RETRY_MAX_US = 500000 };
 
-int dlock__release_result(const struct dlock__acquisition *acq) {
-    return acq->op->result == DLOCK_ELOST && acq->op->resent ? 0 : acq->op->result;
-}
-
 int64_t dlock__release_retry_at(struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     acq->pause_us = dlock__longer_pause(acq->pause_us, RETRY_MIN_US, RETRY_MAX_US);
@@ -77,10 +73,7 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
         rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                         dlock__name_shown(name), why && why->code ? why->message : dlock_strerror(rc));
     }
-    if ((rc == 0 || rc == DLOCK_ELOST) && dlock__acq_may_come_late(acq, acq->op->sent_us)) {
-        acq->outcome_unknown = true; /* it refers to the acquire: nothing else is unknown */
-        dlock__orphan(acq);
-    }
+    if ((rc == 0 || rc == DLOCK_ELOST) && dlock__acq_may_come_late(acq, acq->op->sent_us)) dlock__orphan(acq);
     dlock__name_signal(name);
     dlock__acq_put(acq);
     return rc;
@@ -94,7 +87,7 @@ int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t d
         some = n < DLOCK__BATCH ? n : DLOCK__BATCH;
         send_all(acqs, some, deadline_us, &why);
         for (size_t i = 0; i < some; i++) {
-            int rc = dlock__release_result(acqs[i]);
+            int rc = acqs[i]->op->result;
             rc = dlock__give_back_end(acqs[i], rc, rc == why.code ? &why : NULL, first == 0 ? err : NULL);
             if (first == 0) first = rc;
         }
@@ -105,7 +98,7 @@ int dlock__give_back(struct dlock__acquisition *const *acqs, size_t n, int64_t d
 /* True while another thread's release of the acquisition is not over. */
 static bool unanswered(const struct dlock__acquisition *acq) {
     const struct dlock__op *op = acq->op;
-    if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && dlock__release_result(acq) == 0) return false;
+    if (op->kind == DLOCK__RELEASE && op->status == DLOCK__OP_DONE && op->result == 0) return false;
     return dlock__acq_orphaned(acq) || dlock__name_exclusive(acq->name) == acq;
 }
 
@@ -118,7 +111,7 @@ int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, 
         return dlock_fail(err, client->closed ? DLOCK_ECANCELED : DLOCK_EUNAVAILABLE,
                           "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
-    if (acq->op->kind == DLOCK__RELEASE && dlock__release_result(acq) == 0) return 0;
+    if (acq->op->kind == DLOCK__RELEASE && acq->op->result == 0) return 0;
     dlock__stats_lost(acq);
     return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its release", dlock__name_shown(name));
 }

@@ -55,8 +55,6 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
  * gets the server's message about the first. Leaves the mutex in between. */
 void dlock__release_send(struct dlock__acquisition *const *acqs, size_t n, int64_t deadline_us,
                          struct dlock_error *why);
-/* The result of a release: "not found" is success if a release was sent before. */
-int dlock__release_result(const struct dlock__acquisition *acq);
 /* When a release that failed is sent again: after a random pause, which grows. */
 int64_t dlock__release_retry_at(struct dlock__acquisition *acq);
 /* The same for a release that must be answered by deadline_us. DLOCK__NEVER: it was answered, or repeating it is

@@ -241,8 +241,9 @@ static void busy(struct dlock__waiter *waiter) {
     if (op->result == DLOCK_EBUSY) acq->contended = true;
     dlock__rhythm_busy(&name_of(waiter)->rhythm, op->result == DLOCK_EBUSY ? op->arg.fence : 0,
                        dlock__now(client_of(waiter)));
-    acq->told = false;
-    if (acq->queued) dlock__listener_awaited(client_of(waiter));
+    if (op->result == DLOCK_EBUSY) dlock__acq_answered(acq, op->sent_us);
+    dlock__acq_told(acq, false);
+    if (acq->unanswered.queued) dlock__listener_awaited(client_of(waiter));
     if (op->arg.hints & DLOCK_HINT_UNHEARD) dlock__listener_unheard(client_of(waiter), op->sent_us);
     dlock__acq_wait(acq, op->look ? dlock__now(client_of(waiter)) : dlock__ask_again_at(waiter, acq, &op->arg));
     if (op->woken) {
@@ -306,18 +307,17 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
         judge(waiter, rc);
         return;
     }
+    bool untold = acq->unanswered.untold && !acq->op->woken;
     if (rc == 0) {
         rc = dlock__acq_granted(acq, &err);
-        if (rc != 0) { /* granted by the server, but useless here */
-            acq->outcome_unknown = true;
-            dlock__acq_unanswered(acq, acq->op->arg.lease_ms);
+        if (rc != 0) { /* granted by the server, but useless here: no acquire will come, but its grant is there */
+            dlock__acq_not_answered(acq, DLOCK__RENEW, acq->op->arg.lease_ms);
             explain(waiter, rc, "%s", err.message);
         }
     }
     if (rc == 0) {
         dlock__rhythm_granted(name_of(waiter)->rhythm, dlock__now(client_of(waiter)));
-        acq->untold_grant = acq->queued && !acq->op->woken;
-        if (acq->untold_grant && !acq->told && waiter->heard) dlock__listener_doubted(client_of(waiter));
+        if (untold && waiter->heard) dlock__listener_doubted(client_of(waiter));
         acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
         if (acq->op->arg.hints & DLOCK_HINT_LISTEN) dlock__listener_for_grants(client_of(waiter));
         dlock__own_now(acq, waiter);
