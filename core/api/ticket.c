@@ -149,9 +149,9 @@ static int export(struct dlock_lock *lock, struct dlock__acquisition *acq, char 
     if (rc == 0) rc = dlock__exported_remember(acq, err);
     if (rc != 0) return rc;
     write_ticket(acq, out);
+    dlock__acq_release(acq); /* neither this process nor our guardian renews or releases it any more */
     dlock__held_remove(name, acq);
     dlock__acq_disown(acq);
-    dlock__acq_release(acq); /* neither this process nor our guardian renews or releases it any more */
     dlock__guard_leave(acq);
     acq->token[0] = '\0'; /* another thread may still have a reference, and an import here must not find this */
     dlock__name_signal(name);

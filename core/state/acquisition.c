@@ -122,6 +122,7 @@ struct dlock__acquisition *dlock__acq_for_token(struct dlock__name *name, const 
 void dlock__acq_put(struct dlock__acquisition *acq) {
     if (--acq->refs > 0) return;
     struct dlock_client *client = acq->name->client;
+    dlock__check_state(acq);
     dlock__acq_count(acq, -1);
     unlist(acq);
     if (acq->conn) acq->conn->acq = NULL; /* the client ends, and its connections with it */

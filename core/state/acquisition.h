@@ -21,8 +21,7 @@ struct dlock__conn;
 struct dlock__name;
 struct dlock__waiter;
 
-/* docs/internals.md says what is true in each state, and `ways` in grant.c which changes there are; that file alone
- * changes a state. */
+/* The head of grant.c says what is true in each state, and by which functions it changes. */
 enum dlock__acq_state {
     DLOCK__ASKING,      /* an acquire is being sent; the state of a new, zeroed acquisition */
     DLOCK__WAITING,     /* busy: queued at the server, or asking again at ask_at_us */
@@ -246,6 +245,22 @@ static inline int64_t dlock__acq_least_ms(const struct dlock__acquisition *acq, 
     bool late = sent_us < acq->unanswered.late_until_us;
     return late && acq->unanswered.shortest_ms < lease_ms ? acq->unanswered.shortest_ms : lease_ms;
 }
+
+/* ---- check.c ---- */
+
+/* Abort unless the invariants of its state hold; and unless it may change to `to`. */
+#ifdef DLOCK_CHECK_STATES
+void dlock__check_state(const struct dlock__acquisition *acq);
+void dlock__check_way(const struct dlock__acquisition *acq, enum dlock__acq_state to);
+#else
+static inline void dlock__check_state(const struct dlock__acquisition *acq) {
+    (void)acq;
+}
+static inline void dlock__check_way(const struct dlock__acquisition *acq, enum dlock__acq_state to) {
+    (void)acq;
+    (void)to;
+}
+#endif
 
 /* ---- grant.c: every change of acq->state ---- */
 

@@ -1,44 +1,45 @@
-/* The states of an acquisition. This file alone changes acq->state: `ways` has every change that there is, and
- * docs/internals.md says what is true in each state and by what it ends. Each place that an acquisition is in holds a
- * reference: name->asking, ->held or ->lost, and the engine for orphans. So do a renewal by the keeper (`renewing`) and
- * an operation in a batch, which are no states: both continue through all changes of the acquisition's state. */
+/* The states of an acquisition. This file alone changes acq->state; check.c checks each change.
+ *
+ *     ASKING <-----> WAITING <-----+
+ *        |              |          |
+ *        +----> HELD <--+          |
+ *                |                 |
+ *                +<--> CONFIRMING -+
+ *                +<--> DOWNGRADING
+ *                +<--> LINGERING <--- RELEASING
+ *
+ *     all of these -----------------> RELEASING ---> ORPHAN ---> GONE; or ORPHAN at once
+ *     CONFIRMING, HELD, DOWNGRADING -> LOST <---> LOST_ORPHAN
+ *
+ *     ASKING to WAITING, and back              [acq_wait, acq_become]
+ *     ASKING or WAITING to HELD                [acq_granted, acq_woken]
+ *     HELD to CONFIRMING, and back; to WAITING [acq_confirm, acq_renewed]
+ *     HELD to DOWNGRADING, and back            [acq_downgrade, acq_downgraded]
+ *     to LINGERING, and back to HELD           [acq_linger, acq_become]
+ *     to RELEASING; to ORPHAN or LOST_ORPHAN   [acq_release; orphan, linger_end]
+ *     to LOST; to GONE, or back to LOST        [lose; orphan_gone]
+ *
+ * ASKING       An acquire is being sent, or will be. It has a slot and no owner.
+ * WAITING      The server said busy, or nothing: it is in the queue, or asks again at ask_at_us. No owner.
+ * CONFIRMING   To be handed over here after a renewal. Exclusive, its lease is not fixed, no owner.
+ * HELD         Granted, and in name->held. It has an owner, who may not have been told yet.
+ * DOWNGRADING  As HELD, and shared here; the server has not confirmed that.
+ * LINGERING    As HELD without an owner. Exclusive, its lease is not fixed. Ends at linger_until_us.
+ * RELEASING    Its release was or will be sent, or it was exported. No owner; in name->held unless a wait gave it up.
+ * LOST         Ended before its release; in name->lost until its owner has released it as often as acquired.
+ * LOST_ORPHAN  As LOST, and the engine releases it: after its on_losts, or one lease.
+ * ORPHAN       No owner, in no list of its name; the engine releases it. late_until_us is set, except in sessions.
+ * GONE         No owner, and the server keeps nothing of it; a request that was sent earlier may still end.
+ *
+ * Until CONFIRMING it is name->asking, unless it is imported. From CONFIRMING to LINGERING it is granted: it has a fence,
+ * no place in the server's queue, and a timer that goes off no later than its end, in the heap `due` during a renewal.
+ * Before RELEASING no release was ever sent, so the token is the grant's; afterwards the only timer is the engine's.
+ *
+ * Each place that an acquisition is in holds a reference: name->asking, ->held or ->lost, and the engine for orphans. So
+ * do a renewal by the keeper (`renewing`) and an operation in a batch, which are no states: both continue through all
+ * changes of the acquisition's state. */
 #include "base/probe.h"
 #include "state/client.h"
-
-#ifdef DLOCK_CHECK_STATES
-#include <stdio.h>
-#include <stdlib.h>
-
-#define TO(state) (1u << DLOCK__##state)
-
-static const unsigned ways[] = {
-    [DLOCK__ASKING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
-    [DLOCK__WAITING] = TO(ASKING) | TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(ORPHAN),
-    [DLOCK__CONFIRMING] = TO(WAITING) | TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
-    [DLOCK__HELD] = TO(CONFIRMING) | TO(DOWNGRADING) | TO(LINGERING) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
-    [DLOCK__DOWNGRADING] = TO(HELD) | TO(RELEASING) | TO(LOST) | TO(ORPHAN),
-    [DLOCK__LINGERING] = TO(HELD) | TO(RELEASING) | TO(ORPHAN),
-    [DLOCK__RELEASING] = TO(LINGERING) | TO(ORPHAN),
-    [DLOCK__LOST] = TO(LOST_ORPHAN),
-    [DLOCK__LOST_ORPHAN] = TO(LOST_ORPHAN) | TO(LOST),
-    [DLOCK__ORPHAN] = TO(ORPHAN) | TO(GONE),
-    [DLOCK__GONE] = 0,
-};
-
-static void check_way(const struct dlock__acquisition *acq, enum dlock__acq_state to) {
-    static const char *const words[] = {"ASKING",    "WAITING", "CONFIRMING",  "HELD",   "DOWNGRADING", "LINGERING",
-                                        "RELEASING", "LOST",    "LOST_ORPHAN", "ORPHAN", "GONE"};
-    if (ways[acq->state] & 1u << to) return;
-    fprintf(stderr, "dlock: lock \"%s\": there is no way from %s to %s\n", acq->name->text, words[acq->state],
-            words[to]);
-    abort();
-}
-#else
-static inline void check_way(const struct dlock__acquisition *acq, enum dlock__acq_state to) {
-    (void)acq;
-    (void)to;
-}
-#endif
 
 /* Returns the timer of a grant. Only grants have one: they have a slot, and so a place in the heaps. */
 static struct dlock__timer *timer_of(const struct dlock__acquisition *acq) {
@@ -63,7 +64,7 @@ static void unset_timer(struct dlock__acquisition *acq) {
 }
 
 static void set_state(struct dlock__acquisition *acq, enum dlock__acq_state to) {
-    check_way(acq, to);
+    dlock__check_way(acq, to);
     bool before = dlock__acq_renewable(acq);
     dlock__acq_count(acq, -1);
     acq->state = to;
@@ -351,11 +352,11 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
 }
 
 void dlock__acq_confirm(struct dlock__acquisition *acq) {
+    set_state(acq, DLOCK__CONFIRMING);
     dlock__held_remove(acq->name, acq);
     acq->name->asking = acq; /* with the reference of name->held */
     dlock__acq_disown(acq);
     acq->pause_us = 0;
-    set_state(acq, DLOCK__CONFIRMING);
     acq->valid_until_us = DLOCK__NEVER;
     dlock__acq_renew_at(acq, dlock__now(acq->name->client));
 }

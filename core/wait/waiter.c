@@ -123,16 +123,17 @@ static int cancelled(struct dlock__waiter *waiter) {
 static void give_up(struct dlock__waiter *waiter) {
     struct dlock__acquisition *acq = acq_of(waiter);
     if (!acq) return;
-    name_of(waiter)->asking = NULL;
     bool unseen = acq->state == DLOCK__ASKING && acq->op->status == DLOCK__OP_DONE && acq->op->result == 0;
     bool left = dlock__acq_may_remain(acq) || ((unseen || acq->server_fence) && !dlock__acq_died_with_connection(acq));
     bool in_request = dlock__acq_in_request(acq);
     if (left && !in_request && waiter->latch && dlock__slot_attach(acq)) {
         dlock__acq_release(acq);
+        name_of(waiter)->asking = NULL;
         waiter->leaving = acq; /* with the reference of name->asking */
         return;
     }
     if (left || in_request) dlock__orphan(acq);
+    name_of(waiter)->asking = NULL;
     dlock__acq_put(acq);
 }
 
