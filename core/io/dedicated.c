@@ -42,10 +42,10 @@ void dlock__dedicated_end(struct dlock__conn *conn) {
 }
 
 /* True if the connection continues to carry the acquisition after this answer. */
-static bool stays(const struct dlock__op *op) {
+static bool stays(const struct dlock_client *client, const struct dlock__op *op) {
     if (op->kind != DLOCK__ACQUIRE) return false;
     return op->arg.result == 0 || (op->arg.result == DLOCK_EBUSY && op->arg.flags & DLOCK_CLAIM_QUEUE &&
-                                   dlock__can(op->conn->client, DLOCK_CAP_PENDING));
+                                   dlock__can(client, DLOCK_CAP_PENDING));
 }
 
 /* Runs an operation on the connection that carries the acquisition, or an acquire on one that begins to carry it. */
@@ -61,8 +61,7 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
     bool unknown = dlock__batch_unknown(acq, rc);
     if (unknown && conn->connected) dlock__conn_drop(conn);
     conn->busy = false;
-    acq->op->conn = conn;
-    if (!unknown && stays(acq->op)) {
+    if (!unknown && stays(client, acq->op)) {
         conn->waiting = acq->op->arg.result == DLOCK_EBUSY;
         if (conn->waiting)
             dlock__watch(conn, true);
@@ -71,7 +70,6 @@ static int run_at_home(struct dlock__conn *conn, struct dlock__batch *batch, str
     } else {
         dlock__dedicated_end(conn);
     }
-    acq->op->conn = NULL;
     pthread_cond_broadcast(&client->changed);
     return rc;
 }

@@ -117,15 +117,11 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     /* No wake-up would announce that other clients want the names: nothing lingers any more. */
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
-        acq->wanted = true;
-        if (dlock__acq_renewable(acq)) dlock__linger_not(acq);
+        dlock__linger_not(acq);
     }
     /* No wake-up would come for the waiters: all ask again, and bring the listener up again before they wait. */
-    for (struct dlock__acquisition *acq = dlock__acq_first(client); acq; acq = acq->all_next) {
-        if (acq->state != DLOCK__WAITING) continue;
-        acq->ask_at_us = dlock__now_us();
-        dlock__name_signal(acq->name);
-    }
+    for (struct dlock__acquisition *acq = dlock__acq_first(client); acq; acq = acq->all_next)
+        if (acq->state == DLOCK__WAITING) dlock__acq_ask_again(acq, dlock__now_us());
     dlock__leave(client);
     dlock__log(client, DLOCK_LOG_WARN, "lost the connection that brings wake-ups: %s", why->message);
     dlock__enter(client);

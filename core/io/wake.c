@@ -81,12 +81,9 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
 /* Handles a WANTED: another client asks for a name that we may have. */
 static void wanted(struct dlock__name *name) {
     if (!name) return;
-    if (name->asking) { /* it may have the grant without knowing it yet */
-        name->asking->wanted = true;
-        name->asking->may_linger = false;
-    }
+    if (name->asking) dlock__linger_not(name->asking); /* it may have the grant without knowing it yet */
     struct dlock__acquisition *acq = dlock__name_exclusive(name);
-    if (acq && dlock__acq_renewable(acq)) dlock__linger_not(acq);
+    if (acq) dlock__linger_not(acq);
 }
 
 static void act(struct dlock_client *client, const struct dlock_wake *wake, int64_t received_us) {

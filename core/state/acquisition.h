@@ -150,8 +150,8 @@ struct dlock__acquisition {
     uint8_t ordinal;         /* hand-overs inside this process: the fence's low byte */
     uint32_t flags : 8;      /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     bool renewing : 1;       /* the keeper has it in a request */
-    bool may_linger : 1;     /* may linger after its release: no other client has asked for it */
-    bool wanted : 1;         /* a WANTED came, or may have been missed, before the grant */
+    bool may_linger : 1;     /* it was acquired with LINGER */
+    bool wanted : 1;         /* a WANTED came, or may have been missed: it may linger no more */
     bool contended : 1;      /* the server said busy before it granted this */
 
     /* its owner: a thread (`thread`), through one or several handles; or one handle, hold->handle */

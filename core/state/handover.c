@@ -79,7 +79,7 @@ enum { BRIEFLY_US = 1000, REQUEST_MIN_US = 10 };
 bool dlock__linger_begin(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     struct dlock_client *client = name->client;
-    if (!acq->may_linger || name->head || client->closed) return false;
+    if (!acq->may_linger || acq->wanted || name->head || client->closed) return false;
     if (acq->mode != DLOCK_EXCLUSIVE || acq->ordinal >= ORDINAL_MAX) return false;
     dlock__acq_disown(acq);
     dlock__acq_linger(acq, dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms)));
@@ -125,6 +125,6 @@ struct dlock__acquisition *dlock__linger_misfit(const struct dlock_lock *lock) {
 }
 
 void dlock__linger_not(struct dlock__acquisition *acq) {
-    acq->may_linger = false;
+    acq->wanted = true;
     if (dlock__lingers(acq)) dlock__linger_end(acq);
 }

@@ -110,7 +110,6 @@ int dlock__name_check(const char *name, struct dlock_error *err) {
 }
 
 void dlock__name_insert(struct dlock__name *name, struct dlock__waiter *waiter, struct dlock__waiter *before) {
-    waiter->in_line = true;
     waiter->prev = before;
     waiter->next = before ? before->next : name->head;
     *(before ? &before->next : &name->head) = waiter;
@@ -118,9 +117,9 @@ void dlock__name_insert(struct dlock__name *name, struct dlock__waiter *waiter, 
 }
 
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter) {
-    waiter->in_line = false;
     *(waiter->prev ? &waiter->prev->next : &name->head) = waiter->next;
     *(waiter->next ? &waiter->next->prev : &name->tail) = waiter->prev;
+    waiter->prev = NULL;
 }
 
 void dlock__name_signal(struct dlock__name *name) {

@@ -103,7 +103,6 @@ struct dlock__waiter {
     uint16_t trip_us;  /* time from its last question to the answer "busy", at most what its type holds */
     bool try_only : 1;
     bool heard : 1; /* the server has said "busy", and has not become unreachable since */
-    bool in_line : 1;
     bool done : 1;  /* `result` is final; the acquisition may yet be given up. 0: `handed` is its grant, and it is
                      * out of the line */
     bool over : 1;  /* nothing more happens to it */
@@ -164,6 +163,9 @@ int dlock__name_check(const char *name, struct dlock_error *err);
 /* Inserts the waiter into the line behind `before`; NULL: at the head. */
 void dlock__name_insert(struct dlock__name *name, struct dlock__waiter *waiter, struct dlock__waiter *before);
 void dlock__name_remove(struct dlock__name *name, struct dlock__waiter *waiter);
+static inline bool dlock__name_has(const struct dlock__name *name, const struct dlock__waiter *waiter) {
+    return waiter->prev || name->head == waiter;
+}
 /* Gives the waiter at the head a turn. */
 void dlock__name_signal(struct dlock__name *name);
 /* Adds to, and removes from, name->held; the reference goes along. dlock__held_remove returns false if it was not

@@ -38,7 +38,7 @@ static void finish(struct dlock__waiter *waiter, int result) {
     waiter->result = result;
     waiter->lock->waiting--;
     dlock__stats_waited(waiter);
-    if (!waiter->in_line) return;
+    if (!dlock__name_has(name, waiter)) return;
     dlock__name_remove(name, waiter);
     const struct dlock__acquisition *in_the_way = dlock__name_exclusive(name);
     if (!in_the_way || dlock__lingers(in_the_way)) dlock__name_signal(name); /* the next one may like its terms */
@@ -179,7 +179,7 @@ static bool take(struct dlock__waiter *waiter) {
     if (good) {
         dlock__hold_through(acq, waiter->lock);
     } else if (dlock__acq_lost(acq)) {
-        acq->count = 0; /* no owner has to release it */
+        dlock__acq_disown(acq); /* no owner has to release it */
         dlock__lost_remove(acq);
         dlock__acq_put(acq);
     }
@@ -255,12 +255,12 @@ static void busy(struct dlock__waiter *waiter) {
         if (counts)
             dlock__acq_woken(acq, &op->wake, op->received_us);
         else
-            acq->ask_at_us = dlock__now(client_of(waiter));
+            dlock__acq_wait(acq, dlock__now(client_of(waiter)));
     }
     op->look = op->woken = false;
     if (acq->state == DLOCK__WAITING) dlock__slot_detach(acq);
     if (!waiter->latch) dlock__listener_needs_keeper(client_of(waiter));
-    if (waiter->in_line) turn_tries_away(name_of(waiter));
+    if (dlock__name_has(name_of(waiter), waiter)) turn_tries_away(name_of(waiter));
 }
 
 /* True if the listener can be brought up now, and enough time is left for that. */
@@ -319,7 +319,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     if (rc == 0) {
         dlock__rhythm_granted(name_of(waiter)->rhythm, dlock__now(client_of(waiter)));
         if (untold && waiter->heard) dlock__listener_doubted(client_of(waiter));
-        acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER && !acq->wanted;
+        acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER;
         if (acq->op->arg.hints & DLOCK_HINT_LISTEN) dlock__listener_for_grants(client_of(waiter));
         dlock__own_now(acq, waiter);
         finish(waiter, 0);
