@@ -34,8 +34,8 @@ static inline bool answers_can_be_lost(void) {
 enum {
     CLIENTS = 5,             /* a, b, c, d, and one that has a quarantine of QUARANTINE_MS */
     CAREFUL = 4,             /* the number of that one */
-    HELD_MS = 30000,         /* the usual lease, here: its end is never waited for */
-    REQUEST_MS = 10000,      /* for one operation */
+    HELD_MS = 90000,         /* the usual lease, here: its end is never waited for */
+    REQUEST_MS = 30000,      /* for one operation: only a failure takes as long */
     QUARANTINE_MS = 86400000 /* longer than any server of the tests is up, and than a retry_ms may be */
 };
 
@@ -86,6 +86,7 @@ struct grant {
     int client;
     struct line *line; /* where a connection carries one claim: its own, from acquire to release */
     bool waits;        /* PENDING: a blocking request is left on that line, and unanswered */
+    int64_t asked_ms;  /* when the last operation on it began */
 };
 
 /* Prepares a claim of the client for the name, with the client's next token. */

@@ -82,6 +82,7 @@ static const char *word_of(enum dlock_operation operation) {
 
 int request_on(struct line *line, enum dlock_operation operation, struct grant *grant, uint32_t flags) {
     struct dlock_error err = {0};
+    grant->asked_ms = now_ms();
     grant->claim.flags = flags;
     if (operation == DLOCK_ACQUIRE) grant->claim.fence = 0;
     int rc = claim_run(batch_of(operation), line->conn, &grant->claim, REQUEST_MS, &err);
