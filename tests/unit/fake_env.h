@@ -1,5 +1,5 @@
 /* core/base/env.h on a clock that only the test moves. Threads are fibers (tests/support/scheduler.h): one runs at a
- * time, and which one goes on is drawn from a seed, so that each run of a test is the same. With another number in
+ * time, and the next one is drawn from a seed, so that each run of a test is the same. With another number in
  * DLOCK_TEST_SEED it is another one.
  *
  * One thread, the test's own, calls the functions below; the program ends with a message where that waits for what only
