@@ -114,7 +114,7 @@ unsigned fake_waiters(const char *name);
 unsigned fake_holders(const char *name);              /* now */
 unsigned fake_grants(const char *name);               /* how often it was granted, to any client */
 unsigned fake_entries(void);                          /* holders and waiters of all names, without other clients' */
-void fake_replay(const struct fake_command *command); /* a late duplicate of an acquire or release arrives */
+void fake_replay(const struct fake_command *command); /* a late duplicate of a request arrives */
 
 /* ---- what happened ---- */
 size_t fake_log_size(void);

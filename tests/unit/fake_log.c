@@ -214,6 +214,7 @@ void fake_replay(const struct fake_command *command) {
     claim.limit = command->limit;
     pthread_mutex_lock(&fake_guard);
     if (command->op == FAKE_ACQUIRE) server_acquire(&other_rules, command->conn, &claim);
+    if (command->op == FAKE_RENEW) server_renew(&other_rules, command->conn, &claim);
     if (command->op == FAKE_RELEASE) server_release(&other_rules, command->conn, &claim);
     pthread_mutex_unlock(&fake_guard);
 }

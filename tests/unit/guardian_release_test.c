@@ -20,7 +20,7 @@ static struct server {
     bool down;
     int takes_ms;       /* a request */
     size_t at_most;     /* claims that it answers in one request */
-    const char *broken; /* a request about this name is never answered */
+    const char *broken; /* a request about this name is never answered, in all the time that it has */
     int connects;
     int released[LOCKS], renewed[LOCKS];
     int64_t last_us[LOCKS];
@@ -61,7 +61,7 @@ static int slow_release(void *conn, struct dlock_claim *const *claims, size_t n,
     if (server.takes_ms > timeout_ms) return dlock_fail(err, DLOCK_EUNAVAILABLE, "too slow");
     for (size_t i = 0; i < n; i++)
         if (server.broken && strcmp(claims[i]->name, server.broken) == 0)
-            return dlock_fail(err, DLOCK_EPROTO, "a broken name");
+            return fake_jump_ms(timeout_ms), dlock_fail(err, DLOCK_EUNAVAILABLE, "a broken name");
     for (size_t i = 0; i < n; i++) {
         int lock = atoi(claims[i]->name);
         claims[i]->result = i < server.at_most ? 0 : DLOCK_EUNAVAILABLE;

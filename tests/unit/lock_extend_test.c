@@ -294,6 +294,25 @@ TEST(an_answer_after_the_end_leaves_nothing_behind) {
     assert_int_equal(fake_entries(), 0);
 }
 
+/* Nor does a longer one that the server executes after a shorter one. */
+TEST(a_late_extension_leaves_nothing_behind) {
+    struct actor *actor = actor_new();
+    dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
+    struct extend longer = {lock, 3 * LEASE_MS};
+    struct fake_command late;
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
+    begin_call(actor, extend_it, &longer);
+    wait_for(actor, 3000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(extend_by(actor, lock, LEASE_MS), 0);
+    assert_true(fake_nth(FAKE_RENEW, "n", 0, &late));
+    fake_replay(&late);
+    fake_advance_ms(LEASE_MS + 1000);
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+    assert_int_equal(fake_entries(), 0);
+}
+
 /* Another thread does something with the handle while its extension hangs. */
 TEST(others_act_during_an_extension) {
     struct actor *actor = actor_new(), *other = actor_new();
