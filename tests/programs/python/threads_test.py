@@ -278,8 +278,8 @@ class Modes(support.Case):
 
     def test_tickets(self):
         self.need("export")
-        grant = self.client.lock(self.name).acquire()
-        ticket = grant.export()
+        with self.client.lock(self.name) as grant:
+            ticket = grant.export()
         self.assertFalse(grant.held)
         other = self.open()
         with other.import_grant(ticket) as taken:
