@@ -201,7 +201,7 @@ for server in "${servers[@]}"; do
     starting+=("$!")
 done
 for pid in "${starting[@]}"; do wait "$pid" || exit; done
-while IFS= read -r setting; do export "${setting?}"; done < <(cat "$folder"/*.settings)
+while IFS= read -r setting; do export "${setting?}"; done < <(find "$folder" -maxdepth 1 -name "*.settings" -exec cat {} +)
 # atexit_sleep_ms=0: other processes wait for a process's end, as `dlock run` does for its guardian.
 export TSAN_OPTIONS="suppressions=$PWD/tests/support/tsan.supp halt_on_error=1 second_deadlock_stack=1 atexit_sleep_ms=0 ${TSAN_OPTIONS:-}"
 export LSAN_OPTIONS="suppressions=$PWD/tests/support/lsan.supp print_suppressions=0 ${LSAN_OPTIONS:-}"

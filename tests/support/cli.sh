@@ -5,7 +5,8 @@
 #     run COMMAND…                      sets $status, $out and $err
 #     equal WHAT ACTUAL EXPECTED        a check; so are the next two
 #     contains WHAT TEXT PART
-#     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS, or a minute if that is longer, have passed
+#     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS, or a minute if that is longer, have passed;
+#                                       before 2 s if a check has failed: then nothing may come any more
 #     use_redis                         from here on locks are on a Redis
 #     $heart, last_beat, forget         a command that tells how long it lived
 #     can WORD                          whether the server at $DLOCK_URI has this capability
@@ -98,7 +99,7 @@ can() {
 }
 
 within() {
-    local deadline=$((SECONDS + ($1 < 60 ? 60 : $1) + 1)) what=$2
+    local deadline=$((SECONDS + 1 + (failures ? 2 : $1 < 60 ? 60 : $1))) what=$2
     shift 2
     until "$@"; do
         if [ "$SECONDS" -ge "$deadline" ]; then
@@ -118,11 +119,16 @@ begin() {
     started+=("$pid")
 }
 
-# ended PID: sets $status to how it ended.
+# ended PID: sets $status to how it ended, by SIGKILL if it does not end.
 ended() {
+    local guard
+    (read -rt $((failures ? 2 : 60)) <> <(:); kill -KILL "$1") &
+    guard=$!
+    started+=("$guard")
     wait "$1"
     status=$?
-}
+    kill -KILL "$guard" && wait "$guard" # not SIGTERM, for which it may still have our trap
+} 2>/dev/null
 
 written() { [ -s "$1" ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }
