@@ -23,11 +23,13 @@ static void open_link(struct link *link, char letter, const char *delay, const c
 }
 
 static int setup(void **state) {
+    (void)state;
     open_link(&plain, 'b', NULL, NULL);
     return 0;
 }
 
 static int teardown(void **state) {
+    (void)state;
     link_end(&faulty);
     link_end(&plain);
     return 0;

@@ -16,6 +16,7 @@ static void change(const char *variable, const char *value) {
 
 /* A value of digits is a number, any other one a text. */
 static int change_back(void **state) {
+    (void)state;
     bool number = changed && *before && before[strspn(before, "0123456789.")] == '\0';
     if (changed) sql(number ? "SET GLOBAL %s = %s" : "SET GLOBAL %s = '%s'", changed, before);
     changed = NULL;

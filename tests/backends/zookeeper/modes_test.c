@@ -33,58 +33,7 @@ TEST(lost_answer_to_a_downgrade) {
     proxy_end(proxy);
 }
 
-TEST(broken_grant_is_not_downgraded) {
-    struct held held;
-    claim_as(&held, "broken down", 'a', 1, DLOCK_EXCLUSIVE, 0);
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(backend->break_lock(two.conn, "broken down", TIMEOUT_MS, NULL), 0);
-    assert_int_equal(downgrade(&one, &held), DLOCK_ELOST);
-    assert_int_equal(plain_count(BASE "/broken down"), 0);
-    assert_int_equal(release(&one, &held), DLOCK_ELOST);
-}
-
 /* ---- permits ----------------------------------------------------------------------------------------------------- */
-
-TEST(permits_are_taken_in_turn) {
-    struct dlock_wake wake;
-    struct held a, b, c, d, e;
-    claim_as(&a, "permits", 'a', 1, DLOCK_PERMIT, 2);
-    claim_as(&b, "permits", 'b', 1, DLOCK_PERMIT, 2);
-    claim_as(&c, "permits", 'c', 1, DLOCK_PERMIT, 2);
-    claim_as(&d, "permits", 'a', 2, DLOCK_PERMIT, 2);
-    claim_as(&e, "permits", 'b', 2, DLOCK_PERMIT, 2);
-    assert_int_equal(acquire(&one, &a), 0);
-    assert_int_equal(acquire(&two, &b), 0);
-    assert_true(b.claim.fence > a.claim.fence);
-    assert_int_equal(acquire(&three, &c), DLOCK_EBUSY);
-    assert_int_equal(plain_count(BASE "/permits/leases"), 2);
-    assert_int_equal(plain_count(BASE "/permits/locks"), 0);
-    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY);
-    assert_true(c.claim.retry_ms >= 10000);
-    assert_int_equal(queue_up(&one, &d), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&three, &c), DLOCK_EBUSY); /* asking again changes nothing */
-    assert_int_equal(plain_count(BASE "/permits/locks"), 2);
-    assert_int_equal(release(&two, &b), 0);
-    expect_look(&three, "permits");
-    assert_false(wake_within(&one, &wake, 200));      /* only the first is woken */
-    assert_int_equal(acquire(&two, &e), DLOCK_EBUSY); /* and it is not overtaken */
-    assert_int_equal(queue_up(&one, &d), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&three, &c), 0);
-    assert_true(c.claim.fence > b.claim.fence);
-    assert_int_equal(queue_up(&three, &c), 0); /* the same grant */
-    expect_look(&one, "permits");
-    assert_int_equal(queue_up(&one, &d), DLOCK_EBUSY);
-    for (int i = 0; i < 2; i++) assert_int_equal(renew(&three, &c), 0);
-    assert_int_equal(release(&one, &a), 0);
-    expect_look(&one, "permits");
-    assert_int_equal(queue_up(&one, &d), 0);
-    assert_true(d.claim.fence > c.claim.fence);
-    assert_int_equal(release(&one, &d), 0);
-    assert_int_equal(release(&three, &c), 0);
-    assert_int_equal(release(&three, &c), DLOCK_ELOST);
-    assert_int_equal(plain_count(BASE "/permits/leases"), 0);
-    assert_int_equal(plain_count(BASE "/permits/locks"), 0);
-}
 
 TEST(waiters_for_permits_leave) {
     struct held holder, first, second;
