@@ -138,6 +138,7 @@ static void live_far_away(int64_t ms, dlock_lock *shorter) {
         }
         if (!shorter || dlock_held(shorter)) continue;
         dlock_release(shorter, NULL);
+        fake_settle();                   /* else another thread may have the connection, and a new one takes time */
         dlock_acquire(shorter, 0, NULL); /* busy, while the server still has the one that was lost */
     }
     fake_faults_clear();
