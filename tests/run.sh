@@ -148,7 +148,7 @@ stop_servers() {
     local status=$? server
     trap - EXIT
     trap '' INT TERM HUP
-    if [ -n "${suite:-}" ]; then kill "$suite" || true; fi
+    if [ -n "${suite:-}" ]; then kill "$suite" 2>/dev/null || true; fi
     wait # for servers that are still starting
     for server in "${servers[@]}"; do tests/servers/"$server".sh stop "$folder" & done
     wait

@@ -188,4 +188,18 @@ TEST(a_batch_is_one_request) {
     }
 }
 
+/* Long before its next renewal. */
+TEST(a_broken_grant_is_reported) {
+    struct held held;
+    struct dlock_wake wake;
+    open_link(&faulty, 'a', NULL, NULL);
+    link_listen(&faulty);
+    claim_init(&held, "broken", 'a', 1);
+    assert_int_equal(acquire(&faulty, &held), 0);
+    assert_int_equal(backend->break_lock(plain.conn, "broken", TIMEOUT_MS, NULL), 0);
+    assert_true(wake_within(&faulty, &wake, 1000));
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOST);
+    assert_string_equal(wake.token, held.token);
+}
+
 TESTS(setup, teardown, backend_load, NULL)
