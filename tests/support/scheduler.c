@@ -247,10 +247,15 @@ static void change(struct stack *from, struct stack *to) {
 }
 #endif
 
-static void run_another(void) {
+static struct fiber *next(void) {
+    SIM_UNSEEN;
     if (sim_on_step) sim_on_step();
     if (++steps > STEPS_MAX) sim_fail("the run does not come to an end");
-    struct fiber *from = running, *to = choose();
+    return choose();
+}
+
+static void run_another(void) {
+    struct fiber *from = running, *to = next();
     if (to == from) return;
     running = to;
     left = &stacks[from - fibers];
