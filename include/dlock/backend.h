@@ -305,6 +305,8 @@ struct dlock_backend {
      *
      * With mode SHARED on an exclusive grant: an atomic downgrade that keeps the fence, and also grants the readers
      * that are first in the queue. Never creates anything. In the quarantine a lease that is about to end may be ELOST.
+     * A joint holder whose lease has ended may be renewed if no other client has asked for the name since, as on a
+     * server that knows the end of the last lease only.
      *
      * Results per claim: 0 (kept_ms, server_us), ELOST. */
     dlock_batch *renew;

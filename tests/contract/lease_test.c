@@ -103,7 +103,7 @@ static void of_readers_end_one_by_one(void) {
         GRANTED(acquire(i ? &lasting[i] : &brief[i]));
         GRANTED(acquire(i ? &brief[i] : &lasting[i]));
     }
-    for (int i = 0; i < 2; i++) BUSY(await(&writer[i], RESTARTED_MS)); /* which lets it notice the end */
+    for (int i = 0; i < 2; i++) BUSY(await(&writer[i], RESTARTED_MS)); /* a server may notice the end by that alone */
     for (int i = 0; i < 2; i++) {
         LOST(release(&writer[i]));
         LOST(renew(&brief[i]));
