@@ -144,6 +144,21 @@ static void permits_in_turn(void) {
     GRANTED(release(&waiting[1]));
 }
 
+/* Two permits are free at the same time, or were until now: they are those of the waiters. */
+static void permits_are_not_taken_from_under_waiters(void) {
+    enum { LIMIT = 2 };
+    struct grant held[LIMIT], waiting[LIMIT], late;
+    for (int i = 0; i < LIMIT; i++) hold(&held[i], DLOCK_PERMIT, LIMIT);
+    for (int i = 0; i < LIMIT; i++) line_up(&waiting[i], i + 1, suite.name, DLOCK_PERMIT, LIMIT);
+    grant_as(&late, 3, suite.name, DLOCK_PERMIT, LIMIT);
+    for (int i = 0; i < LIMIT; i++) GRANTED(release(&held[i]));
+    BUSY(acquire(&late));
+    for (int i = 0; i < LIMIT; i++) expect_woken(&waiting[i]);
+    for (int i = 0; i < LIMIT; i++) GRANTED(release(&waiting[i]));
+    GRANTED(await_free(&late));
+    GRANTED(release(&late));
+}
+
 /* Waiters say what a name is used for: one that asks for something else is refused. */
 static void waiters_are_users(void) {
     struct grant held, waiting, wrong;
@@ -232,6 +247,7 @@ const struct contract_case contract_queue[] = {
     PROMISE(readers_and_writers_in_turn, DLOCK_CAP_QUEUE | DLOCK_CAP_SHARED),
     PROMISE(a_writer_gives_up, DLOCK_CAP_QUEUE | DLOCK_CAP_SHARED),
     PROMISE(permits_in_turn, DLOCK_CAP_QUEUE | DLOCK_CAP_PERMIT),
+    PROMISE(permits_are_not_taken_from_under_waiters, DLOCK_CAP_QUEUE | DLOCK_CAP_PERMIT),
     PROMISE(waiters_are_users, DLOCK_CAP_QUEUE | DLOCK_CAP_PERMIT),
     PROMISE(the_dead_are_passed, DLOCK_CAP_QUEUE),
     PROMISE(the_silent_lose_their_turn, NEEDS_LINE | NEEDS_LEASES),

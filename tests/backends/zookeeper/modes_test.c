@@ -35,24 +35,6 @@ TEST(lost_answer_to_a_downgrade) {
 
 /* ---- permits ----------------------------------------------------------------------------------------------------- */
 
-TEST(waiters_for_permits_leave) {
-    struct held holder, first, second;
-    claim_as(&holder, "leaving", 'a', 1, DLOCK_PERMIT, 1);
-    claim_as(&first, "leaving", 'b', 1, DLOCK_PERMIT, 1);
-    claim_as(&second, "leaving", 'c', 1, DLOCK_PERMIT, 1);
-    assert_int_equal(acquire(&one, &holder), 0);
-    assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&three, &second), DLOCK_EBUSY);
-    assert_int_equal(release(&two, &first), DLOCK_ELOST);
-    expect_look(&three, "leaving");
-    assert_int_equal(release(&one, &holder), 0);
-    assert_int_equal(acquire(&two, &first), DLOCK_EBUSY); /* a permit is free, but another one is first in line */
-    assert_int_equal(queue_up(&three, &second), 0);
-    assert_int_equal(release(&three, &second), 0);
-    assert_int_equal(plain_count(BASE "/leaving/leases"), 0);
-    assert_int_equal(plain_count(BASE "/leaving/locks"), 0);
-}
-
 /* The process with a permit dies: any client frees it by its token. */
 TEST(dead_claims_are_freed_by_token) {
     struct held held[3], again;
