@@ -25,8 +25,8 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
              struct dlock_error *err) {
     memset(link, 0, sizeof *link);
     memset(link->client, letter, 24);
-    link->peer = (struct dlock_peer){
-        .abi = DLOCK_ABI, .client = link->client, .quarantine_ms = quarantine_ms, .log = print_log};
+    link->peer =
+        (struct dlock_peer){.abi = DLOCK_ABI, .client = link->client, .quarantine_ms = quarantine_ms, .log = print_log};
     link->fd = -1;
     link->conn = calloc(1, backend->conn_size);
     assert_non_null(link->conn);
