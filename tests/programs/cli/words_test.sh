@@ -25,7 +25,7 @@ uri '"localhost:7000" has no scheme; write it in front, as in redis://localhost:
 uri '"h1:2181,h2:2181" has no scheme; did you mean zookeeper://h1:2181,h2:2181?' h1:2181,h2:2181/locks
 uri 'no scheme: write for example redis://localhost or file:locks' localhost
 
-describe "strings of other programs: tests/unit/hints_test.c has all of them"
+describe "strings of other programs: tests/unit/uri/hints_test.c has all of them"
 uri 'write zookeeper://HOST,HOST,HOST/PATH' zk://h:2181/locks
 uri 'it begins with a quotation mark: write it without any (a file of variables keeps what a shell would take away)' '"redis://h"'
 if has redis; then
