@@ -47,6 +47,10 @@ clean_up() {
         if is_ours "$pid"; then kill -KILL "$pid" 2>/dev/null; fi
     done
     for action in "${at_exit[@]}"; do "$action"; done
+    if [ "$status" != 0 ]; then # and what nobody knows of, such as the group of a command whose guardian is broken
+        unset DLOCK_TEST_WORK
+        grep -lzsF "DLOCK_TEST_WORK=$work" /proc/[0-9]*/environ | grep -o '[0-9]*' | xargs -r kill -KILL
+    fi
     rm -rf "$work"
     exit "$status"
 }
