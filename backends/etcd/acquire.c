@@ -59,14 +59,14 @@ static atomic_bool *crowded(struct etcd *z, const char *name) {
 
 /* Adds the condition for putting the key. JOINING: no key of the name was put or changed since `since`. Otherwise: the
  * name has no key. A comparison without a target compares each key's version with 0, which no existing key has. */
-static void add_compare(struct etcd_text *text, struct etcd *z, const struct attempt *a) {
-    etcd_add(text, "\"compare\":[{");
+static void add_compare(struct dlock_text *text, struct etcd *z, const struct attempt *a) {
+    dlock_text_add(text, "\"compare\":[{");
     etcd_add_range(text, z, a->claim->name);
     if (a->stage == JOINING)
-        etcd_add(text, ",\"target\":\"MOD\",\"result\":\"LESS\",\"mod_revision\":\"%" PRId64 "\"", a->since + 1);
-    etcd_add(text, "},");
+        dlock_text_add(text, ",\"target\":\"MOD\",\"result\":\"LESS\",\"mod_revision\":\"%" PRId64 "\"", a->since + 1);
+    dlock_text_add(text, "},");
     etcd_add_if_open(text, z, a->claim);
-    etcd_add(text, "],");
+    dlock_text_add(text, "],");
 }
 
 static bool joins(const struct attempt *a) {
@@ -74,35 +74,35 @@ static bool joins(const struct attempt *a) {
 }
 
 /* Puts its key even if there are others. */
-static void add_join(struct etcd_text *text, const struct round *r, const struct attempt *a) {
-    etcd_add(text, "{\"request_txn\":{\"compare\":[");
+static void add_join(struct dlock_text *text, const struct round *r, const struct attempt *a) {
+    dlock_text_add(text, "{\"request_txn\":{\"compare\":[");
     etcd_add_if_open(text, r->z, a->claim);
-    etcd_add(text, "],\"success\":[");
+    dlock_text_add(text, "],\"success\":[");
     etcd_add_put(text, a->claim, a->key, r->lease.id);
-    etcd_add(text, "]}},");
+    dlock_text_add(text, "]}},");
 }
 
-static void add_transaction(struct etcd_text *text, const struct round *r, const struct attempt *a) {
-    etcd_add(text, "{");
+static void add_transaction(struct dlock_text *text, const struct round *r, const struct attempt *a) {
+    dlock_text_add(text, "{");
     if (a->stage != KNOWN) {
         add_compare(text, r->z, a);
-        etcd_add(text, "\"success\":[");
+        dlock_text_add(text, "\"success\":[");
         etcd_add_put(text, a->claim, a->key, r->lease.id);
         if (a->stage == ALONE) {
-            etcd_add(text, "]}");
+            dlock_text_add(text, "]}");
             return;
         }
-        etcd_add(text, "],\"failure\":[");
+        dlock_text_add(text, "],\"failure\":[");
         if (joins(a)) add_join(text, r, a);
     } else {
-        etcd_add(text, "\"success\":[");
+        dlock_text_add(text, "\"success\":[");
         if (a->moves) {
             etcd_add_move(text, r->z, a->claim, a->key, r->lease.id);
-            etcd_add(text, ",");
+            dlock_text_add(text, ",");
         }
     }
     etcd_add_view(text, r->z, a->claim, a->key);
-    etcd_add(text, "]}");
+    dlock_text_add(text, "]}");
 }
 
 /* Prepares the claim for this request. */
@@ -125,26 +125,26 @@ static int no_slot(const struct round *r) {
 }
 
 static int send_round(struct round *r, size_t pending, struct etcd_reply *reply) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     enum etcd_repeat repeat = ETCD_REPEAT;
     bool first = true;
-    if (pending > 1) etcd_add(&body, "{\"success\":[");
+    if (pending > 1) dlock_text_add(&body, "{\"success\":[");
     for (size_t i = 0; i < r->n; i++) {
         struct attempt *a = &r->attempts[i];
         if (a->over) continue;
         prepare(r, a);
         if (!etcd_slot(a->claim)) {
-            etcd_text_free(&body);
+            dlock_text_free(&body);
             reply->settled = false;
             return no_slot(r);
         }
         if (a->stage != KNOWN) repeat = ETCD_ONCE; /* a put that arrives late would stay: not to be repeated */
-        if (pending > 1) etcd_add(&body, "%s{\"request_txn\":", first ? "" : ",");
+        if (pending > 1) dlock_text_add(&body, "%s{\"request_txn\":", first ? "" : ",");
         add_transaction(&body, r, a);
-        if (pending > 1) etcd_add(&body, "}");
+        if (pending > 1) dlock_text_add(&body, "}");
         first = false;
     }
-    if (pending > 1) etcd_add(&body, "]}");
+    if (pending > 1) dlock_text_add(&body, "]}");
     return etcd_post(r->z, "/v3/kv/txn", &body, repeat, r->deadline_us, reply, r->err);
 }
 
@@ -153,14 +153,14 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
 /* Deletes the claim's key, closes its slot if an acquire may still put the key, and returns `result`, AGAIN or an
  * error. */
 static int leave(const struct round *r, struct attempt *a, int result) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     if (a->claim->state[ETCD_FLAGS] & ETCD_UNSURE) {
-        etcd_add(&body, "{\"success\":[");
+        dlock_text_add(&body, "{\"success\":[");
         etcd_add_close(&body, r->z, a->claim, r->lease.id);
-        etcd_add(&body, ",{\"request_txn\":");
+        dlock_text_add(&body, ",{\"request_txn\":");
         etcd_add_delete(&body, a->claim, a->key);
-        etcd_add(&body, "}]}");
+        dlock_text_add(&body, "}]}");
     } else {
         etcd_add_delete(&body, a->claim, a->key);
     }

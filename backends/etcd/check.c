@@ -10,8 +10,8 @@ static const char status_path[] = "/v3/maintenance/status";
 
 /* Sends a request. False: it was not answered, which does not end the check. */
 static bool ask(struct etcd *z, const char *path, const char *text, int64_t deadline_us, struct etcd_reply *reply) {
-    struct etcd_text body = {NULL, 0, 0, false};
-    etcd_add(&body, "%s", text);
+    struct dlock_text body = {NULL, 0, 0, false};
+    dlock_text_add(&body, "%s", text);
     return etcd_post(z, path, &body, ETCD_REPEAT, deadline_us, reply, NULL) == 0;
 }
 
@@ -60,11 +60,11 @@ static void check_hosts(struct dlock_report *report, struct etcd *z, int64_t dea
     size_t good, now;
     etcd_member(z, &good);
     for (size_t i = 0; i < z->address.n && z->address.n > 1; i++) {
-        struct etcd_text body = {NULL, 0, 0, false};
+        struct dlock_text body = {NULL, 0, 0, false};
         struct etcd_reply reply;
         struct dlock_error why = {0};
         int64_t share_us = (deadline_us - dlock_now_us()) / (int64_t)(z->address.n - i + 1);
-        etcd_add(&body, "{}");
+        dlock_text_add(&body, "{}");
         etcd_use_member(z, i);
         int rc = etcd_post(z, status_path, &body, ETCD_ONCE, dlock_now_us() + share_us, &reply, &why);
         if (rc == 0) etcd_reply_end(&reply);
@@ -132,7 +132,7 @@ static time_t end_of(const struct curl_certinfo *chain) {
 static time_t certificate_end(struct etcd *z, int64_t deadline_us) {
     const struct curl_certinfo *chain = NULL;
     struct curl_slist *connect, *headers = NULL;
-    struct etcd_signals signals;
+    struct dlock_http_signals signals;
     int64_t ms = (deadline_us - dlock_now_us()) / 1000;
     time_t end = 0;
     size_t number;
@@ -143,11 +143,11 @@ static time_t certificate_end(struct etcd *z, int64_t deadline_us) {
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, "{}");
         curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, discard);
         curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(ms > 0 ? ms : 1));
-        etcd_signals_off(z, &signals);
+        dlock_http_quiet(&z->http, &signals);
         if (curl_easy_perform(easy) == CURLE_OK && curl_easy_getinfo(easy, CURLINFO_CERTINFO, &chain) == CURLE_OK)
             end = end_of(chain);
         curl_easy_cleanup(easy);
-        etcd_signals_on(z, &signals);
+        dlock_http_loud(&z->http, &signals);
         curl_slist_free_all(headers);
         curl_slist_free_all(connect);
     } else if (easy) {
@@ -167,10 +167,10 @@ static void check_certificate(struct dlock_report *report, struct etcd *z, int64
 }
 
 static void check_tls(struct dlock_report *report, struct etcd *z, int64_t deadline_us) {
-    if (z->address.insecure)
+    if (z->http.insecure)
         dlock_find(report, "anybody on the network path can pose as the server: set ca= in place of insecure=on",
                    "TLS, and any certificate is accepted");
-    else if (z->address.tls)
+    else if (z->http.tls)
         check_certificate(report, z, deadline_us);
     else if (z->address.password)
         dlock_find(report, "anybody on the network path can read the password: use etcd+tls://",
@@ -181,14 +181,14 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct etcd *z = etcd_of(conn);
     struct dlock_report report = {each, arg, false};
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     struct etcd_lease lease;
     int rc = etcd_lease(z, deadline_us, &lease, err);
     if (rc == DLOCK_EUNAVAILABLE && atomic_load(&z->full)) rc = 0; /* an alarm tells it */
-    etcd_add(&body, "{}");
+    dlock_text_add(&body, "{}");
     if (rc == 0) rc = etcd_post(z, status_path, &body, ETCD_REPEAT, deadline_us, &reply, err);
-    etcd_text_free(&body);
+    dlock_text_free(&body);
     if (rc != 0) return etcd_code(rc, err);
     check_version(&report, reply.body);
     check_store(&report, reply.body);

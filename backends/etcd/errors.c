@@ -18,11 +18,11 @@ int etcd_unsettled(const struct etcd *z, struct dlock_error *err) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s changes its leader", z->address.where);
 }
 
-int etcd_stranger(const struct etcd_host *host, struct dlock_error *err) {
+int etcd_stranger(const struct dlock_http_host *host, struct dlock_error *err) {
     return dlock_fail(
         err, DLOCK_EUNAVAILABLE,
         "etcd at %s is of another cluster than the member before: name the members of one cluster in the URI",
-        strstr(host->url, "://") + 3);
+        dlock_http_where(host));
 }
 
 int etcd_code(int rc, struct dlock_error *err) {
@@ -106,47 +106,4 @@ int etcd_refused(const struct etcd *z, long status, const struct etcd_reply *rep
         return rc;
     }
     return judge(z, code, text, err);
-}
-
-int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, const char *why, struct dlock_error *err) {
-    const char *at = strstr(host->url, "://") + 3;
-    int lack = 0;
-    switch (code) {
-    case CURLE_OPERATION_TIMEDOUT:
-        dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", at);
-        if (stranger) dlock_doubt(err, "etcd");
-        return DLOCK_EUNAVAILABLE;
-    case CURLE_GOT_NOTHING:
-    case CURLE_SEND_FAIL_REWIND: /* the same, when libcurl would repeat the request and must not: http.c */
-        dlock_fail(err, DLOCK_EUNAVAILABLE, "etcd at %s hung up without an answer", at);
-        if (stranger) dlock_doubt(err, "etcd");
-        return DLOCK_EUNAVAILABLE;
-    case CURLE_OUT_OF_MEMORY: return etcd_no_memory(err);
-    case CURLE_PEER_FAILED_VERIFICATION:
-    case CURLE_SSL_CACERT_BADFILE:
-    case CURLE_SSL_CERTPROBLEM:
-    case CURLE_SSL_ISSUER_ERROR:
-        lack = dlock_used_up(why);
-        if (lack)
-            return dlock_fail(err, DLOCK_EUNAVAILABLE, "TLS with etcd at %s: %s%s", at, strerror(lack),
-                              dlock_advice(lack));
-        return dlock_fail(err, DLOCK_EAUTH, "TLS with etcd at %s: %.200s; see ca=, cert=, key= and sni=", at, why);
-    case CURLE_SSL_CONNECT_ERROR:
-        return dlock_fail(err, DLOCK_EPROTO,
-                          "etcd at %s does not speak TLS: %.200s; for an unencrypted connection write etcd://", at,
-                          why);
-    case CURLE_WRITE_ERROR:
-        dlock_fail(err, DLOCK_EPROTO, "etcd at %s sent an answer of more than %d MB", at, ETCD_REPLY_MAX >> 20);
-        dlock_doubt(err, "etcd");
-        return DLOCK_EPROTO;
-    case CURLE_UNSUPPORTED_PROTOCOL:
-    case CURLE_WEIRD_SERVER_REPLY:
-    case CURLE_HTTP2:
-        dlock_fail(err, DLOCK_EPROTO, "etcd at %s: %.200s", at, why);
-        dlock_doubt(err, "etcd");
-        return DLOCK_EPROTO;
-    default:
-        return dlock_fail(err, DLOCK_EUNAVAILABLE, "no connection to etcd at %s: %.200s%s", at, why,
-                          dlock_advice(code == CURLE_COULDNT_CONNECT ? ECONNREFUSED : 0));
-    }
 }

@@ -36,7 +36,7 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
     struct etcd *z = begun == CURLE_OK ? etcd_new() : NULL;
     *(struct etcd **)conn = z;
     if (!z) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection to etcd");
-    int rc = etcd_address(&z->address, uri, err);
+    int rc = etcd_address(z, uri, err);
     if (rc == 0) rc = etcd_watches_begin(z, err);
     if (rc == 0) rc = etcd_authenticate(z, deadline_us, err);
     if (rc == 0) rc = etcd_lease(z, deadline_us, &lease, err);
@@ -46,17 +46,18 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
 /* The lease is left to expire: all its claims have been released already. */
 static void etcd_disconnect(void *conn) {
     struct etcd *z = etcd_of(conn);
-    struct etcd_signals signals;
+    struct dlock_http_signals signals;
     *(struct etcd **)conn = NULL; /* cleared first, since a child forked during cleanup reads it */
     atomic_signal_fence(memory_order_seq_cst);
     if (!z) return;
-    etcd_signals_off(z, &signals);
+    dlock_http_quiet(&z->http, &signals);
     etcd_watches_free(z);
-    etcd_channels_free(z);
-    etcd_signals_on(z, &signals);
+    etcd_requests_free(z);
+    dlock_http_loud(&z->http, &signals);
     if (z->token) explicit_bzero(z->token, strlen(z->token));
     free(z->token);
     etcd_address_free(&z->address);
+    dlock_http_end(&z->http);
     pthread_mutex_destroy(&z->mutex);
     pthread_mutex_destroy(&z->watch_mutex);
     free(z);
@@ -65,14 +66,14 @@ static void etcd_disconnect(void *conn) {
 static void etcd_abandon(void *conn) {
     struct etcd *z = etcd_of(conn);
     if (!z) return;
-    etcd_sockets_abandon(z);
+    dlock_http_abandon(&z->http);
     if (z->poll_fd >= 0) close(z->poll_fd);
     if (z->timer_fd >= 0) close(z->timer_fd);
     if (z->event_fd >= 0) close(z->event_fd);
 }
 
 static const char *const schemes[] = {"etcd", "etcd+tls", NULL};
-static const char *const keys[] = {"session", "ca", "cert", "key", "sni", "insecure", NULL};
+static const char *const keys[] = {"session", DLOCK_TLS_KEYS, NULL};
 
 DLOCK_BACKEND(etcd) = {
     .abi = DLOCK_ABI,

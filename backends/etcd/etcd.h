@@ -11,8 +11,7 @@
  * leader, the connection gets another lease and moves its keys to it. So every claim remembers its lease. lease.c
  * explains how long a lease is sure to live.
  *
- * One connection serves all threads. Each request takes a channel, a libcurl handle with a connection that is kept
- * alive. Each waiter has its own stream, which reports the deletion of the key before the waiter's (watch.c). One mutex
+ * One connection serves all threads. Each request has a libcurl handle with a connection that is kept alive. Each waiter has its own stream, which reports the deletion of the key before the waiter's (watch.c). One mutex
  * guards the members that change after connect, another one the streams; neither is held during a request.
  *
  * The files; each calls those below it only:
@@ -21,16 +20,14 @@
  *   view  watch
  *   lease
  *   http
- *   sockets  errors
+ *   errors
  *   reply  names  address
- *   text
  */
 #ifndef DLOCK_ETCD_H
 #define DLOCK_ETCD_H
 
-#include <dlock/backend_socket.h>
+#include <dlock/backend_http.h>
 
-#include <curl/curl.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,7 +40,6 @@ enum {
     ETCD_HOSTS = 64,
     ETCD_VALUE_SIZE = DLOCK_TOKEN_MAX + 32,
     ETCD_SLOTS = 1 << 16, /* most simultaneous claims of a connection */
-    ETCD_SOCKETS = 1024,
     ETCD_CROWDED = 256,
     ETCD_BATCH = 64 /* claims in one transaction; a server takes 128 operations */
 };
@@ -56,43 +52,20 @@ enum { ETCD_LEASE_GONE = 1, ETCD_TOKEN_OLD = 2 };
 
 struct etcd;
 
-/* ---- text.c: texts that grow ------------------------------------------------------------------------------------- */
-
-struct etcd_text {
-    char *at; /* NUL-terminated; NULL while it is empty */
-    size_t n, room;
-    bool failed; /* out of memory: the text is incomplete */
-};
-
-DLOCK_PRINTF(2, 3) void etcd_add(struct etcd_text *text, const char *format, ...);
-void etcd_add_bytes(struct etcd_text *text, const void *bytes, size_t n);
-/* Adds base64 in quotes. */
-void etcd_add_base64(struct etcd_text *text, const char *bytes);
-/* Adds a JSON string. */
-void etcd_add_string(struct etcd_text *text, const char *string);
-void etcd_text_free(struct etcd_text *text);
-/* Decodes into `out`, NUL-terminated. False: `text` is too long or contains a NUL, and `out` is what fits before that;
- * or it is not base64, and `out` is empty. */
-bool etcd_base64(const char *text, char *out, size_t size);
-
 /* ---- address.c: the URI ------------------------------------------------------------------------------------------ */
 
 struct etcd_address {
-    struct etcd_host {
-        char url[320];     /* "https://name:2379" */
-        char connect[128]; /* "::address:port", as libcurl takes it */
-    } hosts[ETCD_HOSTS];
+    struct dlock_http_host hosts[ETCD_HOSTS];
     size_t n;
     char base[ETCD_BASE_SIZE]; /* with its '/' at the end */
     char where[64];            /* for messages */
     int ttl_s;
-    bool tls, insecure;
-    char *ca, *cert, *key, *user, *password;
+    char *user, *password;
 };
 
 int etcd_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* Reads the URI. Returns 0, EINVAL, ENOTSUP or ENOMEM. */
-int etcd_address(struct etcd_address *address, const struct dlock_uri *uri, struct dlock_error *err);
+int etcd_address(struct etcd *z, const struct dlock_uri *uri, struct dlock_error *err);
 void etcd_address_free(struct etcd_address *address);
 
 /* ---- names.c: keys ----------------------------------------------------------------------------------------------- */
@@ -100,7 +73,7 @@ void etcd_address_free(struct etcd_address *address);
 /* Writes the prefix of the keys of a name or, with `end`, the first key after them. */
 void etcd_prefix(const struct etcd_address *address, const char *name, bool end, char key[ETCD_KEY_SIZE]);
 /* Adds `"key":…,"range_end":…` for all keys of a name. */
-void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *name);
+void etcd_add_range(struct dlock_text *text, const struct etcd *z, const char *name);
 /* Writes the prefix of the keys of all names that begin with `start`. */
 void etcd_start(const struct etcd_address *address, const char *start, char key[ETCD_KEY_SIZE]);
 void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]);
@@ -157,26 +130,10 @@ bool etcd_settled(const struct etcd_reply *reply);
 int etcd_nonsense(const struct etcd *z, const char *what, struct dlock_error *err);
 int etcd_no_memory(struct dlock_error *err);
 int etcd_unsettled(const struct etcd *z, struct dlock_error *err); /* the leader changes until the deadline */
-int etcd_stranger(const struct etcd_host *host,
+int etcd_stranger(const struct dlock_http_host *host,
                   struct dlock_error *err); /* of another cluster than the members before */
 /* Returns the code of a request that cannot fail with LEASE_GONE or TOKEN_OLD: both become EPROTO, also in err. */
 int etcd_code(int rc, struct dlock_error *err);
-/* Sets err for libcurl's code and returns dlock's. `stranger`: the connection was accepted, but this client has never
- * had an answer from an etcd. */
-int etcd_failed(const struct etcd_host *host, bool stranger, CURLcode code, const char *why, struct dlock_error *err);
-
-/* ---- sockets.c: libcurl's descriptors ---------------------------------------------------------------------------- */
-
-/* Makes libcurl open and close its sockets through this file. */
-void etcd_sockets(struct etcd *z, CURL *easy);
-void etcd_sockets_abandon(struct etcd *z);
-/* Between these two calls the thread gets no SIGPIPE: OpenSSL writes without MSG_NOSIGNAL. */
-struct etcd_signals {
-    sigset_t before;
-    bool pending;
-};
-void etcd_signals_off(const struct etcd *z, struct etcd_signals *signals);
-void etcd_signals_on(const struct etcd *z, const struct etcd_signals *signals);
 
 /* ---- http.c: requests -------------------------------------------------------------------------------------------- */
 
@@ -185,16 +142,16 @@ enum etcd_repeat { ETCD_ONCE, ETCD_REPEAT }; /* after no answer, may it be sent 
 /* Sends a request and frees the body. Returns 0 (the caller has to end `reply`), a code or LEASE_GONE; then of `reply`
  * only `repeated` and `settled` are set; the latter says nothing about a request that may have been sent to several
  * members. */
-int etcd_post(struct etcd *z, const char *path, struct etcd_text *body, enum etcd_repeat repeat, int64_t deadline_us,
+int etcd_post(struct etcd *z, const char *path, struct dlock_text *body, enum etcd_repeat repeat, int64_t deadline_us,
               struct etcd_reply *reply, struct dlock_error *err);
 /* Sets up a handle for a request to a member. The caller frees the headers and *connect. NULL: out of memory. */
-struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct etcd_host *host, const char *path,
+struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct dlock_http_host *host, const char *path,
                                 struct curl_slist **connect);
 int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *err);
-const struct etcd_host *etcd_member(struct etcd *z, size_t *number);
+const struct dlock_http_host *etcd_member(struct etcd *z, size_t *number);
 /* Makes requests ask this member first. */
 void etcd_use_member(struct etcd *z, size_t number);
-void etcd_channels_free(struct etcd *z);
+void etcd_requests_free(struct etcd *z);
 
 /* ---- lease.c ----------------------------------------------------------------------------------------------------- */
 
@@ -256,16 +213,16 @@ struct etcd_view {
 
 /* The number of operations that etcd_add_view() adds to a transaction, to show a claim's place. */
 enum { ETCD_VIEW_OPERATIONS = 3 };
-void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key);
+void etcd_add_view(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key);
 /* The first adds a comparison that fails once the claim's slot is closed, the second an operation that closes it. The
  * lease is one that lives longer than any lease in which the slot's key may still be put. */
-void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim);
-void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease);
+void etcd_add_if_open(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim);
+void etcd_add_close(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease);
 /* Adds an operation that puts a claim's key. */
-void etcd_add_put(struct etcd_text *text, const struct dlock_claim *claim, const char *key, int64_t lease);
+void etcd_add_put(struct dlock_text *text, const struct dlock_claim *claim, const char *key, int64_t lease);
 /* The first adds an operation that puts a claim's key, which is there, into this lease, with the claim's value. The key
  * keeps its place. The second reads the answer, and stores the lease in the claim. */
-void etcd_add_move(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
+void etcd_add_move(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
                    int64_t lease);
 enum etcd_moved {
     ETCD_MOVED,
@@ -274,7 +231,7 @@ enum etcd_moved {
 };
 enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, int64_t lease);
 /* Adds a transaction that deletes the key of a claim, but not a later claim's key of the same name. */
-void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key);
+void etcd_add_delete(struct dlock_text *text, const struct dlock_claim *claim, const char *key);
 /* Returns how many keys it has deleted; -1: the answer is malformed. */
 int64_t etcd_deleted(const json_t *transaction);
 /* Reads from a key's value how its claim uses the name. */
@@ -309,7 +266,7 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
 
 struct etcd {
     struct etcd_address address;
-    atomic_int sockets[ETCD_SOCKETS];  /* descriptor + 1, or 0 */
+    struct dlock_http http;
     atomic_bool crowded[ETCD_CROWDED]; /* by a name's hash: the last acquire of it found other keys */
     atomic_uint_least64_t cluster;     /* the one that has answered; 0: none has */
     atomic_bool full;                  /* the last refusal was for lack of space, or by an overloaded server */
@@ -319,7 +276,7 @@ struct etcd {
     char *token; /* the user's authentication token, or NULL */
     int64_t slots_lease;
     unsigned char slots[ETCD_SLOTS / 8]; /* bits: which slots of that lease are taken */
-    struct etcd_channel *channels;
+    struct dlock_http_request *idle;     /* with their connections */
     struct etcd_lease lease;
     /* about the streams, guarded by watch_mutex: */
     pthread_mutex_t watch_mutex;

@@ -25,7 +25,7 @@ struct queue {
 static void read_key(const json_t *kv, char key[ETCD_KEY_SIZE]) {
     const char *key64 = etcd_string(kv, "key");
     key[0] = '\0';
-    if (key64) etcd_base64(key64, key, ETCD_KEY_SIZE);
+    if (key64) dlock_base64(key64, key, ETCD_KEY_SIZE);
 }
 
 static void count(struct queue *queue) {
@@ -47,11 +47,11 @@ static void count(struct queue *queue) {
 /* Reads the queue of a name. Returns 0 (the caller has to end queue->reply) or a code. */
 static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, struct queue *queue,
                       struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     memset(queue, 0, sizeof *queue);
-    etcd_add(&body, "{\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",");
+    dlock_text_add(&body, "{\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",");
     etcd_add_range(&body, z, name);
-    etcd_add(&body, "}");
+    dlock_text_add(&body, "}");
     int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &queue->reply, err);
     if (rc != 0) return etcd_code(rc, err);
     queue->keys = json_object_get(queue->reply.body, "kvs");
@@ -73,7 +73,7 @@ static bool show(struct etcd *z, const struct queue *queue, const char *name, dl
         struct dlock_info info;
         read_key(kv, key);
         const char *value64 = etcd_string(kv, "value");
-        if (!value64 || !etcd_base64(value64, value, sizeof value)) value[0] = '\0';
+        if (!value64 || !dlock_base64(value64, value, sizeof value)) value[0] = '\0';
         etcd_token(&z->address, key, value, token);
         memset(&info, 0, sizeof info);
         info.size = sizeof info;
@@ -107,17 +107,17 @@ int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int t
 static int delete_holders(struct etcd *z, const struct queue *queue, int64_t deadline_us, bool *broken,
                           struct dlock_error *err) {
     for (size_t i = 0; i < queue->n; i++) {
-        struct etcd_text body = {NULL, 0, 0, false};
+        struct dlock_text body = {NULL, 0, 0, false};
         struct etcd_reply reply;
         const json_t *kv = json_array_get(queue->keys, i);
         const char *key64 = etcd_string(kv, "key");
         if (!key64) return etcd_nonsense(z, "key", err);
-        etcd_add(&body, "{\"compare\":[{\"target\":\"CREATE\",\"create_revision\":\"%" PRId64 "\",\"key\":",
-                 etcd_int(kv, "create_revision"));
-        etcd_add_string(&body, key64);
-        etcd_add(&body, "}],\"success\":[{\"request_delete_range\":{\"key\":");
-        etcd_add_string(&body, key64);
-        etcd_add(&body, "}}]}");
+        dlock_text_add(&body, "{\"compare\":[{\"target\":\"CREATE\",\"create_revision\":\"%" PRId64 "\",\"key\":",
+                       etcd_int(kv, "create_revision"));
+        dlock_text_add_json(&body, key64);
+        dlock_text_add(&body, "}],\"success\":[{\"request_delete_range\":{\"key\":");
+        dlock_text_add_json(&body, key64);
+        dlock_text_add(&body, "}}]}");
         int rc = etcd_post(z, "/v3/kv/txn", &body, ETCD_ONCE, deadline_us, &reply, err);
         if (rc != 0) return etcd_code(rc, err);
         *broken = *broken || etcd_deleted(reply.body) > 0;
@@ -170,14 +170,14 @@ static void skip(const struct etcd *z, const char *key, char from[ETCD_KEY_SIZE]
 /* Reads keys until one is a lock's. The first key of a walk usually is, so that more are asked for only later. Returns 0
  * or a code. */
 static int read_keys(struct etcd *z, struct walk *walk, int64_t deadline_us, struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     char key[ETCD_KEY_SIZE] = "";
-    etcd_add(&body, "{\"limit\":\"%d\",\"keys_only\":true,\"key\":", walk->limit);
-    etcd_add_base64(&body, walk->from);
-    etcd_add(&body, ",\"range_end\":");
-    etcd_add_base64(&body, walk->end);
-    etcd_add(&body, "}");
+    dlock_text_add(&body, "{\"limit\":\"%d\",\"keys_only\":true,\"key\":", walk->limit);
+    dlock_text_add_base64(&body, walk->from);
+    dlock_text_add(&body, ",\"range_end\":");
+    dlock_text_add_base64(&body, walk->end);
+    dlock_text_add(&body, "}");
     int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err);
     if (rc != 0) return etcd_code(rc, err);
     const json_t *keys = json_object_get(reply.body, "kvs");

@@ -79,9 +79,9 @@ static void note(struct etcd *z, int64_t replaces, struct etcd_lease *lease) {
 
 /* Stores the term that the member in use knows of. */
 static int ask_term(struct etcd *z, int64_t deadline_us, uint64_t *term, struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
-    etcd_add(&body, "{}");
+    dlock_text_add(&body, "{}");
     int rc = etcd_post(z, "/v3/maintenance/status", &body, ETCD_REPEAT, deadline_us, &reply, err);
     if (rc != 0) return etcd_code(rc, err);
     *term = reply.term;
@@ -90,10 +90,10 @@ static int ask_term(struct etcd *z, int64_t deadline_us, uint64_t *term, struct 
 }
 
 static int grant_once(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     int64_t sent_us = dlock_now_us();
-    etcd_add(&body, "{\"TTL\":\"%d\"}", z->address.ttl_s);
+    dlock_text_add(&body, "{\"TTL\":\"%d\"}", z->address.ttl_s);
     int rc = etcd_post(z, "/v3/lease/grant", &body, ETCD_REPEAT, deadline_us, &reply, err);
     if (rc != 0) return etcd_code(rc, err);
     bool sensible = read_lease(&reply, sent_us, lease) && lease->ttl_ms > 0;
@@ -124,10 +124,10 @@ static int grant(struct etcd *z, int64_t replaces, int64_t deadline_us, struct e
 /* Renews the lease. Returns 0, LEASE_GONE (it has ended, or is from another term) or a code. */
 static int set_anew(struct etcd *z, const struct etcd_lease *before, int64_t deadline_us, struct etcd_lease *lease,
                     struct dlock_error *err) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     int64_t sent_us = dlock_now_us();
-    etcd_add(&body, "{\"ID\":\"%" PRId64 "\"}", before->id);
+    dlock_text_add(&body, "{\"ID\":\"%" PRId64 "\"}", before->id);
     int rc = etcd_post(z, "/v3/lease/keepalive", &body, ETCD_REPEAT, deadline_us, &reply, err);
     if (rc != 0) return rc;
     bool sensible = read_lease(&reply, sent_us, lease) && lease->id == before->id;

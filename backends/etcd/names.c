@@ -20,14 +20,14 @@ void etcd_start(const struct etcd_address *address, const char *start, char key[
     snprintf(key, ETCD_KEY_SIZE, "%s%s", address->base, encoded);
 }
 
-void etcd_add_range(struct etcd_text *text, const struct etcd *z, const char *name) {
+void etcd_add_range(struct dlock_text *text, const struct etcd *z, const char *name) {
     char key[ETCD_KEY_SIZE];
     etcd_prefix(&z->address, name, false, key);
-    etcd_add(text, "\"key\":");
-    etcd_add_base64(text, key);
+    dlock_text_add(text, "\"key\":");
+    dlock_text_add_base64(text, key);
     etcd_prefix(&z->address, name, true, key);
-    etcd_add(text, ",\"range_end\":");
-    etcd_add_base64(text, key);
+    dlock_text_add(text, ",\"range_end\":");
+    dlock_text_add_base64(text, key);
 }
 
 void etcd_key(const struct etcd_address *address, const struct dlock_claim *claim, char key[ETCD_KEY_SIZE]) {

@@ -26,16 +26,16 @@ static bool was_granted(const struct dlock_claim *claim) {
 
 /* Adds the operations that release a claim. For a claim that was never told that it is granted, they also read the
  * queue, which shows whether it was. */
-static void add_release(struct etcd_text *text, struct etcd *z, const struct dlock_claim *claim) {
+static void add_release(struct dlock_text *text, struct etcd *z, const struct dlock_claim *claim) {
     char key[ETCD_KEY_SIZE];
     etcd_key(&z->address, claim, key);
     if (!was_granted(claim)) {
         etcd_add_view(text, z, claim, key);
-        etcd_add(text, ",");
+        dlock_text_add(text, ",");
     }
-    etcd_add(text, "{\"request_txn\":");
+    dlock_text_add(text, "{\"request_txn\":");
     etcd_add_delete(text, claim, key);
-    etcd_add(text, "}");
+    dlock_text_add(text, "}");
 }
 
 /* Returns the result of a release that has deleted so many keys. `had`: the claim, if its key existed, had the lock. */
@@ -68,10 +68,10 @@ static bool may_come_late(const struct releasing *r, const struct dlock_claim *c
     return claim->state[ETCD_FLAGS] & ETCD_UNSURE && r->lease;
 }
 
-static void add_closings(struct etcd_text *text, const struct releasing *r) {
+static void add_closings(struct dlock_text *text, const struct releasing *r) {
     for (size_t i = 0; i < r->n; i++) {
         if (!may_come_late(r, r->claims[i])) continue;
-        etcd_add(text, ",");
+        dlock_text_add(text, ",");
         etcd_add_close(text, r->z, r->claims[i], r->lease);
     }
 }
@@ -80,19 +80,19 @@ static void add_closings(struct etcd_text *text, const struct releasing *r) {
 
 /* Finds the key of a dead process's claim by its token, among all keys of the name. */
 static int find_key(struct releasing *r, struct dlock_claim *claim) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     json_t *kv;
     size_t i;
-    etcd_add(&body, "{");
+    dlock_text_add(&body, "{");
     etcd_add_range(&body, r->z, claim->name);
-    etcd_add(&body, "}");
+    dlock_text_add(&body, "}");
     int rc = etcd_post(r->z, "/v3/kv/range", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
     if (rc != 0) return etcd_code(rc, r->err);
     json_array_foreach(json_object_get(reply.body, "kvs"), i, kv) {
         char key[ETCD_KEY_SIZE], value[ETCD_VALUE_SIZE], token[DLOCK_TOKEN_MAX + 1];
         const char *key64 = etcd_string(kv, "key"), *value64 = etcd_string(kv, "value");
-        if (!key64 || !value64 || !etcd_base64(key64, key, sizeof key) || !etcd_base64(value64, value, sizeof value))
+        if (!key64 || !value64 || !dlock_base64(key64, key, sizeof key) || !dlock_base64(value64, value, sizeof value))
             continue;
         etcd_token(&r->z->address, key, value, token);
         if (strcmp(token, claim->token) != 0 || etcd_int(kv, "lease") <= 0) continue;
@@ -116,7 +116,7 @@ static int find_dead(struct releasing *r) {
 
 /* Releases one granted claim, by far the most frequent case, with the smallest request. */
 static int release_one(struct releasing *r, struct dlock_claim *claim) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     char key[ETCD_KEY_SIZE];
     etcd_key(&r->z->address, claim, key);
@@ -132,7 +132,7 @@ static int release_one(struct releasing *r, struct dlock_claim *claim) {
 /* ---- the operation ----------------------------------------------------------------------------------------------- */
 
 static int release_some(struct releasing *r) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     size_t sent = 0, at = 0;
     int rc = find_dead(r);
@@ -142,18 +142,18 @@ static int release_some(struct releasing *r) {
         etcd_unwatch(r->z, r->claims[0]);
         return release_one(r, r->claims[0]);
     }
-    etcd_add(&body, "{\"success\":[");
+    dlock_text_add(&body, "{\"success\":[");
     for (size_t i = 0; i < r->n; i++) {
         etcd_unwatch(r->z, r->claims[i]);
         r->claims[i]->result = DLOCK_ELOST;
         if (!was_sent(r->claims[i])) continue;
-        if (sent++ > 0) etcd_add(&body, ",");
+        if (sent++ > 0) dlock_text_add(&body, ",");
         add_release(&body, r->z, r->claims[i]);
     }
     add_closings(&body, r);
-    etcd_add(&body, "]}");
+    dlock_text_add(&body, "]}");
     if (sent == 0) {
-        etcd_text_free(&body);
+        dlock_text_free(&body);
         return 0;
     }
     rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);

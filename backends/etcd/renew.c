@@ -29,10 +29,10 @@ static bool is_put(const struct renewal *r, const struct dlock_claim *claim) {
     return is_downgrade(claim) || claim->state[ETCD_LEASE] != (uint64_t)r->lease.id;
 }
 
-static void add_read(struct etcd_text *text, const char *key) {
-    etcd_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
-    etcd_add_base64(text, key);
-    etcd_add(text, "}}");
+static void add_read(struct dlock_text *text, const char *key) {
+    dlock_text_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}}");
 }
 
 /* Reads the answer about one claim. False: it is malformed. */
@@ -70,26 +70,26 @@ enum { AGAIN = 1 };
 /* Proves that the grants still exist. Returns 0, AGAIN (the leader has changed, a key is elsewhere, or the lease has
  * ended, so that no key can be put in it) or a code. */
 static int prove(struct renewal *r) {
-    struct etcd_text body = {NULL, 0, 0, false};
+    struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     char key[ETCD_KEY_SIZE];
     size_t sent = 0;
     r->elsewhere = false;
-    etcd_add(&body, "{\"success\":[");
+    dlock_text_add(&body, "{\"success\":[");
     for (size_t i = 0; i < r->n; i++) {
         struct dlock_claim *claim = r->claims[i];
         claim->result = DLOCK_ELOST;
         if (!has_key(claim)) continue;
-        if (sent++ > 0) etcd_add(&body, ",");
+        if (sent++ > 0) dlock_text_add(&body, ",");
         etcd_key(&r->z->address, claim, key);
         if (is_put(r, claim))
             etcd_add_move(&body, r->z, claim, key, r->lease.id);
         else
             add_read(&body, key);
     }
-    etcd_add(&body, "]}");
+    dlock_text_add(&body, "]}");
     if (sent == 0) {
-        etcd_text_free(&body);
+        dlock_text_free(&body);
         return 0;
     }
     int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);

@@ -5,71 +5,71 @@
 
 /* Reads the key itself; the first key of the queue, which says how the name is in use; and the keys before the claim's,
  * the last one first. An exclusive claim needs only the last one. All keys are read where some are no claims'. */
-void etcd_add_view(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key) {
+void etcd_add_view(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key) {
     bool all = claim->state[ETCD_FLAGS] & ETCD_DEEP;
-    etcd_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
-    etcd_add_base64(text, key);
-    etcd_add(text, "}},{\"request_range\":{%s\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",",
-             all ? "" : "\"limit\":\"1\",");
+    dlock_text_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}},{\"request_range\":{%s\"sort_order\":\"ASCEND\",\"sort_target\":\"CREATE\",",
+                   all ? "" : "\"limit\":\"1\",");
     etcd_add_range(text, z, claim->name);
-    etcd_add(text, "}},{\"request_range\":{\"sort_order\":\"DESCEND\",\"sort_target\":\"CREATE\",");
-    if (claim->mode == DLOCK_EXCLUSIVE) etcd_add(text, "%s\"keys_only\":true,", all ? "" : "\"limit\":\"2\",");
+    dlock_text_add(text, "}},{\"request_range\":{\"sort_order\":\"DESCEND\",\"sort_target\":\"CREATE\",");
+    if (claim->mode == DLOCK_EXCLUSIVE) dlock_text_add(text, "%s\"keys_only\":true,", all ? "" : "\"limit\":\"2\",");
     if (claim->state[ETCD_REVISION])
-        etcd_add(text, "\"max_create_revision\":\"%" PRIu64 "\",", claim->state[ETCD_REVISION]);
+        dlock_text_add(text, "\"max_create_revision\":\"%" PRIu64 "\",", claim->state[ETCD_REVISION]);
     etcd_add_range(text, z, claim->name);
-    etcd_add(text, "}}");
+    dlock_text_add(text, "}}");
 }
 
 /* Like that of any missing key, its version is 0, which is what a comparison without a value expects. */
-void etcd_add_if_open(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim) {
+void etcd_add_if_open(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim) {
     char key[ETCD_KEY_SIZE];
     etcd_closed_slot(&z->address, claim, key);
-    etcd_add(text, "{\"key\":");
-    etcd_add_base64(text, key);
-    etcd_add(text, "}");
+    dlock_text_add(text, "{\"key\":");
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}");
 }
 
-void etcd_add_close(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease) {
+void etcd_add_close(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease) {
     char key[ETCD_KEY_SIZE];
     etcd_closed_slot(&z->address, claim, key);
-    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease);
-    etcd_add_base64(text, key);
-    etcd_add(text, "}}");
+    dlock_text_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease);
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}}");
 }
 
-void etcd_add_put(struct etcd_text *text, const struct dlock_claim *claim, const char *key, int64_t lease) {
+void etcd_add_put(struct dlock_text *text, const struct dlock_claim *claim, const char *key, int64_t lease) {
     char value[ETCD_VALUE_SIZE];
     etcd_value(claim, value);
-    etcd_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease);
-    etcd_add_base64(text, key);
-    etcd_add(text, ",\"value\":");
-    etcd_add_base64(text, value);
-    etcd_add(text, "}}");
+    dlock_text_add(text, "{\"request_put\":{\"lease\":\"%" PRId64 "\",\"key\":", lease);
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, ",\"value\":");
+    dlock_text_add_base64(text, value);
+    dlock_text_add(text, "}}");
 }
 
-static void add_compare_number(struct etcd_text *text, const char *target, const char *field, uint64_t number,
+static void add_compare_number(struct dlock_text *text, const char *target, const char *field, uint64_t number,
                                const char *key) {
-    etcd_add(text, "{\"target\":\"%s\",\"%s\":\"%" PRIu64 "\",\"key\":", target, field, number);
-    etcd_add_base64(text, key);
-    etcd_add(text, "}");
+    dlock_text_add(text, "{\"target\":\"%s\",\"%s\":\"%" PRIu64 "\",\"key\":", target, field, number);
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}");
 }
 
 /* The comparison of the lease makes a copy of the request ineffective that arrives after the next move. */
-void etcd_add_move(struct etcd_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
+void etcd_add_move(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
                    int64_t lease) {
-    etcd_add(text, "{\"request_txn\":{\"compare\":[");
+    dlock_text_add(text, "{\"request_txn\":{\"compare\":[");
     add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
-    etcd_add(text, ",");
+    dlock_text_add(text, ",");
     add_compare_number(text, "LEASE", "lease", claim->state[ETCD_LEASE], key);
-    etcd_add(text, "],\"success\":[");
+    dlock_text_add(text, "],\"success\":[");
     etcd_add_put(text, claim, key, lease);
     if (claim->state[ETCD_FLAGS] & ETCD_UNSURE) {
-        etcd_add(text, ",");
+        dlock_text_add(text, ",");
         etcd_add_close(text, z, claim, lease);
     }
-    etcd_add(text, "],\"failure\":[{\"request_range\":{\"keys_only\":true,\"key\":");
-    etcd_add_base64(text, key);
-    etcd_add(text, "}}]}}");
+    dlock_text_add(text, "],\"failure\":[{\"request_range\":{\"keys_only\":true,\"key\":");
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}}]}}");
 }
 
 /* If the comparison has failed, the key may still have been moved: by an earlier copy of the request, which was not
@@ -87,16 +87,16 @@ enum etcd_moved etcd_read_move(const json_t *nested, struct dlock_claim *claim, 
     return ETCD_MOVED;
 }
 
-void etcd_add_delete(struct etcd_text *text, const struct dlock_claim *claim, const char *key) {
-    etcd_add(text, "{");
+void etcd_add_delete(struct dlock_text *text, const struct dlock_claim *claim, const char *key) {
+    dlock_text_add(text, "{");
     if (claim->state[ETCD_REVISION]) {
-        etcd_add(text, "\"compare\":[");
+        dlock_text_add(text, "\"compare\":[");
         add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
-        etcd_add(text, "],");
+        dlock_text_add(text, "],");
     }
-    etcd_add(text, "\"success\":[{\"request_delete_range\":{\"key\":");
-    etcd_add_base64(text, key);
-    etcd_add(text, "}}]}");
+    dlock_text_add(text, "\"success\":[{\"request_delete_range\":{\"key\":");
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}}]}");
 }
 
 int64_t etcd_deleted(const json_t *transaction) {
@@ -119,7 +119,7 @@ static json_t *keys_of(const json_t *transaction, size_t i, json_t *none) {
 void etcd_mode_of(const json_t *kv, enum dlock_mode *mode, uint32_t *limit) {
     const char *value = etcd_string(kv, "value");
     char text[ETCD_VALUE_SIZE] = "";
-    if (value && !etcd_base64(value, text, sizeof text)) text[0] = '\0';
+    if (value && !dlock_base64(value, text, sizeof text)) text[0] = '\0';
     etcd_mode(text, mode, limit);
 }
 
@@ -139,7 +139,7 @@ static void read_use(const struct dlock_claim *claim, const json_t *first, struc
 static bool is_claims(const struct etcd *z, const struct dlock_claim *claim, const json_t *kv) {
     const char *key64 = etcd_string(kv, "key");
     char key[ETCD_KEY_SIZE];
-    return key64 && etcd_base64(key64, key, sizeof key) && etcd_is_key(&z->address, claim->name, key);
+    return key64 && dlock_base64(key64, key, sizeof key) && etcd_is_key(&z->address, claim->name, key);
 }
 
 /* Returns the first key that is a claim's; NULL: none of those that were read is. */
@@ -199,18 +199,18 @@ static bool read_all(const struct etcd *z, const json_t *own, const json_t *firs
 
 bool etcd_read_view(const struct etcd *z, const json_t *transaction, size_t at, const struct dlock_claim *claim,
                     const char *key, struct etcd_view *view) {
-    struct etcd_text own64 = {NULL, 0, 0, false};
+    struct dlock_text own64 = {NULL, 0, 0, false};
     json_t *none = json_array();
     const json_t *own = keys_of(transaction, at, none), *first = keys_of(transaction, at + 1, none),
                  *before = keys_of(transaction, at + 2, none);
     memset(view, 0, sizeof *view);
-    etcd_add_base64(&own64, key);
+    dlock_text_add_base64(&own64, key);
     bool sensible = none && !own64.failed && own && first && before;
     if (sensible) {
         own64.at[own64.n - 1] = '\0';
         sensible = read_all(z, own, first, before, claim, own64.at + 1, view);
     }
-    etcd_text_free(&own64);
+    dlock_text_free(&own64);
     json_decref(none);
     return sensible;
 }

@@ -25,7 +25,7 @@ struct etcd_watch {
     struct etcd_watch *next;
     CURL *easy;
     struct curl_slist *headers, *connect;
-    struct etcd_text body, line;
+    struct dlock_text body, line;
     char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
     size_t member;                       /* the number of the member that it is on */
     int64_t need;                        /* number of events still awaited */
@@ -62,7 +62,7 @@ static size_t receive(char *bytes, size_t size, size_t n, void *arg) {
         const char *end = memchr(bytes, '\n', left);
         size_t piece = end ? (size_t)(end - bytes) + 1 : left;
         if (watch->line.n + piece > LINE_MAX_) watch->over = true;
-        etcd_add_bytes(&watch->line, bytes, piece);
+        dlock_text_add_bytes(&watch->line, bytes, piece);
         if (watch->line.failed) watch->over = true;
         if (end && !watch->over) read_message(watch);
         if (end) watch->line.n = 0;
@@ -131,8 +131,8 @@ static void drop(struct etcd *z, struct etcd_watch **at) {
     curl_easy_cleanup(watch->easy);
     curl_slist_free_all(watch->headers);
     curl_slist_free_all(watch->connect);
-    etcd_text_free(&watch->body);
-    etcd_text_free(&watch->line);
+    dlock_text_free(&watch->body);
+    dlock_text_free(&watch->line);
     free(watch);
 }
 
@@ -152,27 +152,27 @@ void etcd_watches_free(struct etcd *z) {
 }
 
 void etcd_unwatch(struct etcd *z, const struct dlock_claim *claim) {
-    struct etcd_signals signals;
+    struct dlock_http_signals signals;
     pthread_mutex_lock(&z->watch_mutex);
     struct etcd_watch **at = find(z, claim->name);
-    etcd_signals_off(z, &signals);
+    dlock_http_quiet(&z->http, &signals);
     if (*at && strcmp((*at)->token, claim->token) == 0) drop(z, at);
-    etcd_signals_on(z, &signals);
+    dlock_http_loud(&z->http, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
 }
 
 static void write_request(struct etcd *z, struct etcd_watch *watch) {
-    struct etcd_text *body = &watch->body;
-    etcd_add(body, "{\"create_request\":{");
+    struct dlock_text *body = &watch->body;
+    dlock_text_add(body, "{\"create_request\":{");
     if (*watch->key) {
-        etcd_add(body, "\"key\":\"");
-        etcd_add_bytes(body, watch->key, strlen(watch->key));
-        etcd_add(body, "\"");
+        dlock_text_add(body, "\"key\":\"");
+        dlock_text_add_bytes(body, watch->key, strlen(watch->key));
+        dlock_text_add(body, "\"");
     } else {
         etcd_add_range(body, z, watch->name);
-        etcd_add(body, ",\"filters\":[\"NOPUT\"]");
+        dlock_text_add(body, ",\"filters\":[\"NOPUT\"]");
     }
-    etcd_add(body, "}}");
+    dlock_text_add(body, "}}");
 }
 
 /* Makes a watch and its request. NULL: out of memory. */
@@ -189,7 +189,7 @@ static struct etcd_watch *make(struct etcd *z, const char *name, const struct et
         watch->headers = etcd_prepare(z, watch->easy, etcd_member(z, &watch->member), "/v3/watch", &watch->connect);
     if (!watch->headers) {
         if (watch->easy) curl_easy_cleanup(watch->easy);
-        etcd_text_free(&watch->body);
+        dlock_text_free(&watch->body);
         free(watch);
         return NULL;
     }
@@ -259,10 +259,10 @@ static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct et
 }
 
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision) {
-    struct etcd_signals signals;
+    struct dlock_http_signals signals;
     if (view->blocker && strlen(view->blocker) >= sizeof(((struct etcd_watch *)0)->key)) return false;
     pthread_mutex_lock(&z->watch_mutex);
-    etcd_signals_off(z, &signals);
+    dlock_http_quiet(&z->http, &signals);
     struct etcd_watch **at = find(z, claim->name);
     bool there = *at && fits(z, *at, view, revision);
     if (there && (*at)->seen < revision) (*at)->seen = revision;
@@ -273,7 +273,7 @@ bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct et
     }
     struct etcd_watch *watch = there ? *at : NULL;
     if (watch) snprintf(watch->token, sizeof watch->token, "%s", claim->token);
-    etcd_signals_on(z, &signals);
+    dlock_http_loud(&z->http, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
     return there;
 }
@@ -301,10 +301,10 @@ static void drive(struct etcd *z) {
 
 int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct etcd *z = etcd_of(conn);
-    struct etcd_signals signals;
+    struct dlock_http_signals signals;
     (void)err;
     pthread_mutex_lock(&z->watch_mutex);
-    etcd_signals_off(z, &signals);
+    dlock_http_quiet(&z->http, &signals);
     struct etcd_watch **at = first_to_tell(z);
     if (!*at) {
         drive(z);
@@ -319,7 +319,7 @@ int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         else
             (*at)->seen = (*at)->from;
     }
-    etcd_signals_on(z, &signals);
+    dlock_http_loud(&z->http, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
     return told;
 }

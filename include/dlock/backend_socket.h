@@ -1,4 +1,4 @@
-/* For backends that talk to their server through a socket: deadlines, connecting, closing.
+/* For backends that talk to their server through a socket: deadlines, connecting, closing, the URI keys of TLS.
  *
  * SPDX-License-Identifier: MIT
  *
@@ -169,6 +169,40 @@ static inline void dlock_hang_up(int fd, bool reset) {
     none.sa_family = AF_UNSPEC;
     if (reset) setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     if (!reset || connect(fd, &none, sizeof none) != 0) shutdown(fd, SHUT_RDWR);
+}
+
+/* ---- the URI keys of TLS ----------------------------------------------------------------------------------------- */
+
+/* They mean the same for every backend: three files, the name in the server's certificate, and on or off. */
+#define DLOCK_TLS_KEYS "ca", "cert", "key", "sni", "insecure"
+
+/* Checks the path of a file. Returns 0 or EINVAL. */
+static inline int dlock_check_file(const struct dlock_uri *uri, const char *key, struct dlock_error *err) {
+    const char *path = dlock_uri_get(uri, key);
+    if (!path || *path == '/') return 0;
+    return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" must be the absolute path of a file", key);
+}
+
+/* Returns whether "insecure" is on; -1: it is neither on nor off. */
+static inline int dlock_tls_insecure(const struct dlock_uri *uri) {
+    const char *value = dlock_uri_get(uri, "insecure");
+    if (!value || strcmp(value, "off") == 0) return 0;
+    return strcmp(value, "on") == 0 ? 1 : -1;
+}
+
+/* Checks these keys. Returns 0 or EINVAL. */
+static inline int dlock_check_tls(const struct dlock_uri *uri, struct dlock_error *err) {
+    const char *sni = dlock_uri_get(uri, "sni");
+    if (dlock_check_file(uri, "ca", err) || dlock_check_file(uri, "cert", err) || dlock_check_file(uri, "key", err))
+        return DLOCK_EINVAL;
+    if (dlock_tls_insecure(uri) < 0) return dlock_fail(err, DLOCK_EINVAL, "URI: \"insecure\" must be on or off");
+    if (dlock_tls_insecure(uri) && dlock_uri_get(uri, "ca"))
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"ca\" has no effect with \"insecure\": leave one of them out");
+    if (dlock_uri_get(uri, "key") && !dlock_uri_get(uri, "cert"))
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"key\" belongs to a \"cert\", which is missing");
+    if (sni && (!*sni || strlen(sni) > 253))
+        return dlock_fail(err, DLOCK_EINVAL, "URI: \"sni\" must be the name in the server's certificate");
+    return 0;
 }
 
 #ifdef __cplusplus

@@ -1,4 +1,5 @@
-/* Helpers of backends for texts: messages, durations, guesses, encoded names. <dlock/backend.h> includes it.
+/* Helpers of backends for texts: messages, durations, guesses, encoded names, requests in JSON. <dlock/backend.h>
+ * includes it.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -9,6 +10,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef __cplusplus
@@ -190,6 +192,114 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
         used = cut + 17;
     }
     out[used] = '\0';
+}
+
+/* ---- texts that grow --------------------------------------------------------------------------------------------- */
+
+/* A text that grows, for requests and answers. All zeros: it is empty. */
+struct dlock_text {
+    char *at;    /* NUL-terminated; NULL while it is empty */
+    size_t n;    /* its length */
+    size_t room; /* the bytes allocated */
+    bool failed; /* out of memory: the text is incomplete; look at this once, at the end */
+};
+
+/* Makes room for `more` bytes and a NUL. False: out of memory. */
+static inline bool dlock_text_room(struct dlock_text *text, size_t more) {
+    size_t room = text->room ? text->room : 512;
+    if (text->failed) return false;
+    while (room < text->n + more + 1) room *= 2;
+    if (room == text->room) return true;
+    char *at = (char *)realloc(text->at, room);
+    text->failed = !at;
+    if (!at) return false;
+    text->at = at;
+    text->room = room;
+    return true;
+}
+
+/* Adds bytes. */
+static inline void dlock_text_add_bytes(struct dlock_text *text, const void *bytes, size_t n) {
+    if (!dlock_text_room(text, n)) return;
+    memcpy(text->at + text->n, bytes, n);
+    text->n += n;
+    text->at[text->n] = '\0';
+}
+
+/* Adds what printf() would write, less than 512 bytes. */
+DLOCK_PRINTF(2, 3) static inline void dlock_text_add(struct dlock_text *text, const char *format, ...) {
+    char piece[512];
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(piece, sizeof piece, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n >= sizeof piece)
+        text->failed = true;
+    else
+        dlock_text_add_bytes(text, piece, (size_t)n);
+}
+
+/* Adds a string of JSON, with its quotes. */
+static inline void dlock_text_add_json(struct dlock_text *text, const char *string) {
+    dlock_text_add_bytes(text, "\"", 1);
+    for (const char *at = string; *at; at++) {
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < 0x20)
+            dlock_text_add(text, "\\u%04x", (unsigned)(unsigned char)*at);
+        else
+            dlock_text_add_bytes(text, at, 1);
+    }
+    dlock_text_add_bytes(text, "\"", 1);
+}
+
+/* The digits of base64. */
+#define DLOCK_BASE64 "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+/* Adds a string of JSON that is `bytes` in base64, with its quotes. */
+static inline void dlock_text_add_base64(struct dlock_text *text, const char *bytes) {
+    const unsigned char *from = (const unsigned char *)bytes;
+    size_t n = strlen(bytes);
+    dlock_text_add_bytes(text, "\"", 1);
+    for (size_t i = 0; i < n; i += 3) {
+        char four[4];
+        uint32_t three = (uint32_t)from[i] << 16;
+        if (i + 1 < n) three |= (uint32_t)from[i + 1] << 8;
+        if (i + 2 < n) three |= from[i + 2];
+        for (size_t k = 0; k < 4; k++) four[k] = i + k <= n ? DLOCK_BASE64[three >> (18 - 6 * k) & 63] : '=';
+        dlock_text_add_bytes(text, four, 4);
+    }
+    dlock_text_add_bytes(text, "\"", 1);
+}
+
+/* Decodes base64 into `out`, NUL-terminated. False: it is too long or contains a NUL, and `out` is what fits before
+ * that; or it is not base64, and `out` is empty. */
+static inline bool dlock_base64(const char *text, char *out, size_t size) {
+    size_t used = 0;
+    uint32_t bits = 0;
+    int n = 0;
+    bool whole = true;
+    for (; *text && *text != '=' && whole; text++) {
+        const char *digit = strchr(DLOCK_BASE64, *text);
+        if (!digit) {
+            out[0] = '\0';
+            return false;
+        }
+        bits = bits << 6 | (uint32_t)(digit - DLOCK_BASE64);
+        n += 6;
+        if (n < 8) continue;
+        n -= 8;
+        char byte = (char)(bits >> n & 0xff);
+        whole = byte && used + 1 < size;
+        if (whole) out[used++] = byte;
+    }
+    out[used] = '\0';
+    return whole;
+}
+
+/* Frees the text, which is empty then. A password may be in it, so its bytes are overwritten first. */
+static inline void dlock_text_free(struct dlock_text *text) {
+    for (volatile char *at = text->at; at && at < text->at + text->room; at++) *at = 0;
+    free(text->at);
+    memset(text, 0, sizeof *text);
 }
 
 #ifdef __cplusplus
