@@ -52,7 +52,7 @@ static const char *const keys[] = {WIRE_KEYS NULL};
 static const char *const schemes[] = {"memcached+sasl", NULL};
 #define NAME "memcached_sasl"
 DLOCK_BACKEND(memcached_sasl) = {
-#elif STREAM_IS_TLS
+#elif DLOCK_STREAM_IS_TLS
 static const char *const schemes[] = {"memcached+tls", NULL};
 #define NAME "memcached_tls"
 DLOCK_BACKEND(memcached_tls) = {

@@ -15,8 +15,8 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
         snprintf(memcached->where, sizeof memcached->where, strchr(address->host->address, ':') ? "[%s]:%d" : "%s:%d",
                  address->host->address, address->port);
     snprintf(server, sizeof server, "memcached at %s", memcached->where);
-    int rc = stream_dial(&memcached->wire.stream, address->uri, address->socket, address->host, address->port, server,
-                         deadline_us, err);
+    int rc = dlock_stream_dial(&memcached->wire.stream, address->uri, address->socket, address->host, address->port,
+                               server, deadline_us, err);
     if (rc) return rc;
     memcached->wire.open = true;
     memcached->wire.broken = memcached->wire.heard = false;
@@ -28,10 +28,10 @@ int memcached_dial(struct memcached *memcached, const struct memcached_address *
 
 void memcached_hang_up(struct memcached *memcached) {
     if (!memcached->wire.open) return;
-    stream_hang_up(&memcached->wire.stream, memcached->wire.unanswered || memcached->wire.broken);
+    dlock_stream_hang_up(&memcached->wire.stream, memcached->wire.unanswered || memcached->wire.broken);
     memcached->wire.open = false; /* before the close: a concurrently forked child reads this */
     atomic_signal_fence(memory_order_seq_cst);
-    stream_close(&memcached->wire.stream);
+    dlock_stream_close(&memcached->wire.stream);
 }
 
 void memcached_abandon(void *conn) {
@@ -41,11 +41,11 @@ void memcached_abandon(void *conn) {
 }
 
 void memcached_doubt(const struct memcached_address *address, struct dlock_error *err) {
-    stream_doubt(err, "memcached", address->socket ? NULL : "memcached+tls");
+    dlock_stream_doubt(err, "memcached", address->socket ? NULL : "memcached+tls");
 }
 
 void memcached_report(const struct memcached *memcached, struct dlock_report *report) {
-    stream_report(&memcached->wire.stream, report);
+    dlock_stream_report(&memcached->wire.stream, report);
 }
 
 int memcached_dead(struct memcached *memcached, const char *why, struct dlock_error *err) {
@@ -122,7 +122,7 @@ static int closed(struct memcached *memcached, struct dlock_error *err) {
 /* Fails with the reason in errno. */
 static int failed(struct memcached *memcached, struct dlock_error *err) {
     int code;
-    const char *why = stream_why(&memcached->wire.stream, errno, &code);
+    const char *why = dlock_stream_why(&memcached->wire.stream, errno, &code);
     no_answer(memcached, why, err);
     if (err) err->code = code;
     return code;
@@ -134,7 +134,7 @@ static int send_some(struct memcached *memcached, struct dlock_error *err) {
         write_requests(memcached);
         if (memcached->wire.broken) return broken(memcached, err);
         if (memcached->wire.out_end == 0) return 0;
-        ssize_t n = stream_send(&memcached->wire.stream, memcached->wire.out, memcached->wire.out_end);
+        ssize_t n = dlock_stream_send(&memcached->wire.stream, memcached->wire.out, memcached->wire.out_end);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
         /* The server may have sent the reason before it closed the connection: read that first. */
@@ -157,11 +157,11 @@ static int more(struct memcached *memcached, int64_t deadline_us, struct dlock_e
     while (dlock_now_us() < deadline_us) { /* poll() never waits if a server sends without end */
         int rc = send_some(memcached, err);
         if (rc) return rc;
-        int ready =
-            stream_wait(&memcached->wire.stream, memcached->wire.out_end ? POLLIN | POLLOUT : POLLIN, deadline_us);
+        int ready = dlock_stream_wait(&memcached->wire.stream, memcached->wire.out_end ? POLLIN | POLLOUT : POLLIN,
+                                      deadline_us);
         if (!(ready & ~POLLOUT)) continue;
-        ssize_t n = stream_recv(&memcached->wire.stream, memcached->wire.in + memcached->wire.in_end,
-                                sizeof memcached->wire.in - memcached->wire.in_end, MSG_DONTWAIT);
+        ssize_t n = dlock_stream_recv(&memcached->wire.stream, memcached->wire.in + memcached->wire.in_end,
+                                      sizeof memcached->wire.in - memcached->wire.in_end, MSG_DONTWAIT);
         if (n == 0) return closed(memcached, err);
         if (n > 0) {
             memcached->wire.in_end += (size_t)n;

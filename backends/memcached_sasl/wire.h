@@ -8,7 +8,7 @@
 #include "library.h"
 
 #define WIRE_IS_SASL 1
-#define STREAM_IS_TLS 0
+#define DLOCK_STREAM_IS_TLS 0
 /* Additional URI keys, for the backend's list. */
 #define WIRE_KEYS
 

@@ -90,5 +90,5 @@ int redis_address(const struct dlock_uri *uri, struct redis_address *address, st
 int redis_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     struct redis_address address;
     int rc = redis_address(uri, &address, err);
-    return rc ? rc : stream_accepts(uri, err);
+    return rc ? rc : dlock_stream_accepts(uri, err);
 }

@@ -150,7 +150,7 @@ int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, 
     } else {
         /* any other role was refused at connect */
         dlock_find(&report, NULL, redis->member ? "redis %s, a master" : "redis %s, a standalone master", version);
-        stream_report(&redis->stream, &report);
+        dlock_stream_report(&redis->stream, &report);
         check_sentinels(&report, redis, deadline_us);
         check_memory(&report, info);
         check_persistence(&report, redis, info, appendfsync);

@@ -8,7 +8,7 @@
 
 #define DEFAULT_PORT 6379
 
-static const char *const stream_keys[] = {STREAM_KEYS NULL};
+static const char *const stream_keys[] = {DLOCK_STREAM_KEYS NULL};
 static_assert(sizeof stream_keys / sizeof stream_keys[0] - 1 <= CLUSTER_KEYS, "room for them");
 
 /* Copies a text; NULL for NULL. Sets *missing when out of memory. */
@@ -108,7 +108,7 @@ static void cluster_abandon(void *conn) {
 }
 
 static const char *const schemes[] = {REDIS_CLUSTER, REDIS_ALIAS "+cluster", NULL};
-static const char *const keys[] = {"db", "fences", STREAM_KEYS NULL};
+static const char *const keys[] = {"db", "fences", DLOCK_STREAM_KEYS NULL};
 
 const struct dlock_backend redis_cluster_backend = {
     .abi = DLOCK_ABI,

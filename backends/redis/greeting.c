@@ -114,7 +114,7 @@ static int read_greeting(struct redis *redis, const struct redis_address *addres
 
 /* Doubts that this is a Redis server, after it has not answered any command. */
 static void doubt(const struct redis *redis, const struct redis_address *address, struct dlock_error *err) {
-    stream_doubt(err, "Redis", address->socket ? NULL : redis->member ? "rediss+cluster" : "rediss");
+    dlock_stream_doubt(err, "Redis", address->socket ? NULL : redis->member ? "rediss+cluster" : "rediss");
     if (!err || !strstr(err->message, REDIS_CLOSED)) return;
     const size_t used = strlen(err->message);
     snprintf(err->message + used, sizeof err->message - used, " (twemproxy does not pass on what dlock needs)");

@@ -62,7 +62,7 @@ static void redis_close_in_child(void *conn) {
     redis_abandon(conn);
 }
 
-static const char *const keys[] = {"db", "fences", "sentinel_user", "sentinel_password", STREAM_KEYS NULL};
+static const char *const keys[] = {"db", "fences", "sentinel_user", "sentinel_password", DLOCK_STREAM_KEYS NULL};
 
 static const struct dlock_backend *redis_variant(const struct dlock_uri *uri) {
     return redis_scheme_ends(uri, "+cluster") ? &redis_cluster_backend : NULL;
@@ -70,13 +70,13 @@ static const struct dlock_backend *redis_variant(const struct dlock_uri *uri) {
 
 static const char *const schemes[] = {REDIS_NAME,   REDIS_SENTINEL,          REDIS_CLUSTER,
                                       REDIS_ALIAS,  REDIS_ALIAS "+sentinel", REDIS_ALIAS "+cluster",
-#if !STREAM_IS_TLS
+#if !DLOCK_STREAM_IS_TLS
                                       "redis+unix", REDIS_ALIAS "+unix",
 #endif
                                       NULL};
 
 /* The TLS variant is a separate backend, in a separate module. */
-#if STREAM_IS_TLS
+#if DLOCK_STREAM_IS_TLS
 DLOCK_BACKEND(rediss) = {
 #else
 DLOCK_BACKEND(redis) = {

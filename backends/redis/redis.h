@@ -16,7 +16,7 @@
 #ifndef DLOCK_REDIS_H
 #define DLOCK_REDIS_H
 
-#include <stream.h>
+#include <dlock/backend_stream.h>
 
 #include <hiredis.h>
 #include <stdint.h>
@@ -34,7 +34,7 @@
 #define REDIS_COUNTS 1024
 
 /* The name of the backend, and of its main scheme; and that scheme's alias, which is the same with each ending. */
-#if STREAM_IS_TLS
+#if DLOCK_STREAM_IS_TLS
 #define REDIS_NAME "rediss"
 #define REDIS_ALIAS "valkeys"
 #else
@@ -103,7 +103,7 @@ struct redis {
     struct redis_member *member; /* NULL: not a member of a cluster */
     int version;                 /* major version */
     redisReader *reader;         /* NULL: not connected */
-    struct stream stream;        /* blocks for a moment at most; open while there is a reader */
+    struct dlock_stream stream;  /* blocks for a moment at most; open while there is a reader */
     bool impatient;              /* the descriptor must not be allowed to block */
     bool drained; /* the last recv() emptied the socket; the descriptor polls readable when there is more */
     bool broken;  /* an answer is missing or malformed: no further answer can be trusted */

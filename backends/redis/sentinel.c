@@ -12,7 +12,7 @@ static void hang_up(struct redis_sentinel *sentinel) {
     const bool open = sentinel->open != 0;
     sentinel->open = 0; /* cleared first, since a child forked during cleanup reads it */
     atomic_signal_fence(memory_order_seq_cst);
-    if (open) stream_close(&sentinel->stream);
+    if (open) dlock_stream_close(&sentinel->stream);
     redisReaderFree(sentinel->reader);
     sentinel->reader = NULL;
     sentinel->asked_us = 0;
@@ -50,7 +50,7 @@ static void failed(struct redis_sentinels *sentinels, struct redis_sentinel *sen
 /* The connection must be open. */
 static void failed_by_errno(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     int code;
-    const char *why = stream_why(&sentinel->stream, errno, &code);
+    const char *why = dlock_stream_why(&sentinel->stream, errno, &code);
     failed(sentinels, sentinel, code, why);
 }
 
@@ -162,7 +162,7 @@ static void take(struct redis_sentinels *sentinels, struct redis_sentinel *senti
 /* Sends the rest of the text. */
 static void send_rest(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel) {
     const ssize_t n =
-        stream_send(&sentinel->stream, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent);
+        dlock_stream_send(&sentinel->stream, sentinels->text + sentinel->sent, sentinels->length - sentinel->sent);
     if (n > 0) sentinel->sent += (size_t)n;
     if (n < 0 && (errno == EPIPE || errno == ECONNRESET))
         sentinel->sent = sentinels->length; /* it may have said why it hung up, which is still to be read */
@@ -191,7 +191,7 @@ static void receive(struct redis *redis, struct redis_sentinels *sentinels, stru
     ssize_t n;
     /* After a full buffer the descriptor may not show that there is more. */
     do {
-        n = stream_recv(&sentinel->stream, buffer, sizeof buffer, MSG_DONTWAIT);
+        n = dlock_stream_recv(&sentinel->stream, buffer, sizeof buffer, MSG_DONTWAIT);
         if (n > 0) read_replies(redis, sentinels, sentinel, buffer, (size_t)n);
     } while (n == sizeof buffer && sentinel->open);
     if (n == 0)
@@ -205,7 +205,7 @@ static void go_on(struct redis_sentinels *sentinels, struct redis_sentinel *sent
     struct dlock_error err;
     char server[128];
     if (sentinel->connects) {
-        sentinel->connects = stream_step(&sentinel->stream, where(sentinel, server), &err);
+        sentinel->connects = dlock_stream_step(&sentinel->stream, where(sentinel, server), &err);
         if (sentinel->connects < 0) failed_as(sentinels, sentinel, &err);
         if (sentinel->connects) return;
     }
@@ -276,7 +276,7 @@ static void dial(struct redis *redis, struct redis_sentinels *sentinels, struct 
         failed(sentinels, sentinel, DLOCK_EUNAVAILABLE, strerror(error));
         return;
     }
-    if (stream_begin(&sentinel->stream, address->uri, name, fd, &err)) {
+    if (dlock_stream_begin(&sentinel->stream, address->uri, name, fd, &err)) {
         close(fd);
         failed_as(sentinels, sentinel, &err);
         return;

@@ -19,11 +19,11 @@ struct redis_named {
 struct redis_sentinel {
     char address[64];
     int port;
-    size_t name;          /* index of the first one that has the same name and port in the URI */
-    char id[41];          /* its run id; "": it has not said it yet */
-    size_t who;           /* index that is the same for all addresses that have said this id; its own before */
-    int open;             /* descriptor plus 1; 0: given up */
-    struct stream stream; /* valid while open, as is the reader */
+    size_t name;                /* index of the first one that has the same name and port in the URI */
+    char id[41];                /* its run id; "": it has not said it yet */
+    size_t who;                 /* index that is the same for all addresses that have said this id; its own before */
+    int open;                   /* descriptor plus 1; 0: given up */
+    struct dlock_stream stream; /* valid while open, as is the reader */
     redisReader *reader;
     int connects;     /* poll events that connecting waits for; 0: connected */
     size_t sent;      /* bytes of the text that were sent */

@@ -46,7 +46,7 @@ static int adopt(struct redis *redis, struct dlock_error *err) {
     const struct timeval patience = {.tv_usec = PATIENCE_MS * 1000};
     redisReader *reader = redis_new_reader(redis);
     if (!reader) {
-        stream_close(&redis->stream);
+        dlock_stream_close(&redis->stream);
         return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     }
     redis->impatient = setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) != 0 ||
@@ -65,8 +65,8 @@ int redis_dial(struct redis *redis, const struct redis_address *address, int64_t
         snprintf(redis->where, sizeof redis->where, strchr(address->host->address, ':') ? "[%s]:%d" : "%s:%d",
                  address->host->address, address->port);
     snprintf(server, sizeof server, "Redis at %s", redis->where);
-    int rc = stream_dial(&redis->stream, address->uri, address->socket, address->host, address->port, server,
-                         deadline_us, err);
+    int rc = dlock_stream_dial(&redis->stream, address->uri, address->socket, address->host, address->port, server,
+                               deadline_us, err);
     return rc == 0 ? adopt(redis, err) : rc;
 }
 
@@ -79,10 +79,10 @@ void redis_forget_requests(struct redis *redis) {
 void redis_hang_up(struct redis *redis) {
     redisReader *reader = redis->reader;
     if (!reader) return;
-    stream_hang_up(&redis->stream, redis->unanswered || redis->broken);
+    dlock_stream_hang_up(&redis->stream, redis->unanswered || redis->broken);
     redis->reader = NULL; /* cleared first, since a child forked during cleanup would close the descriptor */
     atomic_signal_fence(memory_order_seq_cst);
-    stream_close(&redis->stream);
+    dlock_stream_close(&redis->stream);
     redisReaderFree(reader);
     redis_forget_requests(redis);
 }
@@ -164,7 +164,7 @@ static int dead(struct redis *redis, const char *why, struct dlock_error *err) {
 /* Reports a failure of the socket, by errno. */
 static int failed(struct redis *redis, struct dlock_error *err) {
     int code;
-    const char *why = stream_why(&redis->stream, errno, &code);
+    const char *why = dlock_stream_why(&redis->stream, errno, &code);
     redis->broken = true;
     return dlock_fail(err, code, "Redis at %s: %s", redis->where, why);
 }
@@ -177,7 +177,7 @@ int redis_nonsense(struct redis *redis, const char *what, struct dlock_error *er
 /* Sends as much as the socket takes without blocking. */
 static int send_some(struct redis *redis, struct dlock_error *err) {
     while (redis->sent < redis->written) {
-        ssize_t n = stream_send(&redis->stream, redis->out + redis->sent, redis->written - redis->sent);
+        ssize_t n = dlock_stream_send(&redis->stream, redis->out + redis->sent, redis->written - redis->sent);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
         /* the server may have said why it hung up, which is still to be read */
@@ -192,7 +192,7 @@ static int send_some(struct redis *redis, struct dlock_error *err) {
 /* Receives the available bytes. Returns 0 even if there were none. */
 static int receive_some(struct redis *redis, int flags, struct dlock_error *err) {
     char buffer[16384];
-    ssize_t n = stream_recv(&redis->stream, buffer, sizeof buffer, flags);
+    ssize_t n = dlock_stream_recv(&redis->stream, buffer, sizeof buffer, flags);
     if (n == 0) return dead(redis, REDIS_CLOSED, err);
     if (n < 0) {
         if (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK) return 0;
@@ -216,7 +216,7 @@ static int exchange(struct redis *redis, int64_t deadline_us, bool *late, struct
     }
     if (!redis->written && !redis->impatient && deadline_us - dlock_now_us() > 2 * PATIENCE_MS * 1000)
         return receive_some(redis, 0, err);
-    ready = stream_wait(&redis->stream, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
+    ready = dlock_stream_wait(&redis->stream, redis->written ? POLLIN | POLLOUT : POLLIN, deadline_us);
     *late = !ready || dlock_now_us() >= deadline_us; /* the server may never stop sending */
     return ready & ~POLLOUT ? receive_some(redis, MSG_DONTWAIT, err) : 0;
 }

@@ -3,15 +3,15 @@
 #ifndef DLOCK_MEMCACHED_WIRE_H
 #define DLOCK_MEMCACHED_WIRE_H
 
-#include <stream.h>
+#include <dlock/backend_stream.h>
 
 struct memcached;
 
 #define WIRE_IS_SASL 0
 /* The URI keys of the stream, for the backend's list. */
-#define WIRE_KEYS STREAM_KEYS
+#define WIRE_KEYS DLOCK_STREAM_KEYS
 
-#define wire_accepts stream_accepts
+#define wire_accepts dlock_stream_accepts
 
 /* Most bytes that are sent together: no more than a TLS record, so that no request is split between two. When memcached
  * (seen with 1.6.18) has read only the end of a value from a record, it ignores the rest of it until more is
@@ -22,7 +22,7 @@ struct memcached;
 
 struct memcached_wire {
     bool open;
-    struct stream stream;
+    struct dlock_stream stream;
     bool heard;        /* the server has sent a line */
     bool broken;       /* an answer is missing or malformed: later ones cannot be matched to requests */
     size_t unanswered; /* number of outstanding replies */

@@ -7,7 +7,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/../common.sh" install
-need_packages cmake make gcc g++ libc6-dev 'pkg-config|pkgconf' binutils
+need_packages cmake make gcc g++ libc6-dev 'pkg-config|pkgconf' binutils libcurl4-openssl-dev libssl-dev
 
 if [ $# -gt 0 ]; then
     build=$(cd "$1" && pwd)
@@ -56,6 +56,17 @@ check_exports() { # PREFIX
     exported=$(nm -D --defined-only "$1/$lib/libdlock.so" | grep -v ' T .*@@DLOCK_0\.1$' | sed 's/.* //' | sort)
     [ "$exported" = "$(printf '%s\n' DLOCK_0.1 DLOCK_PRIVATE dlock__guardian_main@@DLOCK_PRIVATE)" ] ||
         fail "the library exports more: $exported"
+}
+
+# Each header needs nothing before it, and has no warnings; backend_tls.h is for C only.
+check_headers() { # PREFIX
+    local header flags=(-D_GNU_SOURCE -Wall -Wextra -Wpedantic -Wconversion -Wno-sign-conversion -Werror -fsyntax-only -I "$1/$include")
+    for header in "$1/$include"/dlock/*.h; do
+        quietly "$cc" -std=c11 -DDLOCK_STREAM_TLS='"plain"' "${flags[@]}" -x c - <<<"#include <dlock/${header##*/}>"
+        if [ "${header##*/}" = backend_tls.h ]; then continue; fi
+        quietly "$cc" -std=c11 "${flags[@]}" -x c - <<<"#include <dlock/${header##*/}>"
+        quietly "$cxx" -std=c++11 "${flags[@]}" -x c++ - <<<"#include <dlock/${header##*/}>"
+    done
 }
 
 # A program that was written for another version is not built against this one.
@@ -132,6 +143,7 @@ quietly cmake --install "$build" --prefix "$prefix"
 check_leaks "$prefix"
 check_libraries "$prefix"
 check_exports "$prefix"
+check_headers "$prefix"
 check_versions "$prefix"
 use "$prefix" "$folder/first"
 

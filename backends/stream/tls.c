@@ -1,0 +1,2 @@
+/* The TLS of the backends that are built with it (tls.cmake). */
+#include <dlock/backend_tls.h>
