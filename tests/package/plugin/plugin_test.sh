@@ -27,6 +27,8 @@ export CMAKE_PREFIX_PATH=$prefix PATH=$prefix/bin:$PATH
 # ---- the page, literally: its blocks of code are appended to the two files, its blocks of commands are run
 mkdir "$folder/blocks" "$folder/empty"
 awk -v blocks="$folder/blocks" '
+    /^<!-- run by / { other = 1 } # of another test
+    other         { other = !/^```$/; next }
     /^```[a-z]+$/ { out = sprintf("%s/%03d.%s", blocks, ++n, substr($0, 4)); next }
     /^```$/       { close(out); out = ""; next }
     out           { print > out }

@@ -66,7 +66,7 @@ def read(page):
         reader = re.fullmatch(r"<!-- all blocks are run by (.*) -->", line)
         if reader:
             for block in blocks:
-                block.rules["run by"] = reader[1]
+                block.rules.setdefault("run by", reader[1])
     return blocks
 
 
