@@ -92,7 +92,7 @@ make_certificate "$work/client" "$work/ca" DNS:client.test
 refused "a node that wants a certificate" "$(uri)" 1 'does it require a client certificate, "cert"?'
 accepted "cert= and key=" "$(uri "&cert=$work/client.pem&key=$work/client.key")" 0 1 2
 ask_as_client() { ask "${ports[1]}" --cert "$work/client.pem" --key "$work/client.key" "$@"; }
-begin "$DLOCK" run -l 3s -b "$(uri "&cert=$work/client.pem&key=$work/client.key")" "${names[1]}" -- sleep 5
+begin "$DLOCK" run -l 6s -b "$(uri "&cert=$work/client.pem&key=$work/client.key")" "${names[1]}" -- sleep 6
 within 20 "it is held" "$DLOCK" inspect -b "$(uri "&cert=$work/client.pem&key=$work/client.key")" "${names[1]}"
 ask_as_client client kill type normal skipme yes >/dev/null
 ended "$pid"
