@@ -137,7 +137,7 @@ class Copy:
         os.environ.update(CCACHE_BASEDIR=folder, CCACHE_NOHASHDIR="1")
         if not os.path.exists(os.path.join(self.build, "build.ninja")):
             cached = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-            done = run(["cmake", "--preset", "dev", "-DDLOCK_WERROR=OFF", *cached], cwd=folder)
+            done = run(["cmake", "--preset", "dev", "-DDLOCK_WERROR=OFF", "-DDLOCK_MAN=OFF", *cached], cwd=folder)
             if done.returncode != 0:
                 sys.exit(done.stdout)
 
