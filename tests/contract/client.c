@@ -42,7 +42,7 @@ static int door_batch(void *conn, struct dlock_claim *const *claims, size_t n, i
     return dlock_fail(err, DLOCK_ENOTSUP, "not a backend");
 }
 
-/* A backend whose only purpose is to be told how the core opens another one. */
+/* A backend that only records how the core opens another one. */
 static int find_door(struct dlock_error *err) {
     static const char *const schemes[] = {"dlock-contract", NULL};
     static const struct dlock_backend door = {.abi = DLOCK_ABI,

@@ -1,5 +1,5 @@
 /* The contract suite: what include/dlock/backend.h promises of every backend's table of operations, which the core
- * relies on. Its capabilities decide which cases apply. The cases of a file run in one process, one after the other,
+ * relies on. Its capabilities decide which cases apply. The cases of a file run in sequence in one process,
  * with the same clients; a case returns if it passes and otherwise calls fail_at (by EXPECT…). */
 #ifndef DLOCK_TESTS_CONTRACT_H
 #define DLOCK_TESTS_CONTRACT_H
@@ -110,7 +110,7 @@ void line_up(struct grant *grant, int client, const char *name, enum dlock_mode 
 int renew(struct grant *grant);
 int release(struct grant *grant);
 
-/* Acquires, as one that polls and leaves nothing at the server but marks that soon expire: those of others may keep it
+/* Acquires, as one that polls and leaves nothing at the server but marks that soon expire: other clients' marks may keep it
  * out for a moment. */
 int await_free(struct grant *grant);
 

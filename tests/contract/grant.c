@@ -39,7 +39,7 @@ void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last) {
     name[DLOCK_FULL_NAME_MAX] = '\0';
 }
 
-/* The line that the request is to be sent on. */
+/* The line for the request. */
 static struct line *line_for(struct grant *grant) {
     if (!one_claim_each()) return line_of(grant->client);
     if (!grant->line) {

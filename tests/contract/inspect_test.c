@@ -155,7 +155,7 @@ static void shows_no_lease_that_has_ended(void) {
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* Each name once, those with the prefix alone, on as many pages as it takes. */
+/* Lists each name with the prefix once, and no others, on as many pages as needed. */
 static void lists_held_names(void) {
     enum { N = 256 };
     static struct grant held[N];

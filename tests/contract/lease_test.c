@@ -1,4 +1,4 @@
-/* Leases: they end, each by itself and no earlier than was said; renewals and repeated requests restart them. Some
+/* Leases end independently, and no earlier than was said; renewals and repeated requests restart them. Some
  * servers count in seconds. */
 #include "contract/contract.h"
 
@@ -29,7 +29,7 @@ static void ends_in_time(void) {
     GRANTED(release(&next));
 }
 
-/* It is lost although nobody has taken the name since. */
+/* It is lost even if no other client has taken the name since. */
 static void is_lost_when_it_has_ended(void) {
     struct grant dead;
     take(&dead, 0, DLOCK_EXCLUSIVE, 300);
@@ -90,7 +90,7 @@ static void shortened_by_a_renewal(void) {
     GRANTED(release(&theirs));
 }
 
-/* Each reader has its own lease, whichever comes first; the name is held as long as the longest. */
+/* Each reader has its own lease; the name is held until the longest ends. */
 static void of_readers_end_one_by_one(void) {
     struct grant brief[2], lasting[2], writer[2];
     char names[2][DLOCK_NAME_MAX + 1];
@@ -116,7 +116,7 @@ static void of_readers_end_one_by_one(void) {
     }
 }
 
-/* All readers have died: what they leave lets in a writer, whose fence is greater, and readers as of before. */
+/* All readers have died: a writer gets in, with a greater fence, and so do readers. */
 static void of_all_readers_end(void) {
     struct grant dead[2], writer;
     take(&dead[0], 0, DLOCK_SHARED, SHORT_MS);

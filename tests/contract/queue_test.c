@@ -88,7 +88,7 @@ static void nobody_barges_after_a_lease(void) {
     GRANTED(release(&waiting));
 }
 
-/* A queued writer is not passed by readers; those that are first in line enter together. */
+/* Readers do not pass a queued writer; readers at the head of the queue enter together. */
 static void readers_and_writers_in_turn(void) {
     struct grant reader, writer, behind[2], late;
     hold(&reader, DLOCK_SHARED, 0);
@@ -174,7 +174,7 @@ static void waiters_are_users(void) {
 
 /* ---- the dead ---------------------------------------------------------------------------------------------------- */
 
-/* Its connections have ended: it costs those behind it at most one hand-over. */
+/* Its connections have ended: it delays later waiters by at most one hand-over. */
 static void the_dead_are_passed(void) {
     struct grant mine, dead, waiting;
     hold(&mine, DLOCK_EXCLUSIVE, 0);
@@ -188,7 +188,7 @@ static void the_dead_are_passed(void) {
     GRANTED(release(&waiting));
 }
 
-/* It has been handed the lock, and stands still: it loses it after that time, and those behind it get it then, in
+/* It is stopped after a hand-over to it: it loses the lock after that time, and later waiters get it then, in
  * turn. Its own late renewal does not take it back. It is the second hand-over: the first of a name may be another
  * path. */
 static void the_silent_lose_their_turn(void) {

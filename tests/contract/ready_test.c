@@ -1,5 +1,5 @@
 /* The quarantine: a client that has one longer than the server has been up gets nothing new. Grants of clients without
- * one go on. */
+ * one continue. */
 #include "contract/contract.h"
 
 static const enum dlock_mode modes[] = {DLOCK_EXCLUSIVE, DLOCK_SHARED, DLOCK_PERMIT};
@@ -68,7 +68,7 @@ static void what_was_granted_goes_on(void) {
     }
 }
 
-/* A server may refuse to renew a lease that is about to end: its client might not hold it any more, and another server
+/* A server may refuse to renew a lease that ends soon: its client might not hold it any more, and another server
  * might grant it the moment it ends. Then the same acquire gets no new lease either. */
 static void an_acquire_lengthens_no_more_than_a_renewal(void) {
     struct grant known[6];

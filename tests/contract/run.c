@@ -1,5 +1,5 @@
-/* Runs the files of the contract suite, each in a process of its own, which a crash or a hang ends. What follows a case
- * that has failed runs in the next one. */
+/* Runs the files of the contract suite, each in a separate process, which a crash or a hang ends. The cases after one
+ * that has failed run in the next one. */
 #include "contract/run.h"
 #include "contract/contract.h"
 

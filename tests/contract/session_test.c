@@ -57,7 +57,7 @@ static void of_the_dead(void) {
     GRANTED(release(&theirs));
 }
 
-/* A connection of one claim serves one after the other, and may be idle for long in between. */
+/* A connection of one claim serves claims in sequence, and may be idle for long in between. */
 static void a_connection_serves_one_after_the_other(void) {
     struct grant grant;
     struct dlock_error err = {0};

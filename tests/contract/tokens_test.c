@@ -82,7 +82,7 @@ static void again_without_the_answer(void) {
     LOST(renew(&mine));
 }
 
-/* The acquire had no answer: what it may have got is released by name and token alone. */
+/* The acquire had no answer: its possible grant is released by name and token alone. */
 static void release_without_the_answer(void) {
     struct grant mine, lost, theirs;
     grant_new(&mine, 0, suite.name);
@@ -179,7 +179,7 @@ static void begun_requests(void) {
     LOST(release(&mine));
 }
 
-/* A mode that the backend does not offer is refused, and nothing is left of it. */
+/* A mode that the backend does not offer is refused and leaves nothing behind. */
 static void absent_modes(void) {
     struct grant shared, permit, mine;
     grant_as(&shared, 0, suite.name, DLOCK_SHARED, 0);

@@ -1,4 +1,4 @@
-/* Wake-ups: who waits is told; and holders that linger are told who waits. */
+/* Wake-ups for waiters, and for lingering holders that others wait for. */
 #include "contract/contract.h"
 
 static void a_release_wakes(void) {
@@ -138,8 +138,8 @@ static void each_name_has_its_own(void) {
     for (int i = 0; i < 3; i++) GRANTED(release(&waiting[i]));
 }
 
-/* A client that listens, and wants nothing, hears nothing of another client's lock. It may hear of names that nobody uses
- * any more: a client of `file` then closes files that it has kept open. */
+/* A client that listens, and waits for nothing, gets no wake-up about another client's lock. It may get one about a name
+ * that is no longer used: a client of `file` then closes files that it has kept open. */
 static void nothing_comes_unasked(void) {
     struct grant mine;
     struct dlock_wake wake;
@@ -187,7 +187,7 @@ static void who_lingers_is_told(void) {
         expect_wanted(0, true);
         LOST(release(&theirs));
         GRANTED(release(&mine));
-        GRANTED(acquire(&theirs)); /* nobody hears of it any more */
+        GRANTED(acquire(&theirs)); /* no wake-up for it any more */
         GRANTED(release(&theirs));
         expect_wanted(0, false);
     }
