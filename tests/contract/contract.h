@@ -110,8 +110,8 @@ void line_up(struct grant *grant, int client, const char *name, enum dlock_mode 
 int renew(struct grant *grant);
 int release(struct grant *grant);
 
-/* Acquires, as one that polls and leaves nothing at the server but marks that soon expire: other clients' marks may keep it
- * out for a moment. */
+/* Acquires, as one that polls and leaves nothing at the server but marks that soon expire: other clients' marks may
+ * keep it out for a moment. */
 int await_free(struct grant *grant);
 
 /* One operation, DLOCK_ACQUIRE and so on, on this line, with these flags. */
