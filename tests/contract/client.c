@@ -68,7 +68,7 @@ static void hide_password(char *uri, size_t size) {
     char *authority = strstr(uri, "://"), *at = authority ? strpbrk(authority + 3, "@/?") : NULL;
     char *colon = authority ? strchr(authority + 3, ':') : NULL;
     if (!at || *at != '@' || !colon || colon > at) return;
-    int fd = memfd_create("password", 0);
+    int fd = memfd_create("password", MFD_CLOEXEC);
     for (const char *byte = colon + 1; byte < at; byte++) {
         unsigned value = (unsigned char)*byte;
         if (value == '%' && sscanf(byte + 1, "%2x", &value) == 1) byte += 2;

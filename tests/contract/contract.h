@@ -160,7 +160,8 @@ struct contract_file {
 /* Every file of cases. */
 #define CONTRACT_FILES(X) \
     X(tokens)             \
-    X(fences) X(lease) X(shared) X(downgrade) X(permits) X(batch) X(inspect) X(wake) X(queue) X(session) X(ready)
+    X(fences)             \
+    X(lease) X(shared) X(downgrade) X(permits) X(batch) X(inspect) X(wake) X(queue) X(session) X(ready) X(manners)
 #define DLOCK_X(name) extern const struct contract_case contract_##name[];
 CONTRACT_FILES(DLOCK_X)
 #undef DLOCK_X

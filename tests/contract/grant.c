@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 void grant_as(struct grant *grant, int client, const char *name, enum dlock_mode mode, uint32_t limit) {
-    static int serial;
+    static _Atomic int serial; /* threads make claims, too */
     memset(grant, 0, sizeof *grant);
     snprintf(grant->token, sizeof grant->token, "%s.%d@contract:%d", client_id(client), ++serial, (int)getpid());
     grant->client = client;
