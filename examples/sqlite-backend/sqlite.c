@@ -3,10 +3,8 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <poll.h>
 #include <pthread.h>
 #include <sqlite3.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A row is the last grant of a name, live until expires_us; it stays behind for the fence. In the statements, ?1 is the
@@ -32,8 +30,7 @@ struct sqlite_conn {
     struct dlock_info info;
 };
 
-/* SQLite must not be carried across a fork(): its copy in the child would take the parent's locks for its own. So all
- * databases are closed while this process forks. Until then they stay open, in a list. */
+/* A child's copy of SQLite would take its parent's locks for its own: a fork() first closes all that are in a list. */
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* of the list and of SQLite; nobody waits with it */
 static struct sqlite_conn *connections;
 static char start_folder[PATH_MAX]; /* of relative paths, wherever chdir() goes later */
@@ -88,7 +85,8 @@ static int apply(struct sqlite_conn *c, const char *sql, struct dlock_claim *cla
     return sqlite3_finalize(s);
 }
 
-static int try_once(struct sqlite_conn *c, const char *sql, struct dlock_claim *const *claims, size_t n) {
+static int try_once(struct sqlite_conn *c, const char *sql, struct dlock_claim *const *claims, size_t n,
+                    struct dlock_error *err) {
     bool reads = sql == acquire || sql == find; /* at first: a waiter that is stopped stops nobody */
     int rc = SQLITE_OK, moved = 0, flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
     if (c->db) sqlite3_file_control(c->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
@@ -103,7 +101,9 @@ static int try_once(struct sqlite_conn *c, const char *sql, struct dlock_claim *
     int64_t now_us = clock_us(CLOCK_REALTIME);
     for (size_t i = 0; i < n && rc == SQLITE_OK; i++) {
         if (sql == acquire) rc = apply(c, other, claims[i], now_us);
-        if (rc == SQLITE_OK && sql == acquire && claims[i]->result == 0)
+        if (rc == SQLITE_OK && sql == acquire && claims[i]->mode != DLOCK_EXCLUSIVE)
+            claims[i]->result = dlock_fail(err, DLOCK_ENOTSUP, "sqlite: there are no readers and no permits");
+        else if (rc == SQLITE_OK && sql == acquire && claims[i]->result == 0)
             claims[i]->result = DLOCK_EBUSY;
         else if (rc == SQLITE_OK)
             rc = apply(c, sql, claims[i], now_us);
@@ -114,9 +114,9 @@ static int try_once(struct sqlite_conn *c, const char *sql, struct dlock_claim *
 /* One transaction; again and again while other processes write, until the time is over. */
 static int transact(struct sqlite_conn *c, const char *sql, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                     struct dlock_error *err) {
-    for (int64_t end_us = clock_us(CLOCK_MONOTONIC) + timeout_ms * INT64_C(1000);; poll(NULL, 0, 2)) {
+    for (int64_t end_us = clock_us(CLOCK_MONOTONIC) + timeout_ms * INT64_C(1000);; usleep(2000)) {
         pthread_mutex_lock(&mutex);
-        int rc = try_once(c, sql, claims, n), code = DLOCK_EPROTO; /* not a database, not ours, damaged */
+        int rc = try_once(c, sql, claims, n, err), code = DLOCK_EPROTO; /* not a database, not ours, damaged */
         bool again = rc == SQLITE_BUSY && clock_us(CLOCK_MONOTONIC) + 2000 < end_us;
         if (rc == SQLITE_READONLY || (rc == SQLITE_CANTOPEN && sqlite3_system_errno(c->db) == EACCES))
             code = DLOCK_EAUTH;
