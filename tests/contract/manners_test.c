@@ -113,7 +113,7 @@ static int64_t kept_from_running_ms(void) {
     int64_t waited_ns = 0;
     FILE *file = fopen("/proc/thread-self/schedstat", "re");
     if (!file) return 0;
-    if (fscanf(file, "%*d %" SCNd64, &waited_ns) != 1) waited_ns = 0;
+    if (fscanf(file, "%*s %" SCNd64, &waited_ns) != 1) waited_ns = 0;
     fclose(file);
     return waited_ns / 1000000;
 }
