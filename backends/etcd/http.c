@@ -128,7 +128,10 @@ static int read_answer(struct etcd *z, struct dlock_http_request *request, const
 /* True if this client has had a lease, so that the other end is an etcd. (An etcd without a majority does not answer
  * either, but then this client has usually had a lease before.) */
 static bool is_known(struct etcd *z) {
-    return etcd_lease_known(z).id != 0;
+    pthread_mutex_lock(&z->mutex);
+    bool known = z->lease.id != 0;
+    pthread_mutex_unlock(&z->mutex);
+    return known;
 }
 
 /* Sends the request to one member after the other, until one answers or the request must not be repeated. */
