@@ -133,7 +133,6 @@ struct maria {
 
 bool maria_says_session(const struct dlock_uri *uri);
 bool maria_says_tls(const struct dlock_uri *uri);
-bool maria_says_insecure(const struct dlock_uri *uri);
 /* Returns 0 or EINVAL. */
 int maria_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 

@@ -15,7 +15,7 @@ static int maria_connect(void *conn, const struct dlock_uri *uri, const struct d
     maria->sessions = maria_says_session(uri);
     maria->tls = maria_says_tls(uri);
     maria->certified = dlock_uri_get(uri, "cert") != NULL;
-    maria->insecure = maria_says_insecure(uri);
+    maria->insecure = dlock_tls_insecure(uri) == 1;
     maria->script = schema_sql_text;
     int rc = maria_accepts(uri, err);
     return rc == 0 ? maria_connect_link(maria, uri, dlock_deadline_us(timeout_ms), err) : rc;
@@ -43,7 +43,7 @@ static size_t maria_descriptors(void *conn, int *fds, size_t max) {
 }
 
 static const char *const schemes[] = {"mysql", "mysql+tls", "mariadb", "mariadb+tls", NULL};
-static const char *const keys[] = {"mode", "ca", "cert", "key", "sni", "insecure", NULL};
+static const char *const keys[] = {"mode", DLOCK_TLS_KEYS, NULL};
 
 static const struct dlock_backend by_sessions = {
     .abi = DLOCK_ABI,

@@ -55,11 +55,8 @@ static inline const char *dlock_http_where(const struct dlock_http_host *host) {
 
 /* Checks DLOCK_TLS_KEYS, which are only for the scheme `over_tls`. Returns 0 or EINVAL. */
 static inline int dlock_http_accepts(const struct dlock_uri *uri, const char *over_tls, struct dlock_error *err) {
-    static const char *const keys[] = {DLOCK_TLS_KEYS};
     const char *sni = dlock_uri_get(uri, "sni");
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        if (strcmp(uri->scheme, over_tls) != 0 && dlock_uri_get(uri, keys[i]))
-            return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" belongs to TLS: write %s://", keys[i], over_tls);
+    if (strcmp(uri->scheme, over_tls) != 0) return dlock_refuse_tls(uri, over_tls, err);
     int rc = dlock_check_tls(uri, err);
     if (rc == 0 && sni && strpbrk(sni, "/@?#:[] "))
         rc = dlock_fail(err, DLOCK_EINVAL, "URI: \"sni\" must be the name in the server's certificate");

@@ -190,6 +190,15 @@ static inline int dlock_tls_insecure(const struct dlock_uri *uri) {
     return strcmp(value, "on") == 0 ? 1 : -1;
 }
 
+/* Refuses these keys in a URI that is not over TLS: `over_tls` is the scheme to write. Returns 0 or EINVAL. */
+static inline int dlock_refuse_tls(const struct dlock_uri *uri, const char *over_tls, struct dlock_error *err) {
+    static const char *const keys[] = {DLOCK_TLS_KEYS};
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        if (dlock_uri_get(uri, keys[i]))
+            return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" belongs to TLS: write %s://", keys[i], over_tls);
+    return 0;
+}
+
 /* Checks these keys. Returns 0 or EINVAL. */
 static inline int dlock_check_tls(const struct dlock_uri *uri, struct dlock_error *err) {
     const char *sni = dlock_uri_get(uri, "sni");
