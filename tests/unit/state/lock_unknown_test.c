@@ -105,6 +105,15 @@ TEST(a_late_duplicate_leaves_no_orphan) {
     assert_all_of_one_token(FAKE_RELEASE, "n");
 }
 
+/* The actor gets the lock although its first sends did not arrive; *lost is the first of them, to be replayed. */
+static void acquire_after_losses(struct actor *actor, dlock_lock *lock, unsigned times, struct fake_command *lost) {
+    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, times);
+    begin_acquire(actor, lock, 5000);
+    wait_for(actor, 5000);
+    assert_int_equal(result(actor), 0);
+    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, lost));
+}
+
 /* Nor does one of an acquire whose second try was granted, and released long before. */
 TEST(a_duplicate_that_comes_after_the_release_leaves_no_orphan) {
     for (unsigned lost_times = 1; lost_times <= 2; lost_times++) { /* on the connection, and as a request */
@@ -112,11 +121,7 @@ TEST(a_duplicate_that_comes_after_the_release_leaves_no_orphan) {
         struct actor *actor = actor_new();
         struct fake_command lost;
         fake_log_clear();
-        fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, lost_times);
-        begin_acquire(actor, lock, 5000);
-        wait_for(actor, 5000);
-        assert_int_equal(result(actor), 0);
-        assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &lost));
+        acquire_after_losses(actor, lock, lost_times, &lost);
         assert_int_equal(release_by(actor, lock), 0);
         fake_replay(&lost);
         assert_string_equal(fake_holder("n").token, lost.token);
@@ -134,11 +139,7 @@ TEST(nor_does_one_that_comes_after_a_release_was_sent) {
     dlock_lock *lock = lock_new(client_new("fake:?lease=1s"), "n");
     struct actor *actor = actor_new();
     struct fake_command lost;
-    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
-    begin_acquire(actor, lock, 5000);
-    wait_for(actor, 5000);
-    assert_int_equal(result(actor), 0);
-    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &lost));
+    acquire_after_losses(actor, lock, 1, &lost);
     fake_fault(FAKE_RELEASE, FAKE_SLOW_AFTER, 1);
     begin_release(actor, lock);
     fake_advance_ms(900);
@@ -157,11 +158,7 @@ TEST(nor_does_one_that_makes_a_lost_grant_longer) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
     struct fake_command lost;
-    fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, 1);
-    begin_acquire(actor, lock, 5000);
-    wait_for(actor, 5000);
-    assert_int_equal(result(actor), 0);
-    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &lost));
+    acquire_after_losses(actor, lock, 1, &lost);
     fake_suspend_ms(LEASE_MS * 9 / 10);
     fake_replay(&lost);
     fake_suspend_ms(LEASE_MS / 2);
