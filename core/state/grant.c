@@ -20,9 +20,9 @@
  *     to LOST; to GONE, or back to LOST        [lose; orphan_gone]
  *
  * ASKING       An acquire is being sent, or will be. It has a slot and no owner.
- * WAITING      The server said busy, or nothing: it is in the queue, or asks again at ask_at_us. No owner.
+ * WAITING      The server said busy, or nothing: it is in the queue, or sends a request at ask_at_us. No owner.
  * CONFIRMING   To be handed over here after a renewal. Exclusive, its lease is not fixed, no owner.
- * HELD         Granted, and in name->held. It has an owner, who may not have been told yet.
+ * HELD         Granted, and in name->held. Its owner may not know of it yet.
  * DOWNGRADING  As HELD, and shared here; the server has not confirmed that.
  * LINGERING    As HELD without an owner. Exclusive, its lease is not fixed. Ends at linger_until_us.
  * RELEASING    Its release was or will be sent, or it was exported. No owner; in name->held unless a wait gave it up.

@@ -3,16 +3,16 @@
  *
  * A member of an acquisition, its op, or a waiter is written by one file once it is made, except:
  *
- *     acquisition.refs, next        whoever takes or gives a reference; the list that it is in
+ *     acquisition.refs, next        each file that takes or gives a reference; the list that it is in
  *     .mode, flags, lease_ms        ticket.c for an import; grant.c: other terms; keeper.c: an extension was confirmed
  *     .backend_state                every answer: batch.c, keeper.c; op.c in a new session
- *     .pause_us                     who repeats a request: grant.c begins, release.c and keeper.c make it longer
+ *     .pause_us                     repeated requests: grant.c begins, release.c and keeper.c make it longer
  *     .ordinal                      a new holder: grant.c, handover.c, ticket.c
  *     .renewing, untold             begin and end: grant.c and keeper.c, notify.c and callback.c
- *     .count                        grant.c: its owner; lock.c: what the owner calls; acquisition.c: no owner
+ *     .count                        grant.c: its owner; lock.c: the owner's calls; acquisition.c: no owner
  *     op.status, result, late       op.c: not sent; batch.c: sent; engine.c: status only, for a request to be sent
- *     .err, extension               who waits, and leaves: op.c, engine.c, renew.c; keeper.c: an extension's answer
- *     .look, woken                  grant.c: what came during a request; waiter.c: what became of it
+ *     .err, extension               a caller waits, or leaves: op.c, engine.c, renew.c; keeper.c: an extension's answer
+ *     .look, woken                  grant.c: a wake-up during a request; waiter.c: the request has ended
  *     waiter.handed, done, result   grant.c: it was handed a grant; waiter.c: everything else */
 #ifndef DLOCK_CORE_STATE_PARTS_H
 #define DLOCK_CORE_STATE_PARTS_H

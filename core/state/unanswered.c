@@ -2,10 +2,10 @@
  * that was ever sent is released until the server certainly keeps nothing of it, which follows from three statements:
  *
  * 1. A request without an answer is executed before `late_until_us`, one lease after it was given up, or never: its
- *    connection was closed by reset. What it has done ends one lease after its execution.
+ *    connection was closed by reset. Its effect ends one lease after its execution.
  * 2. An answer to a request sent at `late_until_us` or later tells everything: no other request will be executed. But
  *    the answer to a renewal does not tell which grant was renewed. A late acquire, executed after the end of the grant
- *    that we know, has made another one, with a greater fence; so it counts until what it may have done is over.
+ *    that we know, has made another one, with a greater fence; so it counts until its possible effect is over.
  * 3. An acknowledged release ends what was executed before it. A renewal that comes later finds nothing. An acquire
  *    that comes later makes a grant, so the token is released again until a release is acknowledged that was sent when
  *    no acquire could come any more.
