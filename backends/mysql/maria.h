@@ -124,6 +124,9 @@ struct maria {
         int64_t clock_us;        /* the server's clock at connect; 0: the sequence has been set to it */
         int64_t idle_s;          /* the session's wait_timeout; 0: unknown */
         bool owed;               /* the answer to a renewal was late and is still to be read */
+        bool tried;              /* a request for a lock was answered on this connection */
+        bool waits;              /* the last one is unanswered */
+        size_t at;               /* which of its answers has the fence */
         char key[MARIA_KEY + 1]; /* of the last lock, as computed by the server; "": none */
         char key_name[MARIA_NAME_MAX + 1];
     } session;
@@ -272,12 +275,14 @@ dlock_batch maria_acquire, maria_renew, maria_release, maria_session_acquire, ma
     maria_session_release;
 int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
-int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err);
 int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 int maria_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int maria_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                struct dlock_error *err);
 int maria_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 int maria_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
+
+/* The operations of one session, as <dlock/backend_sessions.h> wants them. */
+extern const struct dlock_backend maria_session;
 
 #endif

@@ -4,6 +4,8 @@
  */
 #include "maria.h"
 
+#include <dlock/backend_sessions.h>
+
 #include "schema.sql.h"
 
 #include <stdlib.h>
@@ -34,24 +36,10 @@ static void maria_abandon(void *conn) {
     if (maria->fd > 0) close(maria->fd - 1);
 }
 
-/* In mode=session a grant lives as long as this descriptor's connection. */
-static size_t maria_descriptors(void *conn, int *fds, size_t max) {
-    const struct maria *maria = conn;
-    int fd = maria->fd - 1;
-    if (fd >= 0 && max > 0) fds[0] = fd;
-    return fd >= 0;
-}
+/* ---- mode=session ------------------------------------------------------------------------------------------------ */
 
-static const char *const schemes[] = {"mysql", "mysql+tls", "mariadb", "mariadb+tls", NULL};
-static const char *const keys[] = {"mode", DLOCK_TLS_KEYS, NULL};
-
-static const struct dlock_backend by_sessions = {
-    .abi = DLOCK_ABI,
-    .size = sizeof(struct dlock_backend),
+const struct dlock_backend maria_session = {
     .name = "mysql",
-    .schemes = schemes,
-    .keys = keys,
-    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_BREAK | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct maria),
     .connect = maria_connect,
     .disconnect = maria_disconnect,
@@ -63,9 +51,39 @@ static const struct dlock_backend by_sessions = {
     .wake = maria_session_wake,
     .break_lock = maria_session_break,
     .check = maria_check,
-    .descriptors = maria_descriptors,
+};
+
+static int sessions_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                            struct dlock_error *err) {
+    return dlock_sessions_connect(conn, &maria_session, uri, peer, timeout_ms, err);
+}
+
+/* ---- the tables -------------------------------------------------------------------------------------------------- */
+
+static const char *const schemes[] = {"mysql", "mysql+tls", "mariadb", "mariadb+tls", NULL};
+static const char *const keys[] = {"mode", DLOCK_TLS_KEYS, NULL};
+
+static const struct dlock_backend by_sessions = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "mysql",
+    .schemes = schemes,
+    .keys = keys,
+    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_BREAK | DLOCK_CAP_SESSION |
+            DLOCK_CAP_THREADSAFE | DLOCK_CAP_VOLATILE,
+    .conn_size = sizeof(struct dlock_sessions),
+    .connect = sessions_connect,
+    .disconnect = dlock_sessions_disconnect,
+    .acquire = dlock_sessions_acquire,
+    .renew = dlock_sessions_renew,
+    .release = dlock_sessions_release,
+    .abandon = dlock_sessions_abandon,
+    .listen = dlock_sessions_listen,
+    .wake = dlock_sessions_wake,
+    .break_lock = dlock_sessions_break,
+    .check = dlock_sessions_check,
+    .descriptors = dlock_sessions_descriptors,
     .accepts = maria_accepts,
-    .rest = maria_session_rest,
 };
 
 static const struct dlock_backend *maria_variant(const struct dlock_uri *uri) {

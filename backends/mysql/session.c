@@ -1,5 +1,5 @@
 /* mode=session: a lock is a user lock of the server (GET_LOCK), which ends with the session. A connection carries one
- * claim. The server limits the length of such names and ignores their case, so they are hashes of the locks' names. */
+ * claim. A waiter leaves a request with the server, whose queue is first come, first served. The server limits the length of such names and ignores their case, so they are hashes of the locks' names. */
 #include "maria.h"
 
 /* A lock held for less than this is released without checking whether the session has ended. */
@@ -7,6 +7,12 @@
 
 /* The longest wait_timeout that the server takes, in seconds. */
 #define IDLE_MAX_S 31536000
+
+/* How long an acquire waits for the answer to a request that may stay with the server. */
+#define AT_ONCE_US 1000
+
+/* How long such a request waits, in seconds: for ever. */
+#define WAIT_S 31536000
 
 /* Interval at which a session that was told to end is looked for. */
 #define LOOK_US 2000
@@ -97,7 +103,7 @@ static size_t say_lease(struct maria *maria, int64_t seconds) {
 
 /* Drawing from a sequence does not lock it, and it is written once in 1000 numbers. A crash may forget numbers, but not
  * beyond the clock: each connection sets the sequence to the server's clock first. */
-static size_t say_sequence(struct maria *maria, const char *name) {
+static size_t say_sequence(struct maria *maria, const char *name, int wait_s) {
     size_t before = 0;
     if (maria->session.clock_us) {
         maria_say(maria, "DO SETVAL(dlock_fence_sequence, %lld); ", (long long)maria->session.clock_us);
@@ -105,21 +111,21 @@ static size_t say_sequence(struct maria *maria, const char *name) {
     }
     maria_say(maria, "SELECT IF(GET_LOCK(");
     say_key(maria, name);
-    maria_say(maria, ", 0) = 1, NEXTVAL(dlock_fence_sequence), 0)");
+    maria_say(maria, ", %d) = 1, NEXTVAL(dlock_fence_sequence), 0)", wait_s);
     ask_for_more(maria, name);
     return before;
 }
 
 /* Without sequences: a session that has got its lock increments a row, which is flushed. */
-static size_t say_table(struct maria *maria, const char *name) {
+static size_t say_table(struct maria *maria, const char *name, int wait_s) {
     unsigned slot = (unsigned)(dlock_hash(name, strlen(name), DLOCK_HASH_SEED) % SLOTS);
     maria_say(maria, "SET @dlock = GET_LOCK(");
     say_key(maria, name);
     maria_say(maria,
-              ", 0); INSERT INTO dlock_fences (slot, fence) SELECT %u, " MARIA_NOW_US " FROM DUAL WHERE @dlock = 1 "
+              ", %d); INSERT INTO dlock_fences (slot, fence) SELECT %u, " MARIA_NOW_US " FROM DUAL WHERE @dlock = 1 "
               "ON DUPLICATE KEY UPDATE fence = GREATEST(fence + 1, VALUES(fence)); "
               "SELECT IF(@dlock = 1, (SELECT fence FROM dlock_fences WHERE slot = %u), 0)",
-              slot, slot);
+              wait_s, slot, slot);
     ask_for_more(maria, name);
     return 2;
 }
@@ -135,26 +141,42 @@ static int look(struct maria *maria, struct dlock_claim *claim, int64_t left_ms,
     return 0;
 }
 
-static int take(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+/* Reads the answer to GET_LOCK; *fence is 0 when the lock is taken. */
+static int read_take(struct maria *maria, const char *name, int64_t *fence, struct dlock_error *err) {
+    const size_t at = maria->session.at;
+    const struct maria_value *row = maria_row(maria, at, KEY);
+    if (!row || maria->n_answers != at + 1 || !maria_number(&row[FENCE], fence) || *fence >= MARIA_FENCE_END)
+        return maria_nonsense(maria, "the answer to GET_LOCK", err);
+    int rc = maria_proved(maria, &row[PROOF], err);
+    if (rc == 0 && maria->answers[at].columns > KEY) rc = learn_key(maria, &row[KEY], name, err);
+    if (rc != 0) return rc;
+    maria->session.clock_us = 0;
+    maria->session.tried = true;
+    maria->session.fence = (uint64_t)*fence;
+    maria->session.granted_us = dlock_now_us();
+    return 0;
+}
+
+/* Asks for the lock. With wait_s the answer may stay out: then the claim is busy, and a wake-up brings it. */
+static int take(struct maria *maria, struct dlock_claim *claim, int wait_s, int64_t deadline_us,
+                struct dlock_error *err) {
     int64_t fence;
     int rc = maria_settle(maria, deadline_us, err);
     if (rc != 0) return rc;
     const int64_t left_ms = maria_quarantine_left_ms(maria);
     if (left_ms) return look(maria, claim, left_ms, deadline_us, err);
     maria_begin(maria);
-    size_t at = say_lease(maria, idle_s(claim));
-    at += maria->has_sequence ? say_sequence(maria, claim->name) : say_table(maria, claim->name);
-    rc = maria_ask(maria, deadline_us, err);
+    maria->session.at = say_lease(maria, idle_s(claim));
+    maria->session.at += (maria->has_sequence ? say_sequence : say_table)(maria, claim->name, wait_s);
+    rc = maria_ask(maria, wait_s ? dlock_now_us() + AT_ONCE_US : deadline_us, err);
+    maria->session.waits = wait_s && rc == DLOCK_EUNAVAILABLE && maria_is_late(maria);
+    if (maria->session.waits) {
+        claim->result = DLOCK_EBUSY;
+        claim->retry_ms = DLOCK_FOREVER;
+        return 0;
+    }
+    if (rc == 0) rc = read_take(maria, claim->name, &fence, err);
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, at, KEY);
-    if (!row || maria->n_answers != at + 1 || !maria_number(&row[FENCE], &fence) || fence >= MARIA_FENCE_END)
-        return maria_nonsense(maria, "the answer to GET_LOCK", err);
-    rc = maria_proved(maria, &row[PROOF], err);
-    if (rc == 0 && maria->answers[at].columns > KEY) rc = learn_key(maria, &row[KEY], claim->name, err);
-    if (rc != 0) return rc;
-    maria->session.clock_us = 0;
-    maria->session.fence = (uint64_t)fence;
-    maria->session.granted_us = dlock_now_us();
     claim->fence = (uint64_t)fence;
     claim->result = fence ? 0 : DLOCK_EBUSY;
     return 0;
@@ -202,7 +224,6 @@ static bool has_ended(const struct maria *maria) {
     return dlock_wait_fd((int)mysql_get_socket(maria->link), POLLIN, 0) != 0;
 }
 
-/* Returns the descriptor only; the server sends nothing unasked but the end of the session. */
 int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     const struct maria *maria = conn;
     (void)timeout_ms;
@@ -211,16 +232,22 @@ int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error
     return 0;
 }
 
-/* The input may be the late answer to a renewal. That answer can be dropped, since the next renewal asks the
- * same. */
+/* Reads the answer to a waiting request. Its age is unknown, so the core asks again, which proves the grant. Otherwise
+ * the input may be the late answer to a renewal, which can be dropped, since the next renewal asks the same. */
 int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct maria *maria = conn;
-    (void)out;
-    if (maria->session.owed) {
-        int rc = catch_up(maria, 0, err);
-        return rc != 0 && !maria_is_late(maria) ? rc : 0;
-    }
-    return has_ended(maria) ? maria_dead(maria, "the server has ended this session", err) : 0;
+    if (!maria->session.waits && !maria->session.owed)
+        return has_ended(maria) ? maria_dead(maria, "the server has ended this session", err) : 0;
+    int64_t fence;
+    int rc = maria_catch_up(maria, 0, err);
+    if (rc != 0 && maria_is_late(maria)) return 0;
+    const bool waited = maria->session.waits;
+    maria->session.waits = maria->session.owed = false;
+    if (rc != 0 || !waited) return rc != 0 ? DLOCK_EUNAVAILABLE : 0;
+    rc = read_take(maria, maria->session.key_name, &fence, err);
+    if (rc != 0 || !fence) return DLOCK_EUNAVAILABLE;
+    out->kind = DLOCK_WAKE_GRANTED;
+    return 1;
 }
 
 /* Releases the user lock. DO returns no rows. */
@@ -255,14 +282,17 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
         rc = prove(maria, claims[0], deadline_us, err);
         if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
     }
-    rc = take(maria, claims[0], deadline_us, err);
+    bool waits = claims[0]->flags & DLOCK_CLAIM_QUEUE;
+    if (!waits || !maria->session.tried) rc = take(maria, claims[0], 0, deadline_us, err);
+    if (waits && rc == 0 && maria->session.tried && !maria->session.fence)
+        rc = take(maria, claims[0], WAIT_S, deadline_us, err);
     bool empty = maria_lacks_row(maria);
     if (rc == 0 || !(empty || maria_lacks_objects(maria))) return rc;
     maria->session.idle_s =
         0; /* which statements were executed is unknown: GET_LOCK may have been, and its calls are counted */
     rc = unlock(maria, claims[0]->name, deadline_us, err);
     if (rc == 0) rc = (empty ? maria_replace_sequence : maria_make_objects)(maria, deadline_us, err);
-    return rc == 0 ? take(maria, claims[0], deadline_us, err) : rc;
+    return rc == 0 ? take(maria, claims[0], 0, deadline_us, err) : rc;
 }
 
 int maria_session_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
@@ -279,20 +309,13 @@ int maria_session_release(void *conn, struct dlock_claim *const *claims, size_t 
     int64_t deadline_us = dlock_deadline_us(timeout_ms);
     (void)n;
     claims[0]->result = DLOCK_ELOST;
+    if (maria->session.waits) /* the end of its connection takes it out of the queue, which the server sees soon */
+        return maria_dead(maria, "a waiting request was given up", err);
     if (!maria->session.fence) return 0;
     int rc = catch_up(maria, deadline_us, err);
     if (rc != 0) return rc;
     if (dlock_now_us() - maria->session.granted_us > FRESH_US && has_ended(maria)) return 0;
     return give_back(maria, claims[0], deadline_us, err);
-}
-
-/* Removes the lease of the last lock: wait_timeout would also end an idle session without a lock. */
-int maria_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
-    struct maria *maria = conn;
-    maria_begin(maria);
-    if (!say_lease(maria, MARIA_IDLE_S)) return 0;
-    maria_say(maria, "DO 0");
-    return maria_ask(maria, dlock_deadline_us(timeout_ms), err);
 }
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * name it. Host names are looked up here, within the deadline, since libpq's own look-up has none. */
 #include "postgresql.h"
 
-#include <dlock/private/thread.h>
+#include <dlock/backend_thread.h>
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -50,7 +50,7 @@ static void *look(void *arg) {
 
 bool pg_detach(void *(*run)(void *), void *arg) {
     pthread_t thread;
-    if (dlock__start_thread(&thread, run, arg) != 0) return false;
+    if (dlock_start_thread(&thread, run, arg) != 0) return false;
     pthread_detach(thread);
     return true;
 }

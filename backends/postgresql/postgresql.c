@@ -1,6 +1,8 @@
 /* The tables of operations for PostgreSQL, connect and disconnect. */
 #include "postgresql.h"
 
+#include <dlock/backend_sessions.h>
+
 #include "schema.sql.h"
 #include "session.sql.h"
 
@@ -37,25 +39,10 @@ static int pg_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return pg_address(&pg, uri, err);
 }
 
-/* In mode=session a grant lives as long as this descriptor's connection. */
-static size_t pg_descriptors(void *conn, int *fds, size_t max) {
-    const struct pg *pg = conn;
-    int fd = PQsocket(pg->link);
-    if (fd >= 0 && max > 0) fds[0] = fd;
-    return fd >= 0;
-}
+/* ---- mode=session ------------------------------------------------------------------------------------------------ */
 
-static const char *const schemes[] = {"postgresql", "postgres", NULL};
-static const char *const keys[] = {"*", NULL};
-
-static const struct dlock_backend by_sessions = {
-    .abi = DLOCK_ABI,
-    .size = sizeof(struct dlock_backend),
+const struct dlock_backend pg_session = {
     .name = "postgresql",
-    .schemes = schemes,
-    .keys = keys,
-    .caps =
-        DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_SHARED | DLOCK_CAP_BREAK | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING,
     .conn_size = sizeof(struct pg),
     .connect = pg_connect,
     .disconnect = pg_disconnect,
@@ -67,10 +54,40 @@ static const struct dlock_backend by_sessions = {
     .wake = pg_session_wake,
     .break_lock = pg_session_break,
     .check = pg_check,
+};
+
+static int sessions_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                            struct dlock_error *err) {
+    return dlock_sessions_connect(conn, &pg_session, uri, peer, timeout_ms, err);
+}
+
+/* ---- the tables -------------------------------------------------------------------------------------------------- */
+
+static const char *const schemes[] = {"postgresql", "postgres", NULL};
+static const char *const keys[] = {"*", NULL};
+
+static const struct dlock_backend by_sessions = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "postgresql",
+    .schemes = schemes,
+    .keys = keys,
+    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_BREAK |
+            DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE,
+    .conn_size = sizeof(struct dlock_sessions),
+    .connect = sessions_connect,
+    .disconnect = dlock_sessions_disconnect,
+    .acquire = dlock_sessions_acquire,
+    .renew = dlock_sessions_renew,
+    .release = dlock_sessions_release,
+    .abandon = dlock_sessions_abandon,
+    .listen = dlock_sessions_listen,
+    .wake = dlock_sessions_wake,
+    .break_lock = dlock_sessions_break,
+    .check = dlock_sessions_check,
     .schema = session_sql_text,
-    .descriptors = pg_descriptors,
+    .descriptors = dlock_sessions_descriptors,
     .accepts = pg_accepts,
-    .rest = pg_session_rest,
 };
 
 static const struct dlock_backend *pg_variant(const struct dlock_uri *uri) {

@@ -159,7 +159,7 @@ struct pg_hosts {
     struct pg_host list[PG_HOSTS_MAX]; /* further hosts are ignored */
 };
 
-/* Starts a detached thread, by dlock__start_thread(). False: out of memory or threads. */
+/* Starts a detached thread, by dlock_start_thread(). False: out of memory or threads. */
 bool pg_detach(void *(*run)(void *), void *arg);
 
 /* True if the URI's keys say where to connect. */
@@ -321,10 +321,12 @@ int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, v
             struct dlock_error *err);
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
-int pg_session_rest(void *conn, int timeout_ms, struct dlock_error *err);
 int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int pg_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int pg_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
+
+/* The operations of one session, as <dlock/backend_sessions.h> wants them. */
+extern const struct dlock_backend pg_session;
 
 /* True if the URI says mode=session. */
 bool pg_says_session(const struct dlock_uri *uri);

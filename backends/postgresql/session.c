@@ -6,11 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* How long an acquire waits for the answer to PG_WAIT before it reports EBUSY: a free lock is granted within this time.
- * It is longer where a thread waits for nothing else, since on many machines a poll() that could be over before their
- * next timer tick takes tens of microseconds to begin and end. */
+/* How long an acquire waits for the answer to PG_WAIT before it reports EBUSY: a free lock is granted within this time. */
 #define AT_ONCE_US 1000
-#define AWAITED_US (PG_BLOCK_US + 1000)
 
 /* A lock held for less than this is released without checking whether the session has ended. An end would hardly show
  * yet, since the server gives up the lock first and closes the connection after that; then the release gets the
@@ -169,7 +166,7 @@ static int take_or_wait(struct pg *pg, struct dlock_claim *claim, int64_t deadli
     pg->session.waits_shared = claim->mode == DLOCK_SHARED;
     claim->retry_ms = DLOCK_FOREVER;
     *fence = 0;
-    int64_t until_us = dlock_now_us() + (claim->flags & DLOCK_CLAIM_AWAITED ? AWAITED_US : AT_ONCE_US);
+    int64_t until_us = dlock_now_us() + AT_ONCE_US;
     do rc = pg_wait(pg, until_us) ? read_wait(pg, fence, &claim->server_us, err) : 0;
     while (rc == 0 && dlock_now_us() < until_us);
     return rc < 0 ? rc : 0;
@@ -365,22 +362,8 @@ int pg_session_release(void *conn, struct dlock_claim *const *claims, size_t n, 
     return pg->session.ended ? 0 : rc;
 }
 
-/* Removes the lease of the last lock: idle_session_timeout would also end an idle session without a lock. */
-int pg_session_rest(void *conn, int timeout_ms, struct dlock_error *err) {
-    struct pg *pg = conn;
-    PGresult *rows;
-    if (pg->session.lease_ms == 0) return 0;
-    pg_begin(&pg->arguments);
-    add_lease(pg, 0);
-    int rc = pg_call(pg, PG_PROVE, dlock_deadline_us(timeout_ms), &rows, err);
-    if (rc != 0) return rc;
-    PQclear(rows);
-    pg->session.lease_ms = 0;
-    return 0;
-}
-
 int pg_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
-    struct pg *pg = conn;
+    const struct pg *pg = conn;
     (void)timeout_ms;
     (void)err;
     *fd = PQsocket(pg->link);

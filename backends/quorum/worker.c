@@ -1,7 +1,7 @@
 /* A member's worker, which keeps its connection and works on its queue. */
 #include "quorum.h"
 
-#include <dlock/private/thread.h>
+#include <dlock/backend_thread.h>
 
 #include <stdlib.h>
 
@@ -361,7 +361,7 @@ static void *worker(void *arg) {
 
 int quorum_start_worker(struct quorum_member *member, struct dlock_error *err) {
     member->quorum->refs++;
-    member->started = dlock__start_thread(&member->thread, worker, member) == 0;
+    member->started = dlock_start_thread(&member->thread, worker, member) == 0;
     if (member->started) return 0;
     member->quorum->refs--;
     return dlock_fail(err, DLOCK_ENOMEM,

@@ -10,7 +10,7 @@
  * `struct zookeeper` belongs to this thread and to the core's connection; the last user frees it. */
 #include "zookeeper.h"
 
-#include <dlock/private/thread.h>
+#include <dlock/backend_thread.h>
 
 #include <errno.h>
 #include <stdlib.h>
@@ -201,7 +201,7 @@ int zookeeper_open(struct zookeeper *z, int64_t deadline_us, struct dlock_error 
     pthread_t thread;
     z->begun_us = dlock_now_us();
     z->refs++;
-    if (dlock__start_thread(&thread, run, z) != 0) {
+    if (dlock_start_thread(&thread, run, z) != 0) {
         z->refs--;
         return dlock_fail(err, DLOCK_ENOMEM,
                           "no thread for a ZooKeeper session; raise the limit (ulimit -u, ulimit -v)");

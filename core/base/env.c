@@ -1,7 +1,7 @@
 #include "base/env.h"
 
+#include <dlock/backend_thread.h>
 #include <dlock/dlock.h>
-#include <dlock/private/thread.h>
 
 #include <limits.h>
 #include <linux/futex.h>
@@ -157,7 +157,7 @@ struct dlock__forking *dlock__forking(void) {
 }
 
 int dlock__thread_start(pthread_t *thread, void *(*run)(void *), void *arg) {
-    return dlock__start_thread(thread, run, arg) == 0 ? 0 : DLOCK_ENOMEM;
+    return dlock_start_thread(thread, run, arg) == 0 ? 0 : DLOCK_ENOMEM;
 }
 
 int dlock__timer_open(void) {

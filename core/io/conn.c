@@ -8,10 +8,24 @@
 #include <string.h>
 #include <sys/epoll.h>
 
+static const struct dlock__conn *conn_of(const struct dlock_peer *peer) {
+    return (const struct dlock__conn *)(const void *)((const char *)peer - offsetof(struct dlock__conn, peer));
+}
+
 static void peer_log(const struct dlock_peer *peer, int level, const char *message) {
-    const struct dlock__conn *conn =
-        (const struct dlock__conn *)(const void *)((const char *)peer - offsetof(struct dlock__conn, peer));
-    dlock__log(conn->client, level, "%s", message);
+    dlock__log(conn_of(peer)->client, level, "%s", message);
+}
+
+static int connect_by(struct dlock_client *client, bool lookup, dlock_connect *connect, const struct dlock_peer *peer,
+                      void *data, int64_t deadline_us, struct dlock_error *err) {
+    const struct dlock__server server = {client->uri, client->module, client->resolver, client->base_caps};
+    return dlock__server_connect(&server, lookup, connect, peer, data, deadline_us, err);
+}
+
+static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *data, int timeout_ms,
+                         struct dlock_error *err) {
+    int64_t deadline_us = dlock__now_us() + dlock__us(timeout_ms);
+    return connect_by(conn_of(peer)->client, true, connect, peer, data, deadline_us, err);
 }
 
 struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
@@ -26,6 +40,7 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     conn->peer.prefix = client->uri->prefix;
     conn->peer.log = peer_log;
     conn->peer.open_member = dlock__member_open;
+    conn->peer.connect_again = connect_again;
     conn->all = client->pool.conns;
     client->pool.conns = conn;
     return conn;
@@ -65,15 +80,10 @@ static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlo
 }
 
 static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
-    const struct dlock_client *client = conn->client;
-    const struct dlock__server server = {client->uri, client->module, client->resolver, client->base_caps};
-    struct dlock__addresses *addresses;
-    int rc = dlock__server_look_up(&server, lookup, deadline_us, &addresses, err);
-    if (rc != 0) return rc;
-    memset(conn->data, 0, client->backend->conn_size);
+    const struct dlock_backend *backend = conn->client->backend;
+    memset(conn->data, 0, backend->conn_size);
     atomic_store(&conn->live, true);
-    rc = dlock__server_connect(&server, addresses, &conn->peer, conn->data, deadline_us, err);
-    free(addresses);
+    int rc = connect_by(conn->client, lookup, backend->connect, &conn->peer, conn->data, deadline_us, err);
     if (rc != 0) disconnect(conn);
     return rc;
 }

@@ -70,16 +70,22 @@ static void name_it(struct member *member) {
     }
 }
 
+static int connect_by(const struct member *member, dlock_connect *connect, void *conn, int timeout_ms,
+                      struct dlock_error *err) {
+    int64_t deadline_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
+    return dlock__server_connect(&member->server, true, connect, &member->peer, conn, deadline_us, err);
+}
+
 static int member_connect(const struct dlock_member *out, void *conn, int timeout_ms, struct dlock_error *err) {
     const struct member *member = out->opened;
-    int64_t deadline_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
-    struct dlock__addresses *addresses;
-    int rc = dlock__server_look_up(&member->server, true, deadline_us, &addresses, err);
-    if (rc != 0) return rc;
-    rc = dlock__server_connect(&member->server, addresses, &member->peer, conn, deadline_us, err);
-    if (rc != 0) dlock__resolver_stale(member->server.resolver); /* the server may have moved */
-    free(addresses);
-    return rc;
+    return connect_by(member, member->server.module->ops.connect, conn, timeout_ms, err);
+}
+
+static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
+                         struct dlock_error *err) {
+    const struct member *member =
+        (const struct member *)(const void *)((const char *)peer - offsetof(struct member, peer));
+    return connect_by(member, connect, conn, timeout_ms, err);
 }
 
 static void member_close(struct dlock_member *out) {
@@ -111,7 +117,8 @@ int dlock__member_open(const struct dlock_peer *peer, const char *uri, struct dl
                                        .quarantine_ms = own_ms < 0 ? peer->quarantine_ms : own_ms,
                                        .prefix = member->prefix,
                                        .log = no_log,
-                                       .open_member = dlock__member_open};
+                                       .open_member = dlock__member_open,
+                                       .connect_again = connect_again};
     name_it(member);
     out->backend = &member->server.module->ops;
     out->where = member->where;

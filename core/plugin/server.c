@@ -4,6 +4,8 @@
 #include "base/env.h"
 #include "base/forking.h"
 
+#include <stdlib.h>
+
 static bool can(const struct dlock__server *server, uint32_t caps) {
     return (server->module->ops.caps & caps) == caps;
 }
@@ -51,10 +53,9 @@ int dlock__server_open(const char *text, struct dlock__server *server, struct dl
     return dlock__uri_hint(text, open_server(text, server, err), err);
 }
 
-/* Has the backend connect, with the password in the URI. A password file is read for each connection, since it may have
- * changed. */
-static int connect_backend(const struct dlock__server *server, struct dlock_uri uri, const struct dlock_peer *peer,
-                           void *data, int64_t deadline_us, struct dlock_error *err) {
+/* Connects with the password in the URI. A password file is read for each connection, since it may have changed. */
+static int connect_to(const struct dlock__server *server, struct dlock_uri uri, dlock_connect *connect,
+                      const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err) {
     char password[DLOCK__PASSWORD_MAX + 1];
     int rc = 0;
     if (server->uri->password_file) {
@@ -62,27 +63,25 @@ static int connect_backend(const struct dlock__server *server, struct dlock_uri 
         uri.password = password;
     }
     dlock__foreign_begin();
-    if (rc == 0)
-        rc = server->module->ops.connect(data, &uri, peer, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
+    if (rc == 0) rc = connect(data, &uri, peer, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
     dlock__foreign_end();
     if (server->uri->password_file) explicit_bzero(password, sizeof password);
     return rc;
 }
 
-int dlock__server_look_up(const struct dlock__server *server, bool lookup, int64_t deadline_us,
-                          struct dlock__addresses **addresses, struct dlock_error *err) {
-    *addresses = NULL;
-    return can(server, DLOCK_CAP_LOCAL) ? 0 : dlock__resolve(server->resolver, deadline_us, lookup, addresses, err);
-}
-
-int dlock__server_connect(const struct dlock__server *server, const struct dlock__addresses *addresses,
+int dlock__server_connect(const struct dlock__server *server, bool lookup, dlock_connect *connect,
                           const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock__addresses *addresses = NULL;
     struct dlock_uri uri = server->uri->parts;
+    int rc = can(server, DLOCK_CAP_LOCAL) ? 0 : dlock__resolve(server->resolver, deadline_us, lookup, &addresses, err);
+    if (rc != 0) return rc;
     if (addresses) {
         uri.hosts = addresses->hosts;
         uri.n_hosts = addresses->n;
     }
-    int rc = connect_backend(server, uri, peer, data, deadline_us, err);
+    rc = connect_to(server, uri, connect, peer, data, deadline_us, err);
+    free(addresses);
+    if (rc != 0) dlock__resolver_stale(server->resolver); /* the server may have moved */
     return dlock__about_connection(&server->module->ops, "connect", rc, err);
 }
 

@@ -24,13 +24,10 @@ static inline const char *dlock__as_selected(uint32_t base_caps, uint32_t lackin
  * backend's `accepts`. */
 int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err);
 
-/* As dlock__resolve; *addresses is NULL for backends without a server. */
-int dlock__server_look_up(const struct dlock__server *server, bool lookup, int64_t deadline_us,
-                          struct dlock__addresses **addresses, struct dlock_error *err);
-
-/* Has the backend connect to one of the addresses; `data` must be zeroed. Any thread. Errors: as a backend's
- * `connect`. */
-int dlock__server_connect(const struct dlock__server *server, const struct dlock__addresses *addresses,
+/* Looks up the hosts and connects by `connect`, the backend's own or one that it gave to dlock_peer.connect_again; `data`
+ * must be zeroed. Without `lookup` only addresses that are known already are used. Any thread; blocks until the
+ * deadline at most. Errors: as dlock__resolve and a backend's `connect`. */
+int dlock__server_connect(const struct dlock__server *server, bool lookup, dlock_connect *connect,
                           const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err);
 
 /* Takes what a backend's operation returned about its connection. Returns `rc`, or EPROTO for a number that says

@@ -226,9 +226,11 @@ static void send(struct dlock_client *client, struct requests *requests) {
     }
 }
 
-/* Brings up the listener, since a grant may linger only while wake-ups report other clients' requests. Leaves the
- * mutex, so it cannot be part of a turn. */
-static void listen_to_linger(struct dlock_client *client) {
+/* Brings up the listener before the first request: a grant may linger only while wake-ups report other clients' requests,
+ * and where a session has to be opened for each claim, only a wake-up can bring an answer that takes long, without
+ * delaying others. Leaves the mutex, so it cannot be part of a turn. */
+static void listen_early(struct dlock_client *client) {
+    if (client->uri->linger_ms == 0 && !dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_WAKE)) return;
     watch(client);
     if (client->listener.state != DLOCK__LISTENER_UP && dlock__now(client) >= client->listener.retry_at_us)
         dlock__listener_ensure(client, DLOCK__NEVER);
@@ -250,7 +252,7 @@ static bool take_turns(struct dlock_client *client) {
     requests.errors = single ? &one : client->engine.errors;
     requests.most = single ? 1 : DLOCK__BATCH;
     client->engine.asking++;
-    if (client->uri->linger_ms > 0) listen_to_linger(client);
+    listen_early(client);
     gather(client, &requests);
     if (requests.n > 0) send(client, &requests);
     client->engine.asking--;

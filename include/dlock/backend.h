@@ -96,6 +96,10 @@ struct dlock_uri {
 struct dlock_backend;
 struct dlock_peer;
 
+/* A backend's `connect`. */
+typedef int dlock_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                          struct dlock_error *err);
+
 /* A server that a backend uses through another backend: see dlock_peer.open_member. */
 struct dlock_member {
     const struct dlock_backend *backend; /* as the core uses it: members that its module lacks are 0 */
@@ -125,6 +129,11 @@ struct dlock_peer {
     int (*open_member)(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
                        struct dlock_error *err);
     const char *prefix; /* the beginning of all names of this client; "": none */
+    /* Opens one more connection to the server: calls `connect` with `conn`, which must be zeroed, as the core calls the
+     * backend's own, with hosts looked up anew and the password read anew. Any thread; the call must be over before
+     * `disconnect` is. Blocks for timeout_ms at most. Results: as connect. */
+    int (*connect_again)(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
+                         struct dlock_error *err);
 };
 
 /* dlock_claim.flags */
@@ -269,8 +278,7 @@ struct dlock_backend {
      *   - 0, EUNAVAILABLE, EAUTH, EPROTO, ENOMEM
      *   - EINVAL: the URI asks for something invalid; final
      *   - ENOTSUP: the server lacks something; final */
-    int (*connect)(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
-                   struct dlock_error *err);
+    dlock_connect *connect;
 
     /* Frees everything in the connection, also after a failed connect.
      *

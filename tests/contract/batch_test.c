@@ -158,13 +158,13 @@ static void modes_side_by_side(void) {
 
 /* A release of many hands each to its waiter; so does a downgrade, to readers. */
 static void waiters_are_served(void) {
-    enum { N = 4 };
+    enum { N = CAREFUL - 1 };
     struct grant waiting[N];
     claims_of(N, DLOCK_EXCLUSIVE, 0);
     batch(0, DLOCK_ACQUIRE, all, N, NULL);
     expect_all(N, 0);
     for (int i = 0; i < N; i++) {
-        grant_new(&waiting[i], 1, names[i]);
+        grant_new(&waiting[i], 1 + i, names[i]); /* each hears for itself */
         BUSY(queue_up(&waiting[i]));
     }
     batch(0, DLOCK_RELEASE, all, N, NULL);

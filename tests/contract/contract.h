@@ -24,6 +24,11 @@ static inline bool one_claim_each(void) {
     return can(DLOCK_CAP_SESSION) && !can(DLOCK_CAP_THREADSAFE);
 }
 
+/* Each claim has a session of its own behind the connection, of which a server allows some hundreds. */
+static inline bool session_each(void) {
+    return can(DLOCK_CAP_SESSION) && backend->descriptors && !can(DLOCK_CAP_LOCAL);
+}
+
 /* A request is carried out, and its answer is lost with the connection: the claim is as it was before. */
 static inline bool answers_can_be_lost(void) {
     return !can(DLOCK_CAP_SESSION);

@@ -117,8 +117,8 @@ int queue_up(struct grant *grant) {
 void line_up(struct grant *grant, int client, const char *name, enum dlock_mode mode, uint32_t limit) {
     grant_as(grant, client, name, mode, limit);
     BUSY(queue_up(grant));
-    if (!can(DLOCK_CAP_PENDING)) return;
-    sleep_ms(200);
+    if (!session_each()) return;
+    sleep_ms(200); /* its request has been left with the server, which may not have read it yet */
     char other[DLOCK_NAME_MAX + 1];
     struct grant probe; /* takes longer if the machine is busy, as the request does */
     tagged_name(other, "probe");

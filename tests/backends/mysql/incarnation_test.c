@@ -23,10 +23,8 @@ static int by_rows(void **state) {
 }
 
 static int by_sessions(void **state) {
-    static const struct dlock_param session = {"mode", "session"};
-    static const struct dlock_uri uri = {.scheme = "mysql", .params = &session, .n_params = 1};
     by_rows(state);
-    backend = rows->variant(&uri);
+    backend = &maria_session;
     mode = "session";
     return 0;
 }

@@ -10,9 +10,7 @@
 
 static int begin(void **state) {
     int rc = site_begin(state);
-    const struct dlock_param session = {"mode", "session"};
-    const struct dlock_uri uri = {.scheme = "mysql", .params = &session, .n_params = 1};
-    if (rc == 0) backend = backend->variant(&uri);
+    backend = &maria_session;
     return rc;
 }
 

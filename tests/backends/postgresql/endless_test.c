@@ -175,11 +175,9 @@ TEST(a_copy_to_a_waiter) {
 }
 
 static int begin_sessions(void **state) {
-    const struct dlock_param mode = {"mode", "session"};
-    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
     if (backend_load(state) != 0) return 1;
-    backend = backend->variant(&uri);
-    return backend == NULL;
+    backend = &pg_session;
+    return 0;
 }
 
 TESTS(NULL, NULL, begin_sessions, NULL)

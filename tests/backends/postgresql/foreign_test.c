@@ -20,12 +20,10 @@ static PGconn *database_open(void) {
 
 /* A database where every name that our SQL might use unqualified belongs to another role. */
 static int database_begin(void **state) {
-    static const struct dlock_param mode = {"mode", "session"};
-    static const struct dlock_uri uri = {.params = &mode, .n_params = 1};
     char command[1024];
     (void)state;
     by_rows = backend;
-    by_sessions = backend->variant(&uri);
+    by_sessions = &pg_session;
     snprintf(database, sizeof database, "foreign_%s", site.schema);
     sql("DROP DATABASE IF EXISTS foreign_{} WITH (FORCE)");
     sql("CREATE DATABASE foreign_{} TEMPLATE template0");
@@ -129,7 +127,6 @@ TEST(sessions) {
         assert_int_equal(release(&other, &waiter), 0);
     }
     look_around(&link);
-    assert_int_equal(backend->rest(link.conn, TIMEOUT_MS, &err), 0);
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(backend->break_lock(other.conn, "foreign", TIMEOUT_MS, &err), 0);
     link_end(&link);

@@ -127,11 +127,9 @@ int site_begin(void **state) {
 }
 
 int site_begin_sessions(void **state) {
-    const struct dlock_param mode = {"mode", "session"};
-    const struct dlock_uri uri = {.params = &mode, .n_params = 1};
     if (site_begin(state) != 0) return 1;
-    backend = backend->variant(&uri);
-    return backend == NULL;
+    backend = &pg_session;
+    return 0;
 }
 
 int site_end(void **state) {

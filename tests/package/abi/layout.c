@@ -61,7 +61,8 @@ AT(dlock_peer, quarantine_ms, 16);
 AT(dlock_peer, log, 24);
 AT(dlock_peer, open_member, 32);
 AT(dlock_peer, prefix, 40);
-SIZE(dlock_peer, 48);
+AT(dlock_peer, connect_again, 48);
+SIZE(dlock_peer, 56);
 
 AT(dlock_member, backend, 0);
 AT(dlock_member, opened, 8);

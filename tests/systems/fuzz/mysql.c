@@ -420,7 +420,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
         if (*script == '$') uri.params = &by_session;
     }
     uri.n_params = uri.params ? 1 : 0;
-    if (uri.params) backend = backend->variant(&uri);
+    if (uri.params) backend = &maria_session;
     server.greeting = server.naked ? "" : honest;
     server.at = (const char *)data;
     server.end = server.at + size;

@@ -164,7 +164,7 @@ static int listen_and_wake(const struct dlock_backend *backend, void *conn, bool
         memset(&wake, 0, sizeof wake);
         rc = backend->wake(conn, &wake, &err);
         if (rc != 1) break;
-        fuzz_check_wake(&wake, backend->caps & DLOCK_CAP_PENDING);
+        fuzz_check_wake(&wake, !(backend->caps & DLOCK_CAP_WAKE));
         rc = 0;
     }
     if (rc != 0) fuzz_check_error(rc, &err);

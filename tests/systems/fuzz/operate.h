@@ -32,7 +32,7 @@ void fuzz_require(bool holds, const char *what);
 /* Checks that `rc` is a code that a caller may get, with a message of one plain line. */
 void fuzz_check_error(int rc, const struct dlock_error *err);
 
-/* Checks a wake-up that a backend returns to the core. `alone`: it may have no name and token (PENDING). */
+/* Checks a wake-up that a backend returns to the core. `alone`: that of a single session, which may have no name and token. */
 void fuzz_check_wake(const struct dlock_wake *wake, bool alone);
 
 /* Checks a claim that the core gives to a backend. */

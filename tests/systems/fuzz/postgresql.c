@@ -255,14 +255,13 @@ int PQsendQueryPrepared(PGconn *conn, const char *name, int n, const char *const
 
 /* ---- the target -------------------------------------------------------------------------------------------------- */
 
-static const struct dlock_backend by_sessions = {.caps = DLOCK_CAP_PENDING,
-                                                 .acquire = pg_session_acquire,
+static const struct dlock_backend by_sessions = {.acquire = pg_session_acquire,
                                                  .renew = pg_session_renew,
                                                  .release = pg_session_release,
-                                                 .listen = pg_session_listen,
                                                  .wake = pg_session_wake,
                                                  .break_lock = pg_session_break},
-                                  by_rows = {.acquire = pg_acquire,
+                                  by_rows = {.caps = DLOCK_CAP_WAKE,
+                                             .acquire = pg_acquire,
                                              .renew = pg_renew,
                                              .release = pg_release,
                                              .listen = pg_listen,

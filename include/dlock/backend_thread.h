@@ -1,8 +1,10 @@
-/* How the core and its backends start threads. Not installed: for files of this tree only.
+/* For backends with threads of their own: starts them as the core starts its own.
  *
- * SPDX-License-Identifier: MIT */
-#ifndef DLOCK_PRIVATE_THREAD_H
-#define DLOCK_PRIVATE_THREAD_H
+ * SPDX-License-Identifier: MIT
+ *
+ * Optional, for Linux (compile with _GNU_SOURCE), static inline. */
+#ifndef DLOCK_BACKEND_THREAD_H
+#define DLOCK_BACKEND_THREAD_H
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,7 +16,7 @@
  * scheduling: whichever thread of the application is first may have a real-time priority and never give way to others of
  * the same. The attribute is used only where it changes something, since it takes a system call that may be forbidden
  * (seccomp); where it cannot be used, the thread is scheduled as the calling one. Returns 0 or an errno. */
-static inline int dlock__start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
+static inline int dlock_start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
     const struct sched_param none = {.sched_priority = 0};
     pthread_attr_t ordinary;
     sigset_t all, before;

@@ -1,0 +1,299 @@
+/* Sessions in this process that connect, answer and end as each test says, behind <dlock/backend_sessions.h>. */
+#include "support/api.h"
+#include "support/clock.h"
+#include "support/test.h"
+
+#include <dlock/backend_sessions.h>
+
+#include <stdatomic.h>
+#include <sys/eventfd.h>
+
+enum { MANY = 60, FOR_EVER_MS = 120000 };
+
+/* ---- the server -------------------------------------------------------------------------------------------------- */
+
+static struct {
+    atomic_int connects, acquires, renews, releases, open; /* how many there were; how many sessions are open */
+    atomic_int slow;        /* the number of the session that hangs when it connects; 0: none */
+    atomic_int hanging;     /* … that hangs when it is renewed */
+    atomic_bool over;       /* what hangs goes on */
+    atomic_bool busy;       /* acquires wait in the queue */
+    atomic_int broken;      /* the number of the session that ends at its next request; 0: none */
+    _Atomic uint64_t fence; /* the last one */
+    atomic_int granted;     /* the descriptor, plus 1, of the last session that waits */
+} server;
+
+struct toy {
+    int number;
+    int event; /* plus 1; readable when a waiting request was granted, or the session has ended */
+    uint64_t fence;
+    bool waits;
+};
+
+static void hang(int timeout_ms) {
+    for (int64_t until = now_ms() + timeout_ms; !server.over && now_ms() < until;) sleep_ms(1);
+}
+
+static int toy_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                       struct dlock_error *err) {
+    struct toy *toy = conn;
+    (void)uri, (void)peer;
+    toy->number = ++server.connects;
+    if (toy->number == server.slow) hang(timeout_ms);
+    toy->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) + 1;
+    server.open++;
+    return toy->number == server.slow && !server.over ? dlock_fail(err, DLOCK_EUNAVAILABLE, "it hung") : 0;
+}
+
+static void toy_disconnect(void *conn) {
+    struct toy *toy = conn;
+    if (toy->event) close(toy->event - 1), server.open--;
+    toy->event = 0;
+}
+
+static void toy_abandon(void *conn) {
+    const struct toy *toy = conn;
+    if (toy->event) close(toy->event - 1);
+}
+
+static int toy_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
+    const struct toy *toy = conn;
+    (void)timeout_ms, (void)err;
+    *fd = toy->event - 1;
+    return 0;
+}
+
+static int ends(const struct toy *toy, struct dlock_error *err) {
+    return toy->number == server.broken ? dlock_fail(err, DLOCK_EUNAVAILABLE, "the session has ended") : 0;
+}
+
+static int toy_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                       struct dlock_error *err) {
+    struct toy *toy = conn;
+    (void)timeout_ms;
+    assert_int_equal(n, 1);
+    server.acquires++;
+    toy->waits = server.busy && !toy->fence;
+    if (!toy->fence && !toy->waits) toy->fence = ++server.fence;
+    claims[0]->result = toy->waits ? DLOCK_EBUSY : 0;
+    claims[0]->fence = toy->fence;
+    if (toy->waits && claims[0]->flags & DLOCK_CLAIM_QUEUE) claims[0]->retry_ms = DLOCK_FOREVER;
+    if (toy->waits) server.granted = toy->event;
+    return ends(toy, err);
+}
+
+static int toy_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    struct toy *toy = conn;
+    (void)n;
+    server.renews++;
+    claims[0]->result = toy->fence ? 0 : DLOCK_ELOST;
+    if (server.hanging && toy->number == server.hanging) {
+        hang(timeout_ms);
+        claims[0]->result = DLOCK_EUNAVAILABLE;
+    }
+    return ends(toy, err);
+}
+
+static int toy_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
+                       struct dlock_error *err) {
+    struct toy *toy = conn;
+    (void)n, (void)timeout_ms;
+    server.releases++;
+    claims[0]->result = toy->fence ? 0 : DLOCK_ELOST;
+    toy->fence = 0;
+    toy->waits = false;
+    return ends(toy, err);
+}
+
+static int toy_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
+    struct toy *toy = conn;
+    uint64_t count;
+    if (read(toy->event - 1, &count, sizeof count) < 0) return 0;
+    if (!toy->waits || ends(toy, err) != 0) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the session has ended");
+    toy->waits = false;
+    toy->fence = ++server.fence;
+    out->kind = DLOCK_WAKE_GRANTED;
+    return 1;
+}
+
+static const struct dlock_backend one = {
+    .conn_size = sizeof(struct toy),
+    .connect = toy_connect,
+    .disconnect = toy_disconnect,
+    .abandon = toy_abandon,
+    .listen = toy_listen,
+    .acquire = toy_acquire,
+    .renew = toy_renew,
+    .release = toy_release,
+    .wake = toy_wake,
+};
+
+static int sessions_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                            struct dlock_error *err) {
+    return dlock_sessions_connect(conn, &one, uri, peer, timeout_ms, err);
+}
+
+static const char *const schemes[] = {"toys", NULL};
+
+DLOCK_BACKEND(toys) = {
+    .abi = DLOCK_ABI,
+    .size = sizeof(struct dlock_backend),
+    .name = "toys",
+    .schemes = schemes,
+    .caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE,
+    .conn_size = sizeof(struct dlock_sessions),
+    .connect = sessions_connect,
+    .disconnect = dlock_sessions_disconnect,
+    .acquire = dlock_sessions_acquire,
+    .renew = dlock_sessions_renew,
+    .release = dlock_sessions_release,
+    .abandon = dlock_sessions_abandon,
+    .listen = dlock_sessions_listen,
+    .wake = dlock_sessions_wake,
+    .descriptors = dlock_sessions_descriptors,
+};
+
+/* ---- the clients ------------------------------------------------------------------------------------------------- */
+
+static dlock_client *client;
+static dlock_lock *locks[MANY];
+static atomic_int granted, refused, lost;
+
+static int begin(void **state) {
+    struct dlock_error err;
+    (void)state;
+    return dlock_register(&dlock_backend_toys, &err);
+}
+
+static void count_lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    lost++;
+}
+
+static int setup(void **state) {
+    (void)state;
+    memset(&server, 0, sizeof server);
+    granted = refused = lost = 0;
+    struct dlock_error err;
+    if (dlock_open("toys://127.0.0.1?timeout=60s&lease=900ms", NULL, &client, &err) != 0) return -1;
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    options.on_lost = count_lost;
+    for (int i = 0; i < MANY; i++) {
+        char name[20];
+        snprintf(name, sizeof name, "lock-%d", i);
+        if (dlock_new(client, name, &options, &locks[i], &err) != 0) return -1;
+    }
+    return 0;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    server.over = true;
+    for (int i = 0; i < MANY; i++) dlock_free(locks[i]);
+    dlock_close(client);
+    assert_int_equal(server.open, 0);
+    return 0;
+}
+
+static void count(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)arg;
+    ++*(err ? &refused : &granted);
+}
+
+/* Waits until at least `n` are counted. */
+static void expect_soon(const atomic_int *counted, int n) {
+    for (int64_t until = now_ms() + FOR_EVER_MS / 4; *counted < n; sleep_ms(1)) assert_true(now_ms() < until);
+}
+
+static void acquire_all_async(int n) {
+    for (int i = 0; i < n; i++) assert_int_equal(dlock_acquire_async(locks[i], FOR_EVER_MS, count, NULL), 0);
+}
+
+static int number_of_lock(int i) { /* of the session that carries it: sessions are opened in any order */
+    struct dlock_error err;
+    assert_int_equal(dlock_acquire(locks[i], FOR_EVER_MS, &err), 0);
+    return server.connects;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
+
+/* A session that hangs when it is opened delays the wait that needs it, and no other. */
+TEST(asynchronous_waits_do_not_wait_for_each_other) {
+    server.slow = 5;
+    acquire_all_async(MANY);
+    expect_soon(&granted, MANY - 1);
+    server.over = true;
+    expect_soon(&granted, MANY);
+    assert_int_equal(refused, 0);
+    assert_int_equal(server.connects, MANY);
+    for (int i = 0; i < MANY; i++) assert_int_equal(dlock_release(locks[i], NULL), 0);
+}
+
+/* A wake-up is for the claim whose session has it. */
+TEST(a_waiting_request_is_answered_by_a_wake_up) {
+    server.busy = true;
+    assert_int_equal(dlock_acquire_async(locks[0], FOR_EVER_MS, count, NULL), 0);
+    while (!server.granted) sleep_ms(1);
+    sleep_ms(20);
+    assert_int_equal(granted, 0);
+    assert_int_equal(eventfd_write(server.granted - 1, 1), 0);
+    expect_soon(&granted, 1);
+    assert_int_equal(dlock_release(locks[0], NULL), 0);
+}
+
+/* A wait whose session ends asks again in another one. */
+TEST(a_wait_outlives_its_session) {
+    server.busy = true;
+    assert_int_equal(dlock_acquire_async(locks[0], FOR_EVER_MS, count, NULL), 0);
+    while (!server.granted) sleep_ms(1);
+    sleep_ms(20);
+    server.broken = server.connects;
+    server.busy = false;
+    assert_int_equal(eventfd_write(server.granted - 1, 1), 0);
+    expect_soon(&granted, 1);
+    assert_int_equal(server.connects, server.broken + 1);
+    assert_int_equal(dlock_release(locks[0], NULL), 0);
+}
+
+/* The end of the session that carries a grant is the loss of that grant, and of no other. */
+TEST(the_end_of_a_session_loses_its_grant) {
+    assert_int_equal(number_of_lock(0), 1);
+    assert_int_equal(number_of_lock(1), 2);
+    server.broken = 1;
+    expect_soon(&server.renews, 1);
+    expect_soon(&lost, 1);
+    assert_false(dlock_held(locks[0]));
+    assert_true(dlock_held(locks[1]));
+    assert_int_equal(dlock_release(locks[0], NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(locks[1], NULL), 0);
+}
+
+/* An idle session that has died unnoticed costs nothing but another one. */
+TEST(an_idle_session_may_have_died) {
+    assert_int_equal(number_of_lock(0), 1);
+    assert_int_equal(dlock_release(locks[0], NULL), 0);
+    server.broken = 1;
+    assert_int_equal(number_of_lock(1), 2);
+    assert_int_equal(dlock_release(locks[1], NULL), 0);
+}
+
+/* Sessions are used again, and those that are left over are closed. */
+TEST(idle_sessions_are_used_again_and_closed) {
+    for (int i = 0; i < 5; i++) assert_int_equal(number_of_lock(i), i + 1);
+    for (int i = 0; i < 5; i++) assert_int_equal(dlock_release(locks[i], NULL), 0);
+    assert_int_equal(number_of_lock(5), 5);
+    for (int64_t until = now_ms() + FOR_EVER_MS / 4; server.open > 1; sleep_ms(5)) assert_true(now_ms() < until);
+    assert_true(dlock_held(locks[5]));
+    assert_int_equal(dlock_release(locks[5], NULL), 0);
+}
+
+/* A close is over in spite of a session that hangs, at the time that its request was given. */
+TEST(a_close_does_not_wait_longer_than_a_request) {
+    server.slow = 2;
+    acquire_all_async(2);
+    expect_soon(&server.connects, 2);
+    expect_soon(&granted, 1);
+}
+
+TESTS(setup, teardown, begin, NULL)
