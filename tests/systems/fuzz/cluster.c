@@ -2,6 +2,7 @@
  * answers of three nodes, which follow an honest greeting, are separated by "---" and a newline; further nodes answer
  * as the third. If the script begins with '!' there is no greeting. */
 #include "operate.h"
+#include "resp.h"
 
 #include <cluster.h>
 #include <poll.h>
@@ -13,9 +14,6 @@ int __real_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 int __real_clock_gettime(clockid_t clock, struct timespec *now);
 
 enum { NODES = 3 };
-
-/* The answers to the requests of read_greeting(): CLIENT SETNAME, INFO server, INFO replication, PUBLISH. */
-static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
 
 /* The pauses that have been skipped: time advances by them at once. */
 static int64_t passed_ms;
@@ -61,15 +59,6 @@ static void check_map(const struct cluster *cluster) {
         fuzz_require(cluster->owner[slot] <= cluster->n_nodes, "a slot's owner is a node");
 }
 
-/* Gives the next part of the input to the next node. */
-static void speak(const char *hello, const unsigned char **data, size_t *size, size_t i) {
-    const unsigned char *end = i + 1 < NODES ? memmem(*data, *size, "---\n", 4) : NULL;
-    const size_t n = end ? (size_t)(end - *data) : *size, used = end ? n + 4 : n;
-    (i == 0 ? fuzz_server_says : fuzz_next_server_says)(hello, *data, n);
-    *data += used;
-    *size -= used;
-}
-
 int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static _Alignas(max_align_t) char conn[128 * 1024];
     static const struct dlock_host hosts[] = {{"127.0.0.1", "127.0.0.1", 7001}, {"localhost", "::1", 7002}};
@@ -77,14 +66,16 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
     const struct dlock_backend *backend = &redis_cluster_backend;
     struct dlock_error err = {0};
-    char script[32], hello[sizeof greeting + 5];
+    char script[32];
     if (backend->conn_size > sizeof conn || size > 32 * 1024) return 0;
     if (!fuzz_script(&data, &size, script)) return 0;
+    resp_expand(&data, &size);
     const bool naked = *script == '!';
-    snprintf(hello, sizeof hello, "%s%s", naked ? "" : "+OK\r\n", naked ? "" : greeting); /* AUTH comes first */
+    const char *const hello = naked ? "" : "+OK\r\n" RESP_GREETING; /* AUTH comes first */
+    const char *const hellos[NODES] = {hello, hello, hello};
     memset(conn, 0, backend->conn_size);
     passed_ms = 0;
-    for (size_t i = 0; i < NODES; i++) speak(hello, &data, &size, i);
+    fuzz_servers_say(hellos, NODES, data, size);
     int rc = backend->connect(conn, &uri, &fuzz_peer, FUZZ_CONNECT_MS, &err);
     check_map((const void *)conn);
     if (rc == 0)

@@ -48,7 +48,8 @@ void fuzz_operate(const struct dlock_backend *backend, void *conn, const char *s
 
 /* Every socket that is connected from here on receives these bytes, and then the end of the connection. */
 void fuzz_server_says(const char *greeting, const void *bytes, size_t size);
-/* The next socket, the second at first, and those after it receive these bytes. For up to four sockets. */
-void fuzz_next_server_says(const char *greeting, const void *bytes, size_t size);
+/* The first of up to four sockets receives its greeting and the bytes before "---" and a newline, the next one what follows
+ * those, and the last one, as all sockets after it, the rest. */
+void fuzz_servers_say(const char *const greetings[], size_t n, const unsigned char *bytes, size_t size);
 
 #endif

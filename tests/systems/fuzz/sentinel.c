@@ -2,24 +2,13 @@
  * greeting, are separated by "---" and a newline. If the script begins with '!', the URI has a user and a password for
  * the Sentinels; with '?' there is a quarantine, for which a majority of them is needed. */
 #include "operate.h"
+#include "resp.h"
 
 #include <sentinel.h>
 
 enum { SENTINELS = 3 };
 
 extern const struct dlock_backend dlock_backend_redis;
-
-/* The same as in redis.c. */
-static const char greeting[] = "+OK\r\n$19\r\nredis_version:7.0.0\r\n$11\r\nrole:master\r\n:0\r\n";
-
-/* Gives the next part of the input to the next server. */
-static void speak(const unsigned char **data, size_t *size, size_t i) {
-    const unsigned char *end = memmem(*data, *size, "---\n", 4);
-    size_t n = end && i < SENTINELS ? (size_t)(end - *data) : *size, used = n < *size && i < SENTINELS ? n + 4 : n;
-    (i == 0 ? fuzz_server_says : fuzz_next_server_says)(i < SENTINELS ? "" : greeting, *data, n);
-    *data += used;
-    *size -= used;
-}
 
 static void check_master(const struct redis_master *master) {
     union dlock_socket_address unused;
@@ -53,6 +42,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     static const struct dlock_host hosts[SENTINELS] = {{"localhost", "127.0.0.1", 0},
                                                        {"localhost", "::1", 0},
                                                        {"127.0.0.1", "127.0.0.1", 2}};
+    static const char *const greetings[SENTINELS + 1] = {"", "", "", RESP_GREETING};
     static const struct dlock_param login[] = {{"sentinel_user", "u"}, {"sentinel_password", "Hunter2Zq7"}};
     struct dlock_uri uri = {.scheme = REDIS_SENTINEL, .path = "/mymaster", .hosts = hosts, .n_hosts = SENTINELS};
     struct dlock_error err = {0};
@@ -61,6 +51,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     char script[32];
     if (dlock_backend_redis.conn_size > sizeof conn || size > 32 * 1024) return 0;
     if (!fuzz_script(&data, &size, script)) return 0;
+    resp_expand(&data, &size);
     struct dlock_peer peer = fuzz_peer;
     const bool logs_in = *script == '!', strict = *script == '?';
     if (strict) peer.quarantine_ms = 10000;
@@ -69,7 +60,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
         uri.n_params = sizeof login / sizeof *login;
     }
     memset(conn, 0, dlock_backend_redis.conn_size);
-    for (size_t i = 0; i <= SENTINELS; i++) speak(&data, &size, i);
+    fuzz_servers_say(greetings, SENTINELS + 1, data, size);
     int rc = dlock_backend_redis.connect(conn, &uri, &peer, FUZZ_CONNECT_MS, &err);
     if (rc == 0) check_master(&redis->master);
     if (rc == 0 && strict) check_majority(redis->sentinels);

@@ -24,16 +24,22 @@ static void say(int peer, const void *bytes, size_t size) {
     if (size && send(peer, bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) abort();
 }
 
-void fuzz_server_says(const char *greeting, const void *bytes, size_t size) {
+void fuzz_servers_say(const char *const greetings[], size_t n, const unsigned char *bytes, size_t size) {
+    if (n > SERVERS) abort();
     for (size_t i = 0; i < n_servers; i++)
         if (servers[i].peer) close(servers[i].peer - 1);
-    n_servers = next_server = 0;
-    fuzz_next_server_says(greeting, bytes, size);
+    next_server = 0;
+    for (n_servers = 0; n_servers < n; n_servers++) {
+        const unsigned char *end = n_servers + 1 < n ? memmem(bytes, size, "---\n", 4) : NULL;
+        const size_t said = end ? (size_t)(end - bytes) : size, used = end ? said + 4 : said;
+        servers[n_servers] = (struct server){greetings[n_servers], bytes, said, 0};
+        bytes += used;
+        size -= used;
+    }
 }
 
-void fuzz_next_server_says(const char *greeting, const void *bytes, size_t size) {
-    if (n_servers == SERVERS) abort();
-    servers[n_servers++] = (struct server){greeting, bytes, size, 0};
+void fuzz_server_says(const char *greeting, const void *bytes, size_t size) {
+    fuzz_servers_say(&greeting, 1, bytes, size);
 }
 
 int __wrap_socket(int domain, int type, int protocol) {
