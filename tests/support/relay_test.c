@@ -22,10 +22,9 @@ static void assert_hears(int fd, const char *text) {
 }
 
 /* However often clients on the wrong side of a cut try to reach the server, the others reach it. */
-static void those_that_are_cut_off_use_nothing_up(void **state) {
+TEST(those_that_are_cut_off_use_nothing_up) {
     int port, listener = loopback_listen(&port);
     struct relay *relay = relay_new(port);
-    (void)state;
     relay_cut(relay, "west");
     for (int i = 0; i < RELAY_PAIRS + 10; i++) {
         int west = loopback_connect(relay_port(relay)), server = accept(listener, NULL, NULL);
@@ -46,12 +45,11 @@ static void those_that_are_cut_off_use_nothing_up(void **state) {
 }
 
 /* A connection that the server knows of stays open there, as if the network were gone. */
-static void what_was_connected_stays_open(void **state) {
+TEST(what_was_connected_stays_open) {
     int port, listener = loopback_listen(&port);
     struct relay *relay = relay_new(port);
     int west = loopback_connect(relay_port(relay)), server = accept(listener, NULL, NULL);
     struct pollfd poll_fd = {server, POLLIN, 0};
-    (void)state;
     say(west, "west");
     assert_hears(server, "west");
     assert_int_equal(relay_mute(relay, "west"), 1);
@@ -62,10 +60,4 @@ static void what_was_connected_stays_open(void **state) {
     close(listener);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(those_that_are_cut_off_use_nothing_up),
-        cmocka_unit_test(what_was_connected_stays_open),
-    };
-    return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -16,15 +16,13 @@ static int connect_it(void *arg, struct dlock_error *err) {
     return rc;
 }
 
-static void no_file_is_blamed(void **state) {
+TEST(no_file_is_blamed) {
     struct dlock_error err = {0};
-    (void)state;
     if (connect_it(NULL, &err) != 0) fail_msg("%s", err.message);
     assert_true(starve(connect_it, NULL, DLOCK_EUNAVAILABLE, &err) > 0);
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_file_is_blamed)};
     if (argc < 3 || argc > 11 || backend_load(NULL) != 0) return 64;
     uri_init(&uri, atoi(argv[2]));
     uri.parts.scheme = argv[1];
@@ -34,5 +32,5 @@ int main(int argc, char **argv) {
         uri.parts.password = "secret";
     }
     for (int i = 3; i + 1 < argc; i += 2) uri.param[uri.parts.n_params++] = (struct dlock_param){argv[i], argv[i + 1]};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(1, argv, NULL, NULL, NULL, NULL);
 }

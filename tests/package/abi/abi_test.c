@@ -1,14 +1,13 @@
 /* Modules of all kinds, as an application may find them: faulty, linked, missing. */
+#include "support/test.h"
+
 #include <dlock/backend.h>
 
 #include <pthread.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define BUILT MODULE_DIR "/dlock-"
 
@@ -54,10 +53,25 @@ static void use(const char *uri) {
     dlock_close(client);
 }
 
+/* ---- at once, while nothing is loaded ---------------------------------------------------------------------------- */
+
+static void *open_and_tell(void *arg) {
+    *(const struct dlock_backend_info **)arg = backend_of("concurrent:");
+    return NULL;
+}
+
+TEST(threads_get_the_same_module) {
+    enum { N = 8 };
+    pthread_t threads[N];
+    const struct dlock_backend_info *info[N];
+    for (int i = 0; i < N; i++) assert_int_equal(pthread_create(&threads[i], NULL, open_and_tell, &info[i]), 0);
+    for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
+    for (int i = 1; i < N; i++) assert_ptr_equal(info[i], info[0]);
+}
+
 /* ---- that fit ---------------------------------------------------------------------------------------------------- */
 
-static void a_module_is_loaded_and_used(void **state) {
-    (void)state;
+TEST(a_module_is_loaded_and_used) {
     const struct dlock_backend_info *info = backend_of("toy:");
     assert_string_equal(info->name, "toy");
     assert_string_equal(info->schemes[0], "toy");
@@ -67,14 +81,12 @@ static void a_module_is_loaded_and_used(void **state) {
     refuse("toy:?other=1", DLOCK_EINVAL, "\"other\"; it takes key");
 }
 
-static void the_same_source_works_in_cxx(void **state) {
-    (void)state;
+TEST(the_same_source_works_in_cxx) {
     assert_string_equal(backend_of("cxx:")->path, BUILT "cxx.so");
     use("cxx:");
 }
 
-static void an_alias_is_the_module_it_links_to(void **state) {
-    (void)state;
+TEST(an_alias_is_the_module_it_links_to) {
     const struct dlock_backend_info *alias = backend_of("alias:");
     assert_string_equal(alias->name, "aliased");
     assert_string_equal(alias->path, BUILT "aliased.so");
@@ -82,8 +94,7 @@ static void an_alias_is_the_module_it_links_to(void **state) {
     use("alias:");
 }
 
-static void schemes_become_file_names(void **state) {
-    (void)state;
+TEST(schemes_become_file_names) {
     const struct dlock_backend_info *info = backend_of("two-words:");
     assert_string_equal(info->name, "two_words");
     assert_ptr_equal(backend_of("two.words+tls:"), info);
@@ -92,15 +103,13 @@ static void schemes_become_file_names(void **state) {
            "no backend for the scheme \"two-words+udp\"; there are: two-words, two.words+tls");
 }
 
-static void a_versioned_file_may_stand_behind_the_link(void **state) {
-    (void)state;
+TEST(a_versioned_file_may_stand_behind_the_link) {
     assert_string_equal(backend_of("versioned:")->path, BUILT "versioned.so.1");
 }
 
 /* ---- that do not ------------------------------------------------------------------------------------------------- */
 
-static void without_a_descriptor_no_module_is_blamed(void **state) {
-    (void)state;
+TEST(without_a_descriptor_no_module_is_blamed) {
     struct rlimit before, none;
     getrlimit(RLIMIT_NOFILE, &before);
     none = before;
@@ -111,8 +120,7 @@ static void without_a_descriptor_no_module_is_blamed(void **state) {
     use("unread:");
 }
 
-static void what_does_not_fit_is_named(void **state) {
-    (void)state;
+TEST(what_does_not_fit_is_named) {
     refuse("newer:", DLOCK_EABI, BUILT "newer.so: made for plugin ABI");
     refuse("noabi:", DLOCK_EABI, "abi is 0");
     refuse("norenew:", DLOCK_EINVAL, BUILT "norenew.so: the mandatory operation renew is missing");
@@ -158,8 +166,7 @@ static int remove_folder(void **state) {
     return rmdir(folder);
 }
 
-static void what_is_installed_later_is_found(void **state) {
-    (void)state;
+TEST(what_is_installed_later_is_found) {
     char path[64];
     snprintf(path, sizeof path, "%s/dlock-later.so", folder);
     search(folder);
@@ -180,8 +187,7 @@ static int find_shadowed(const struct dlock_backend_info *info, void *arg) {
     return *(const struct dlock_backend_info **)arg != NULL;
 }
 
-static void the_first_folder_wins(void **state) {
-    (void)state;
+TEST(the_first_folder_wins) {
     char path[64], both[512];
     const struct dlock_backend_info *shown = NULL;
     snprintf(path, sizeof path, "%s/dlock-shadowed.so", folder);
@@ -215,8 +221,7 @@ static int remember(const struct dlock_backend_info *info, void *arg) {
     return 0;
 }
 
-static void every_module_is_shown_once(void **state) {
-    (void)state;
+TEST(every_module_is_shown_once) {
     static const struct {
         const char *name, *error;
     } expected[] = {{"aliased", NULL},
@@ -253,51 +258,18 @@ static void every_module_is_shown_once(void **state) {
     assert_memory_equal(&first, &second, sizeof first); /* static, and no new ones each time */
 }
 
-/* ---- at once ----------------------------------------------------------------------------------------------------- */
-
-static void *open_and_tell(void *arg) {
-    *(const struct dlock_backend_info **)arg = backend_of("concurrent:");
-    return NULL;
-}
-
-static void threads_get_the_same_module(void **state) {
-    (void)state;
-    enum { N = 8 };
-    pthread_t threads[N];
-    const struct dlock_backend_info *info[N];
-    for (int i = 0; i < N; i++) assert_int_equal(pthread_create(&threads[i], NULL, open_and_tell, &info[i]), 0);
-    for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
-    for (int i = 1; i < N; i++) assert_ptr_equal(info[i], info[0]);
-}
-
 /* ---- linked in --------------------------------------------------------------------------------------------------- */
 
 extern const struct dlock_backend dlock_backend_toy;
 
-static void a_registered_backend_wins_over_its_module(void **state) {
-    (void)state;
+TEST(a_registered_backend_wins_over_its_module) {
     assert_non_null(backend_of("toy:")->path);
     assert_int_equal(dlock_register(&dlock_backend_toy, NULL), DLOCK_OK);
     assert_null(backend_of("toy:")->path);
     use("toy:");
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     search(MODULE_DIR);
-    const struct CMUnitTest tests[] = {
-        /* while nothing is loaded */
-        cmocka_unit_test(threads_get_the_same_module),
-        cmocka_unit_test(a_module_is_loaded_and_used),
-        cmocka_unit_test(the_same_source_works_in_cxx),
-        cmocka_unit_test(an_alias_is_the_module_it_links_to),
-        cmocka_unit_test(schemes_become_file_names),
-        cmocka_unit_test(a_versioned_file_may_stand_behind_the_link),
-        cmocka_unit_test(without_a_descriptor_no_module_is_blamed),
-        cmocka_unit_test(what_does_not_fit_is_named),
-        cmocka_unit_test(what_is_installed_later_is_found),
-        cmocka_unit_test(the_first_folder_wins),
-        cmocka_unit_test(every_module_is_shown_once),
-        cmocka_unit_test(a_registered_backend_wins_over_its_module),
-    };
-    return cmocka_run_group_tests_name("abi", tests, make_folder, remove_folder);
+    return tests_run(argc, argv, NULL, NULL, make_folder, remove_folder);
 }

@@ -57,8 +57,7 @@ static bool becomes_zombie(pid_t child) {
     return waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0;
 }
 
-static void a_process_runs_even_when_stopped(void **state) {
-    (void)state;
+TEST(a_process_runs_even_when_stopped) {
     pid_t child = start(sleep_on);
     assert_true(dlock__group_runs(child, 0));
     assert_true(dlock__group_runs(child, getsid(0)));
@@ -68,8 +67,7 @@ static void a_process_runs_even_when_stopped(void **state) {
     assert_false(dlock__group_runs(child, 0));
 }
 
-static void a_zombie_does_not(void **state) {
-    (void)state;
+TEST(a_zombie_does_not) {
     pid_t child = start(nothing);
     assert_true(becomes_zombie(child));
     assert_int_equal(kill(-child, 0), 0);
@@ -77,16 +75,14 @@ static void a_zombie_does_not(void **state) {
     end(child);
 }
 
-static void a_process_without_its_first_thread_does(void **state) {
-    (void)state;
+TEST(a_process_without_its_first_thread_does) {
     pid_t child = start(end_the_first_thread);
     sleep_ms(200);
     assert_true(dlock__group_runs(child, 0));
     end(child);
 }
 
-static void a_grandchild_does_after_its_parent(void **state) {
-    (void)state;
+TEST(a_grandchild_does_after_its_parent) {
     pid_t child = start(leave_a_grandchild);
     assert_true(becomes_zombie(child));
     assert_true(dlock__group_runs(child, 0));
@@ -96,8 +92,7 @@ static void a_grandchild_does_after_its_parent(void **state) {
     end(child);
 }
 
-static void a_number_that_another_session_has_is_not_meant(void **state) {
-    (void)state;
+TEST(a_number_that_another_session_has_is_not_meant) {
     pid_t child = start(sleep_on);
     assert_false(dlock__group_runs(child, getsid(0) + 1));
     end(child);
@@ -121,21 +116,10 @@ static int runs_beside_a_foreign_proc(void *arg) {
 }
 
 /* Where /proc has other processes under the numbers, or none. */
-static void beside_a_foreign_proc_it_is_found_too(void **state) {
-    (void)state;
+TEST(beside_a_foreign_proc_it_is_found_too) {
     int rc = namespace_run(runs_beside_a_foreign_proc, NULL);
     if (rc == NAMESPACE_REFUSED) skip();
     assert_int_equal(rc, 0);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_process_runs_even_when_stopped),
-        cmocka_unit_test(a_zombie_does_not),
-        cmocka_unit_test(a_process_without_its_first_thread_does),
-        cmocka_unit_test(a_grandchild_does_after_its_parent),
-        cmocka_unit_test(a_number_that_another_session_has_is_not_meant),
-        cmocka_unit_test(beside_a_foreign_proc_it_is_found_too),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

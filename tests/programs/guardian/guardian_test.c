@@ -94,17 +94,15 @@ static int teardown(void **state) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-static void a_killed_holder_is_replaced_at_once(void **state) {
-    (void)state;
+TEST(a_killed_holder_is_replaced_at_once) {
     assert_false(free_within(0, 0));
     expect_replaced(NULL, 1);
     assert_true(guardian_gone(holder.pid));
 }
 
 /* The guardian gives up its wait as well: the waiter behind it gets its turn. */
-static void a_killed_waiter_is_in_nobodys_way(void **state) {
+TEST(a_killed_waiter_is_in_nobodys_way) {
     struct holder waiter;
-    (void)state;
     holder_begin(&waiter, uri, name, 1);
     guardian_awaited(waiter.pid);
     sleep_ms(QUIET_MS);
@@ -116,9 +114,8 @@ static void a_killed_waiter_is_in_nobodys_way(void **state) {
     close(waiter.out);
 }
 
-static void thousands_of_locks_are_released(void **state) {
+TEST(thousands_of_locks_are_released) {
     struct holder many;
-    (void)state;
     snprintf(name + strlen(name), sizeof name - strlen(name), "-many");
     holder_start(&many, uri, name, MANY);
     int64_t killed_ms = holder_kill(&many);
@@ -132,9 +129,8 @@ static void thousands_of_locks_are_released(void **state) {
 }
 
 /* Killed anywhere between the first thought of a lock and the last of its release. */
-static void a_death_at_any_moment_leaves_nothing(void **state) {
+TEST(a_death_at_any_moment_leaves_nothing) {
     int prompt = 0;
-    (void)state;
     for (int round = 0; round < ROUNDS; round++) {
         struct holder busy;
         snprintf(name, sizeof name, "guardian-%d-busy-%d", (int)getpid(), round);
@@ -153,8 +149,7 @@ static void fork_one(void) {
     holder_do(&holder, "fork", "forked");
 }
 
-static void a_forked_child_does_not_hide_the_death(void **state) {
-    (void)state;
+TEST(a_forked_child_does_not_hide_the_death) {
     expect_replaced(fork_one, 1);
 }
 
@@ -164,13 +159,11 @@ static void close_all(void) {
     assert_false(free_within(0, 0));
 }
 
-static void closed_descriptors_are_no_death(void **state) {
-    (void)state;
+TEST(closed_descriptors_are_no_death) {
     expect_replaced(close_all, 1);
 }
 
-static void a_stopped_process_keeps_its_lease(void **state) {
-    (void)state;
+TEST(a_stopped_process_keeps_its_lease) {
     assert_int_equal(kill(holder.pid, SIGSTOP), 0);
     sleep_ms(QUIET_MS);
     assert_false(free_within(0, 0));
@@ -186,13 +179,11 @@ static void become_another(void) {
 }
 
 /* The process continues as another program: its grants end with it. */
-static void an_exec_is_no_death(void **state) {
-    (void)state;
+TEST(an_exec_is_no_death) {
     expect_replaced(become_another, 1);
 }
 
-static void an_exec_with_nothing_held_ends_the_guardian(void **state) {
-    (void)state;
+TEST(an_exec_with_nothing_held_ends_the_guardian) {
     holder_do(&holder, "release", "released");
     holder_do(&holder, "exec", "idle");
     assert_true(guardian_gone(holder.pid));
@@ -214,14 +205,12 @@ static void take_readers_and_permits(void) {
     assert_false(free_within(1, 0));
 }
 
-static void readers_and_permits_are_released_as_such(void **state) {
-    (void)state;
+TEST(readers_and_permits_are_released_as_such) {
     if (!can(DLOCK_CAP_SHARED) || !can(DLOCK_CAP_PERMIT)) skip();
     expect_replaced(take_readers_and_permits, 3);
 }
 
-static void an_exported_grant_is_no_longer_the_exporters(void **state) {
-    (void)state;
+TEST(an_exported_grant_is_no_longer_the_exporters) {
     if (!can(DLOCK_CAP_EXPORT)) skip();
     holder_do(&holder, "export", "exported");
     holder_kill(&holder);
@@ -238,33 +227,29 @@ static void import_one(void) {
     holder_do(&holder, word, "imported");
 }
 
-static void an_imported_grant_ends_with_the_importer(void **state) {
-    (void)state;
+TEST(an_imported_grant_ends_with_the_importer) {
     if (!can(DLOCK_CAP_EXPORT)) skip();
     expect_replaced(import_one, 2);
 }
 
 /* ---- the guardian itself ----------------------------------------------------------------------------------------- */
 
-static void it_ends_with_its_client(void **state) {
-    (void)state;
+TEST(it_ends_with_its_client) {
     assert_true(guardian_of(holder.pid) != 0);
     holder_do(&holder, "close", "closed");
     assert_true(guardian_gone(holder.pid));
     assert_true(free_within(0, PATIENCE_MS));
 }
 
-static void the_client_gets_no_child(void **state) {
-    (void)state;
+TEST(the_client_gets_no_child) {
     holder_do(&holder, "children", "none");
     holder_do(&holder, "close", "closed");
     holder_do(&holder, "children", "none");
 }
 
-static void signals_do_not_end_it(void **state) {
+TEST(signals_do_not_end_it) {
     static const int signals[] = {SIGHUP, SIGINT, SIGTERM, SIGPIPE, SIGQUIT, SIGUSR1, SIGALRM};
     pid_t guardian = guardian_of(holder.pid);
-    (void)state;
     assert_int_equal(getsid(guardian), guardian);
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) kill(guardian, signals[i]);
     sleep_ms(50);
@@ -272,9 +257,8 @@ static void signals_do_not_end_it(void **state) {
     expect_replaced(NULL, 1);
 }
 
-static void a_killed_one_is_replaced(void **state) {
+TEST(a_killed_one_is_replaced) {
     pid_t guardian = guardian_of(holder.pid);
-    (void)state;
     assert_int_equal(kill(guardian, SIGKILL), 0);
     pid_t next = 0; /* a zombie is listed for a moment; the next renewal, up to 10 s later, starts another one */
     for (int64_t until_ms = now_ms() + START_MS; now_ms() < until_ms && (next == 0 || next == guardian); sleep_ms(50))
@@ -293,10 +277,9 @@ static bool file_has(const char *path, const char *text) {
     return n > 0 && memmem(buffer, (size_t)n, text, strlen(text)) != NULL;
 }
 
-static void it_shows_nothing_and_keeps_nothing(void **state) {
+TEST(it_shows_nothing_and_keeps_nothing) {
     char path[64], target[256];
     pid_t guardian = guardian_of(holder.pid);
-    (void)state;
     snprintf(path, sizeof path, "/proc/%d/cmdline", (int)guardian);
     assert_true(file_has(path, "dlock-guardian"));
     assert_false(file_has(path, "://"));
@@ -316,10 +299,9 @@ static void it_shows_nothing_and_keeps_nothing(void **state) {
     closedir(fds);
 }
 
-static void it_takes_little_memory(void **state) {
+TEST(it_takes_little_memory) {
     char path[64], line[256];
     long rss = 0, dirty = 0, kb;
-    (void)state;
     snprintf(path, sizeof path, "/proc/%d/smaps_rollup", (int)guardian_of(holder.pid));
     FILE *smaps = fopen(path, "re");
     assert_non_null(smaps);
@@ -359,37 +341,13 @@ static int in_a_program_of_its_own(void *arg) {
     return 1;
 }
 
-static void a_group_is_withdrawn_in_a_pid_namespace(void **state) {
-    (void)state;
+TEST(a_group_is_withdrawn_in_a_pid_namespace) {
     int rc = namespace_run(in_a_program_of_its_own, NULL);
     if (rc == NAMESPACE_REFUSED) skip();
     assert_int_equal(rc, 0);
 }
 
-#define CASE(function) cmocka_unit_test_setup_teardown(function, setup, teardown)
-
 int main(int argc, char **argv) {
-    static const struct CMUnitTest tests[] = {
-        CASE(a_killed_holder_is_replaced_at_once),
-        CASE(a_killed_waiter_is_in_nobodys_way),
-        CASE(thousands_of_locks_are_released),
-        CASE(a_death_at_any_moment_leaves_nothing),
-        CASE(a_forked_child_does_not_hide_the_death),
-        CASE(closed_descriptors_are_no_death),
-        CASE(a_stopped_process_keeps_its_lease),
-        CASE(an_exec_is_no_death),
-        CASE(an_exec_with_nothing_held_ends_the_guardian),
-        CASE(readers_and_permits_are_released_as_such),
-        CASE(an_exported_grant_is_no_longer_the_exporters),
-        CASE(an_imported_grant_ends_with_the_importer),
-        CASE(it_ends_with_its_client),
-        CASE(the_client_gets_no_child),
-        CASE(signals_do_not_end_it),
-        CASE(a_killed_one_is_replaced),
-        CASE(it_shows_nothing_and_keeps_nothing),
-        CASE(it_takes_little_memory),
-        CASE(a_group_is_withdrawn_in_a_pid_namespace),
-    };
     const char *wanted = getenv("GUARDIAN_URI");
     if (argc == 3 && strcmp(argv[1], "withdraw") == 0) return withdraw_a_group(argv[2]);
     if (argc > 1) return holder_main(argc, argv);
@@ -401,5 +359,5 @@ int main(int argc, char **argv) {
     const char *with = getenv("GUARDIAN_SANITIZED");
     sanitized = with && *with;
     if (sanitized) prompt_ms *= 3;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return tests_run(argc, argv, setup, teardown, NULL, NULL);
 }

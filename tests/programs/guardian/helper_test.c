@@ -90,9 +90,8 @@ static bool hears_its_dismissal(void) {
 }
 
 /* On one processor, where its threads and the client take turns in every order. */
-static void a_dismissal_is_never_missed(void **state) {
+TEST(a_dismissal_is_never_missed) {
     cpu_set_t before, one;
-    (void)state;
     assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
     CPU_ZERO(&one);
     for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++)
@@ -148,8 +147,7 @@ static int64_t killed_before_the_end_us(void) {
 }
 
 /* Half a second before: on a busy machine not at each try. */
-static void the_group_is_dead_before_the_first_grant_ends(void **state) {
-    (void)state;
+TEST(the_group_is_dead_before_the_first_grant_ends) {
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     bool ever = false;
     for (int tries = 0; tries < 10 && !ever; tries++) ever = killed_before_the_end_us() > 0;
@@ -157,10 +155,4 @@ static void the_group_is_dead_before_the_first_grant_ends(void **state) {
     assert_true(ever);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dismissal_is_never_missed),
-        cmocka_unit_test(the_group_is_dead_before_the_first_grant_ends),
-    };
-    return cmocka_run_group_tests_name("guardian/helper", tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -81,8 +81,7 @@ static int cleanup(void **state) {
     return system(command);
 }
 
-static void a_program_with_the_set_user_id_bit(void **state) {
-    (void)state;
+TEST(a_program_with_the_set_user_id_bit) {
     if (geteuid() != 0) skip();
     assert_int_equal(chmod(copy, 04755), 0);
     assert_int_equal(run_copy("on"), -DLOCK_ENOTSUP);
@@ -90,11 +89,10 @@ static void a_program_with_the_set_user_id_bit(void **state) {
     assert_int_equal(chmod(copy, 0755), 0);
 }
 
-static void a_program_with_a_file_capability(void **state) {
+TEST(a_program_with_a_file_capability) {
     const uint32_t search = 1u << CAP_DAC_READ_SEARCH;
     const struct vfs_cap_data rights = {htole32(VFS_CAP_REVISION_2 | VFS_CAP_FLAGS_EFFECTIVE),
                                         {{htole32(search), 0}, {0, 0}}};
-    (void)state;
     if (geteuid() != 0) skip();
     if (setxattr(copy, "security.capability", &rights, sizeof rights, 0) != 0) skip(); /* the file system has none */
     assert_int_equal(run_copy("on"), -DLOCK_ENOTSUP);
@@ -127,9 +125,8 @@ static int start_after_a_change_of_user(void) {
     return guardian == 0 ? 4 : readable ? 5 : 0;
 }
 
-static void a_guardian_hides_as_its_client_does(void **state) {
+TEST(a_guardian_hides_as_its_client_does) {
     int status;
-    (void)state;
     if (geteuid() != 0) skip();
     pid_t child = fork();
     if (child == 0) _exit(start_after_a_change_of_user());
@@ -139,11 +136,6 @@ static void a_guardian_hides_as_its_client_does(void **state) {
 }
 
 int main(int argc, char **argv) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_program_with_the_set_user_id_bit),
-        cmocka_unit_test(a_program_with_a_file_capability),
-        cmocka_unit_test(a_guardian_hides_as_its_client_does),
-    };
     if (argc > 1) return open_as_root(argv[1]);
-    return cmocka_run_group_tests_name("guardian/secure", tests, setup, cleanup);
+    return tests_run(argc, argv, NULL, NULL, setup, cleanup);
 }

@@ -39,11 +39,10 @@ static pid_t run(const char *line, char *text, size_t size) {
     return pid;
 }
 
-static void it_gets_a_session_and_nothing_else(void **state) {
+TEST(it_gets_a_session_and_nothing_else) {
     static const char expected[] = "/dev/null\n/dev/null\n/dev/null\npipe:[";
     char text[256];
     int inherited = open("/dev/zero", O_RDONLY); /* not close-on-exec */
-    (void)state;
     /* A pipeline, or a redirection outside of the subshell, would give the shell more descriptors for a moment. */
     pid_t pid =
         run("(for fd in /proc/$$/fd/*; do readlink $fd; done) >&3; ps -o pid=,sid= -p $$ >&3", text, sizeof text);
@@ -56,14 +55,13 @@ static void it_gets_a_session_and_nothing_else(void **state) {
 }
 
 /* Each one's source may be another one's target. */
-static void descriptors_keep_their_order(void **state) {
+TEST(descriptors_keep_their_order) {
     static const char *const names[] = {"/dev/zero", "/dev/full", "/dev/null"};
     char text[256];
     int ends[2], fds[4];
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)"for fd in 3 4 5; do readlink /proc/$$/fd/$fd; done >&6",
                           NULL},
                 *const envp[] = {NULL};
-    (void)state;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     for (int i = 0; i < 3; i++) fds[2 - i] = open(names[2 - i], O_RDONLY | O_CLOEXEC); /* the last gets the lowest */
     fds[3] = ends[1];
@@ -81,12 +79,11 @@ static void descriptors_keep_their_order(void **state) {
 }
 
 /* Only of descriptors that other threads may close at any time. */
-static void a_descriptor_may_be_closed(void **state) {
+TEST(a_descriptor_may_be_closed) {
     static const char line[] = "for fd in 3 4 5; do readlink /proc/$$/fd/$fd; done >&3";
     char text[256] = "";
     int ends[2];
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)(uintptr_t)line, NULL}, *const envp[] = {NULL};
-    (void)state;
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     const int fds[] = {ends[1], -1, open("/dev/zero", O_RDONLY | O_CLOEXEC)};
     const struct dlock__start strict = {"/bin/sh", argv, envp, fds, 3, 1}, start = {"/bin/sh", argv, envp, fds, 3, 2};
@@ -101,10 +98,9 @@ static void a_descriptor_may_be_closed(void **state) {
     close(ends[0]);
 }
 
-static void the_caller_has_no_child(void **state) {
+TEST(the_caller_has_no_child) {
     const struct sigaction action = {.sa_handler = child_ended};
     char text[16];
-    (void)state;
     sigaction(SIGCHLD, &action, NULL);
     run("echo x >&3", text, sizeof text);
     assert_string_equal(text, "x\n");
@@ -113,9 +109,8 @@ static void the_caller_has_no_child(void **state) {
     assert_int_equal(sigchld, 0);
 }
 
-static void who_adopts_orphans_can_reap_it(void **state) {
+TEST(who_adopts_orphans_can_reap_it) {
     char text[16];
-    (void)state;
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     pid_t pid = run("echo x >&3; read line <&3 2>/dev/null; exec sleep 0.1", text, sizeof text);
     for (int i = 0; i < 5000 && !dlock__start_reaped(pid); i++) sleep_ms(2);
@@ -123,12 +118,11 @@ static void who_adopts_orphans_can_reap_it(void **state) {
     assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
 }
 
-static void what_cannot_be_executed_is_an_error(void **state) {
+TEST(what_cannot_be_executed_is_an_error) {
     char *const argv[] = {(char *)"x", NULL}, *const envp[] = {NULL};
     const struct dlock__start missing = {"/nonexistent/program", argv, envp, NULL, 0, 0};
     const struct dlock__start folder = {"/", argv, envp, NULL, 0, 0};
     const struct dlock__start no_descriptor = {"/bin/sh", argv, envp, (const int[]){-1}, 1, 0};
-    (void)state;
     assert_int_equal(dlock__start(&missing), -1);
     assert_int_equal(errno, ENOENT);
     assert_int_equal(dlock__start(&folder), -1);
@@ -139,11 +133,10 @@ static void what_cannot_be_executed_is_an_error(void **state) {
 }
 
 /* However low it is. */
-static void a_limit_to_descriptors_is_named(void **state) {
+TEST(a_limit_to_descriptors_is_named) {
     char *const argv[] = {(char *)"sh", (char *)"-c", (char *)":", NULL}, *const envp[] = {NULL};
     const struct dlock__start start = {"/bin/sh", argv, envp, NULL, 0, 0};
     struct rlimit before, now;
-    (void)state;
     assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
     for (now = before, now.rlim_cur = 0; now.rlim_cur < 5; now.rlim_cur++) {
         assert_int_equal(setrlimit(RLIMIT_NOFILE, &now), 0);
@@ -154,12 +147,4 @@ static void a_limit_to_descriptors_is_named(void **state) {
     assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_gets_a_session_and_nothing_else), cmocka_unit_test(descriptors_keep_their_order),
-        cmocka_unit_test(a_descriptor_may_be_closed),         cmocka_unit_test(the_caller_has_no_child),
-        cmocka_unit_test(who_adopts_orphans_can_reap_it),     cmocka_unit_test(what_cannot_be_executed_is_an_error),
-        cmocka_unit_test(a_limit_to_descriptors_is_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -30,9 +30,8 @@ static uint32_t add(struct dlock__guard_table *table, const char *name) {
     return number;
 }
 
-static void both_sides_see_the_same(void **state) {
+TEST(both_sides_see_the_same) {
     int fd;
-    (void)state;
     struct dlock__guard_table *table = make(&fd), *other = dlock__guard_table_map(fd);
     assert_non_null(other);
     assert_string_equal(other->texts, "redis://:secret@h");
@@ -45,9 +44,8 @@ static void both_sides_see_the_same(void **state) {
     close(fd);
 }
 
-static void it_grows_to_its_end_and_no_further(void **state) {
+TEST(it_grows_to_its_end_and_no_further) {
     int fd;
-    (void)state;
     struct dlock__guard_table *table = make(&fd);
     uint32_t last = 0;
     for (uint32_t number; (number = add(table, "x")) != 0; last = number) assert_int_equal(number, last + 1);
@@ -59,11 +57,10 @@ static void it_grows_to_its_end_and_no_further(void **state) {
 }
 
 /* Memory is taken as entries are used: a client with one lock pays for one. */
-static void unused_room_costs_nothing(void **state) {
+TEST(unused_room_costs_nothing) {
     char line[256];
     long shared = -1, kb;
     int fd;
-    (void)state;
     struct dlock__guard_table *table = make(&fd);
     add(table, "x");
     FILE *status = fopen("/proc/self/status", "re");
@@ -76,9 +73,8 @@ static void unused_room_costs_nothing(void **state) {
     close(fd);
 }
 
-static void a_copy_has_everything_but_the_old_helper(void **state) {
+TEST(a_copy_has_everything_but_the_old_helper) {
     int fd, second_fd;
-    (void)state;
     struct dlock__guard_table *table = make(&fd);
     for (int i = 0; i < 1000; i++) add(table, "x");
     atomic_store(&table->group, 42);
@@ -98,10 +94,9 @@ static void a_copy_has_everything_but_the_old_helper(void **state) {
     close(second_fd);
 }
 
-static void what_is_no_table_is_refused(void **state) {
+TEST(what_is_no_table_is_refused) {
     char zeros[4096] = "";
     FILE *file = tmpfile();
-    (void)state;
     assert_non_null(file);
     assert_null(dlock__guard_table_map(fileno(file)));
     assert_int_equal(fwrite(zeros, sizeof zeros, 1, file), 1);
@@ -128,17 +123,15 @@ static int under_limit(int resource, rlim_t limit, bool expected) {
     return status;
 }
 
-static void limits_make_it_smaller(void **state) {
-    (void)state;
+TEST(limits_make_it_smaller) {
     assert_int_equal(under_limit(RLIMIT_FSIZE, 1 << 20, true), 0);
     assert_int_equal(under_limit(RLIMIT_FSIZE, 4096, false), 0);
     assert_int_equal(under_limit(RLIMIT_NOFILE, 0, false), 0);
 }
 
 /* A forked child has nothing of it: neither to touch nor to keep alive. */
-static void a_forked_child_does_not_have_it(void **state) {
+TEST(a_forked_child_does_not_have_it) {
     int fd, status;
-    (void)state;
     struct dlock__guard_table *table = make(&fd);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -155,12 +148,4 @@ static void a_forked_child_does_not_have_it(void **state) {
     close(fd);
 }
 
-int main(void) {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_sides_see_the_same),         cmocka_unit_test(it_grows_to_its_end_and_no_further),
-        cmocka_unit_test(unused_room_costs_nothing),       cmocka_unit_test(a_copy_has_everything_but_the_old_helper),
-        cmocka_unit_test(what_is_no_table_is_refused),     cmocka_unit_test(limits_make_it_smaller),
-        cmocka_unit_test(a_forked_child_does_not_have_it),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

@@ -116,20 +116,17 @@ static void check_scene(const struct scene *scene) {
     if (!scene->broken ? n > 0 : !strstr(report, scene->broken)) fail_msg("%s: %s", scene->what, report);
 }
 
-static void breaks_of_rules_are_found(void **state) {
-    (void)state;
+TEST(breaks_of_rules_are_found) {
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         if (scenes[i].broken) check_scene(&scenes[i]);
 }
 
-static void what_only_looks_so_is_not(void **state) {
-    (void)state;
+TEST(what_only_looks_so_is_not) {
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
         if (!scenes[i].broken) check_scene(&scenes[i]);
 }
 
-static void lines_that_make_no_sense_are_named(void **state) {
-    (void)state;
+TEST(lines_that_make_no_sense_are_named) {
     static const char *const lines[] = {"hold 1 1 10\n",
                                         "held 1 1 10 5 100 n x 0\n",
                                         "held 1 1 10 5 100 n y 0 1\n",
@@ -151,8 +148,7 @@ static void lines_that_make_no_sense_are_named(void **state) {
     }
 }
 
-static void contended_grants_are_counted(void **state) {
-    (void)state;
+TEST(contended_grants_are_counted) {
     static const struct {
         size_t grants, contended, served;
         const char *text;
@@ -186,9 +182,8 @@ static void contended_grants_are_counted(void **state) {
 }
 
 /* The checker needs only seconds for a history as long as that of an hour on a fast server. */
-static void long_histories_are_checked(void **state) {
+TEST(long_histories_are_checked) {
     enum { GRANTS = 300000, KILLS = 3000 };
-    (void)state;
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
@@ -210,11 +205,4 @@ static void long_histories_are_checked(void **state) {
     free(text);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(breaks_of_rules_are_found),          cmocka_unit_test(what_only_looks_so_is_not),
-        cmocka_unit_test(lines_that_make_no_sense_are_named), cmocka_unit_test(contended_grants_are_counted),
-        cmocka_unit_test(long_histories_are_checked),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(NULL, NULL, NULL, NULL)

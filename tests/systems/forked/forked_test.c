@@ -86,9 +86,8 @@ __attribute__((visibility("default"))) int connect(int fd, __CONST_SOCKADDR_ARG 
     return rc;
 }
 
-static void children_close_connections_only(void **state) {
+TEST(children_close_connections_only) {
     char name[64];
-    (void)state;
     snprintf(name, sizeof name, "forked-%d", (int)getpid());
     for (int i = 0; i < 3; i++) open_file();
     for (int round = 0; round < 2; round++) {
@@ -111,8 +110,7 @@ static void children_close_connections_only(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(children_close_connections_only)};
-    if (argc != 2) return 2;
+    if (argc < 2) return 2;
     uri = argv[1];
-    return cmocka_run_group_tests_name("forked", tests, NULL, NULL);
+    return tests_run(argc - 1, argv + 1, NULL, NULL, NULL, NULL);
 }

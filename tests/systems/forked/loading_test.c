@@ -69,20 +69,16 @@ static void forks(uint32_t flags) {
     }
 }
 
-static void while_a_module_is_loaded(void **state) {
-    (void)state;
+TEST(while_a_module_is_loaded) {
     forks(DLOCK_CLIENT_LAZY);
 }
 
-static void while_a_thread_connects(void **state) {
-    (void)state;
+TEST(while_a_thread_connects) {
     forks(0);
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(while_a_module_is_loaded),
-                                       cmocka_unit_test(while_a_thread_connects)};
-    if (argc != 2) return 2;
+    if (argc < 2) return 2;
     uri = argv[1];
-    return cmocka_run_group_tests_name("forked-loading", tests, NULL, NULL);
+    return tests_run(argc - 1, argv + 1, NULL, NULL, NULL, NULL);
 }

@@ -116,11 +116,10 @@ static bool is_of_a_session(dlock_client *client) {
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* A holder that does nothing but hold keeps its lock beyond the lease, and hands it to one that waits. */
-static void holder_and_waiter_follow(void **state) {
+TEST(holder_and_waiter_follow) {
     dlock_client *client = open_client(), *other = open_client();
     dlock_lock *lock = open_lock(client, "follow");
     struct waiter waiter = {.lock = open_lock(other, "follow")};
-    (void)state;
     acquire(lock);
     uint64_t fence = dlock_fence(lock);
     assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
@@ -148,10 +147,9 @@ static void holder_and_waiter_follow(void **state) {
 }
 
 /* The old address takes packets and answers nothing, like an address that is no longer in use. */
-static void silence_at_the_old_address_is_left(void **state) {
+TEST(silence_at_the_old_address_is_left) {
     dlock_client *client = open_client();
     dlock_lock *lock = open_lock(client, "silent");
-    (void)state;
     acquire(lock);
     assert_int_equal(dlock_release(lock, NULL), 0);
     address = "127.0.0.3";
@@ -165,10 +163,9 @@ static void silence_at_the_old_address_is_left(void **state) {
 
 /* The old address may belong to another server by now: where a connection broke, the name is looked up before the next
  * one. A session may be resumed at the old address, since no other server knows it. */
-static void nobody_goes_back_to_the_old_address(void **state) {
+TEST(nobody_goes_back_to_the_old_address) {
     dlock_client *client = open_client();
     dlock_lock *lock = open_lock(client, "back");
-    (void)state;
     acquire(lock);
     assert_int_equal(dlock_release(lock, NULL), 0);
     int taken = relay_taken(old_place);
@@ -182,12 +179,7 @@ static void nobody_goes_back_to_the_old_address(void **state) {
 }
 
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(holder_and_waiter_follow, setup, teardown),
-        cmocka_unit_test_setup_teardown(silence_at_the_old_address_is_left, setup, teardown),
-        cmocka_unit_test_setup_teardown(nobody_goes_back_to_the_old_address, setup, teardown),
-    };
-    if (argc != 2) return 64;
+    if (argc < 2) return 64;
     uri = argv[1];
-    return cmocka_run_group_tests_name("moved", tests, NULL, NULL);
+    return tests_run(argc - 1, argv + 1, setup, teardown, NULL, NULL);
 }
