@@ -3,10 +3,16 @@
 #
 #     describe "what is tested"         the heading for what follows
 #     run COMMAND…                      sets $status, $out and $err
-#     equal WHAT ACTUAL EXPECTED        a check; so are the next two
+#     equal WHAT ACTUAL EXPECTED        a check; so are the next ones
 #     contains WHAT TEXT PART
+#     gives WHAT STATUS COMMAND…        runs it, which has to end with this status
+#     prints WHAT "STATUS OUT" COMMAND… runs it, which has to end with this status and output
 #     within SECONDS WHAT COMMAND…      COMMAND succeeds before SECONDS, or a minute if that is longer, have passed;
 #                                       before 2 s if a check has failed: then nothing may come any more
+#     begin COMMAND…                    runs it in the background; sets $pid. Its output is in $work/bg.out and bg.err
+#     begin_heard COMMAND…              begins it, and waits until it has printed something
+#     hold OPTION… NAME                 begins a `dlock run` that holds this lock; sets $pid and $holder
+#     ends WHAT STATUS PID              it ends with this status
 #     use_redis                         from here on locks are on a Redis
 #     $heart, last_beat, forget         a command that tells how long it lived
 #     can WORD                          whether the server at $DLOCK_URI has this capability
@@ -93,6 +99,16 @@ lacks() {
     esac
 }
 
+gives() {
+    run "${@:3}"
+    equal "$1" "$status" "$2"
+}
+
+prints() {
+    run "${@:3}"
+    equal "$1" "$status $out" "$2"
+}
+
 declare -A capabilities=() # by URI
 can() {
     if [ -z "${capabilities[$DLOCK_URI]:-}" ]; then
@@ -114,13 +130,23 @@ within() {
     done
 }
 
-# begin COMMAND…: in the background, with default signals (bash has background jobs ignore SIGINT); sets $pid. Its output
-# is in $work/bg.out and $work/bg.err.
+# With default signals: bash has background jobs ignore SIGINT.
 begin() {
     rm -f "$work/bg.out" "$work/bg.err" # what an earlier one wrote must not pass for this one's
     env --default-signal=INT,QUIT "$@" >"$work/bg.out" 2>"$work/bg.err" </dev/null &
     pid=$!
     started+=("$pid")
+}
+
+begin_heard() {
+    begin "$@"
+    within 10 "the command runs" written "$work/bg.out"
+}
+
+hold() {
+    begin "$DLOCK" run "$@" -- sleep 1000
+    holder=$pid
+    within 10 "held: ${*: -1}" is_held "${*: -1}"
 }
 
 # ended PID: sets $status to how it ended, by SIGKILL if it does not end.
@@ -133,6 +159,11 @@ ended() {
     status=$?
     kill -KILL "$guard" && wait "$guard" # not SIGTERM, for which it may still have our trap
 } 2>/dev/null
+
+ends() {
+    ended "$3"
+    equal "$1" "$status" "$2"
+}
 
 written() { [ -s "$1" ]; }
 gone() { ! kill -0 "$1" 2>/dev/null; }

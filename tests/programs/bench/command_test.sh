@@ -39,8 +39,7 @@ export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 describe "the table"
 shown="cycle distinct renewal"
 # shellcheck disable=SC2086
-run "${bench[@]}" $(printf -- '--workload %s ' $shown)
-equal "status" "$status" 0
+gives "status" 0 "${bench[@]}" $(printf -- '--workload %s ' $shown)
 equal "nothing on standard error, which is no terminal" "$err" ""
 for workload in $shown; do contains "$workload" "$out" $'\n'"$workload"; done
 contains "threads in steps" "$out" "distinct/1 "
@@ -71,8 +70,7 @@ contains "those on one lock share it" "$(field crowd fairness)" . # 0. or 1.: a 
 equal "those with a lock each share nothing" "$(grep "^distinct fairness [0-9]" <<<"$rows")" ""
 run "${bench[@]}" --json --workload cycle "$DLOCK_URI" "file:$work/others"
 contains "the second of a kind has a number" "$out" '"server": "file#2"'
-run "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
-equal "status" "$status" 0
+gives "status" 0 "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
 equal "a heading and two rows" "$(wc -l <<<"$out")" 3
 equal "rows have as many fields as the heading" "$(awk -F, '{ print NF }' <<<"$out" | sort -u | wc -l)" 1
 contains "one of them" "$out" $'\n"re-entry","file","file",,1,1,'
@@ -80,8 +78,7 @@ contains "one of them" "$out" $'\n"re-entry","file","file",,1,1,'
 describe "the program"
 mkdir "$work/alone"
 cp "$DLOCK" "$work/alone/dlock"
-run env PATH="$work/alone" "$work/alone/dlock" bench --workload cycle
-equal "where it is not installed" "$status $out" "69 "
+prints "where it is not installed" "69 " env PATH="$work/alone" "$work/alone/dlock" bench --workload cycle
 contains "says what to install" "$err" "the package dlock-bench"
 cp "$(dirname "$DLOCK")/dlock-bench" "$work/alone/"
 run "$work/alone/dlock-bench" --version
@@ -139,8 +136,7 @@ ln -s "$(type -P true)" "$work/few/true"
 run env PATH="$work/few" "${bench[@]}" --floors "$DLOCK_TEST_FLOORS" --workload command "$DLOCK_URI"
 equal "status without flock" "$status" 0
 lacks "its row" "$out" "flock"
-run env PATH= "${bench[@]}" --workload command "$DLOCK_URI"
-equal "a command that does not end well" "$status" 69
+gives "a command that does not end well" 69 env PATH= "${bench[@]}" --workload command "$DLOCK_URI"
 contains "is said" "$out" "* command, file: dlock run ended with status 127"
 
 describe "a backend that grants everybody"
@@ -154,8 +150,7 @@ positive "by their time stamps" "$(field crash time_overlaps)"
 equal "and nothing else is wrong with it" "$(field crash error)" null
 positive "a fence did not grow" "$(field cycle stale_fences)"
 equal "threads of one client are kept apart by the library" "$(field one-lock overlaps)" 0
-run "${bench[@]}" --workload hand-over-10ms everybody:
-equal "with a table" "$status" 1
+gives "with a table" 1 "${bench[@]}" --workload hand-over-10ms everybody:
 
 describe "what ends after a run does not count"
 export EVERYBODY_WAITS_MS=40
@@ -194,8 +189,7 @@ for arguments in "--time 0" "--time x" "--workload nonsense" "--rounds 0" "--pro
     "--lease 0" "--lease 99ms" \
     "--json --csv" "--no-such-option" "nonsense" "file:/dev/null/locks"; do
     # shellcheck disable=SC2086
-    run "${bench[@]}" $arguments
-    equal "$arguments" "$status" 64
+    gives "$arguments" 64 "${bench[@]}" $arguments
     if [ -z "$err" ]; then fail "$arguments says nothing"; fi
     equal "$arguments writes nothing to stdout" "$out" ""
 done
@@ -205,21 +199,18 @@ run "${bench[@]}" --html ""
 equal "a page without a name" "$status $out$err" '74 dlock: --html: cannot write "": No such file or directory'
 run "${bench[@]}" --html "$work/none/page.html"
 equal "a page in no folder" "$status $out$err" "74 dlock: --html: cannot write \"$work/none/page.html\": No such file or directory"
-run "${bench[@]}" nosuchserver://user:secret@h
-equal "no backend" "$status" 69
+gives "no backend" 69 "${bench[@]}" nosuchserver://user:secret@h
 lacks "a password is not repeated" "$err" secret
 
 describe "a terminal"
-run script -qefc "${bench[*]} --workload cycle $DLOCK_URI" /dev/null
-equal "status" "$status" 0
+gives "status" 0 script -qefc "${bench[*]} --workload cycle $DLOCK_URI" /dev/null
 contains "shows how far it is" "$out" "%  cycle, file"
 
 describe "an interruption"
 begin "${bench[@]}" --time 1000s --rounds 1000 --workload cycle --workload hand-over "file:$work/fresh"
 within 60 "it has measured the first one" [ -e "$work/fresh/dlock-bench:hand-over:0" ]
 kill -INT "$pid"
-ended "$pid"
-equal "status" "$status" 130
+ends "status" 130 "$pid"
 contains "the table has what was measured until then" "$(<"$work/bg.out")" $'\n'"cycle        file"
 equal "and no error" "$(<"$work/bg.err")" "dlock: interrupted: these are the results so far"
 if pgrep -P "$pid" >/dev/null; then fail "workers are left behind"; fi

@@ -13,8 +13,7 @@ check_page() {
 }
 
 describe "all workloads"
-run "${bench[@]}" --json --floors "$DLOCK_TEST_FLOORS" "$DLOCK_URI" "file:$work/others"
-equal "status" "$status" 0
+gives "status" 0 "${bench[@]}" --json --floors "$DLOCK_TEST_FLOORS" "$DLOCK_URI" "file:$work/others"
 check_page "$work/out"
 contains "the verdict" "$text" "Exclusion held"
 contains "what it begins with" "$text" "An uncontended acquire and release takes "
@@ -44,8 +43,7 @@ lacks "the password" "$(<"$page")" secret
 describe "with the table, on a link, over an older page"
 chmod 640 "$page"
 ln -s page.html "$work/link"
-run "${bench[@]}" --workload cycle --html "$work/link"
-equal "status" "$status" 0
+gives "status" 0 "${bench[@]}" --workload cycle --html "$work/link"
 contains "the table" "$out" WORKLOAD
 check_page
 lacks "the older page" "$text" hand-over
@@ -55,22 +53,19 @@ describe "hostile words"
 evil="<script>alert(1)</script><!--&quot;\"'&amp;]]>"
 strange=$'\xff\x01'
 # A file's name can have no slash.
-run "${bench[@]}" --workload cycle --floors "$evil$strange" "file:$work/${evil//\//|}"
-equal "status" "$status" 0
+gives "status" 0 "${bench[@]}" --workload cycle --floors "$evil$strange" "file:$work/${evil//\//|}"
 check_page
 contains "the command" "$text" "--floors '<script>alert(1)</script><!--&quot;\"'\\''&amp;]]>��'"
 contains "the folder" "$text" "directory $work/<script>alert(1)<|script><!--"
 
 describe "a hostile server"
-run "${bench[@]}" --json --workload cycle hostile: "$DLOCK_URI"
-equal "status" "$status" 69
+gives "status" 69 "${bench[@]}" --json --workload cycle hostile: "$DLOCK_URI"
 check_page "$work/out"
 contains "the error" "$text" "hostile, cycle: </script>"
 contains "the server" "$text" "weak: </script></title><!--<img src=x onerror=alert(1)>&\"'�"
 
 describe "a backend that grants everybody"
-run "${bench[@]}" --workload hand-over-10ms "everybody://rapunzel:secret@127.0.0.1/?lease=7s"
-equal "status" "$status" 1
+gives "status" 1 "${bench[@]}" --workload hand-over-10ms "everybody://rapunzel:secret@127.0.0.1/?lease=7s"
 check_page
 contains "the verdict" "$text" "Exclusion was violated"
 contains "which" "$text" "everybody, hand-over-10ms/4: two held"
@@ -82,20 +77,17 @@ rm "$page"
 begin "${bench[@]}" --time 60s --rounds 1000 --workload cycle "file:$work/fresh"
 within 60 "it measures" [ -e "$work/fresh/dlock-bench:cycle:0" ]
 kill -INT "$pid"
-ended "$pid"
-equal "status" "$status" 130
+ends "status" 130 "$pid"
 check_page
 contains "it is said" "$text" "The run was interrupted"
 
 describe "a page that cannot be written"
 for place in "$work/no/page.html" "$work" ""; do
-    run timeout 20 "$DLOCK" bench --time 1h --html "$place"
-    equal "$place" "$status" 74
+    gives "$place" 74 timeout 20 "$DLOCK" bench --time 1h --html "$place"
     contains "$place is named" "$err" "dlock: --html: cannot write \"$place\": "
     equal "$place: nothing was run" "$out" ""
 done
-run "${bench[@]}" --workload cycle --html /dev/full
-equal "a full disk" "$status" 74
+gives "a full disk" 74 "${bench[@]}" --workload cycle --html /dev/full
 contains "is said" "$err" 'dlock: --html: cannot write "/dev/full": No space left on device'
 contains "after the table" "$out" "cycle "
 

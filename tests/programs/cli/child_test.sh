@@ -53,8 +53,7 @@ done
 
 describe "a lock ends with its command, not with what that left behind"
 "$DLOCK" run s -- sh -c 'sleep 1000 >/dev/null 2>&1 & echo $!' >"$work/left"
-run "$DLOCK" run -n s true
-equal "free again" "$status" 0
+gives "free again" 0 "$DLOCK" run -n s true
 kill "$(<"$work/left")" || fail "what it left behind lives"
 
 describe "as the first process of a container it reaps the orphans"
@@ -73,8 +72,7 @@ sleep 0.3
 within 10 "no zombie stays" leaves_none "$(<"$work/parent")"
 is_held s || fail "the command goes on"
 kill "$pid"
-ended "$pid"
-equal "and its status is its own" "$status" 143
+ends "and its status is its own" 143 "$pid"
 cp "$(command -v sleep)" "$work/dlock-guardian" # in place of another program's guardian, which is not waited for
 # shellcheck disable=SC2016
 first "$DLOCK" run s -- sh -c '(setsid "$0" 0.1 &); sleep 0.5; (setsid true &); sleep 0.3; echo >"$1"; exec sleep 1000' \
@@ -97,8 +95,7 @@ if "$DLOCK" backends --json | grep -q '"name": "redis"'; then
     within 10 "no zombie stays beside the guardian" leaves_none "$pid"
     kill -0 "$guardian" || fail "the guardian is spared"
     kill "$pid"
-    ended "$pid"
-    equal "and the end is as ever" "$status" 143
+    ends "and the end is as ever" 143 "$pid"
 
     if unshare --pid --fork true 2>/dev/null; then
         describe "process 1, for which the kernel drops signals, hears them while it connects, too"

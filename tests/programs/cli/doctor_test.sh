@@ -9,8 +9,7 @@ value() { python3 -c 'import json, sys; d = json.loads(sys.argv[2]); print(eval(
 describe "all is fine"
 mkdir "$work/locks"
 chmod 755 "$work/locks"
-run "$DLOCK" doctor
-equal "status" "$status" 0
+gives "status" 0 "$DLOCK" doctor
 equal "each line says so" "$(awk '{ print $1 }' <<<"$out" | sort -u)" fine
 contains "what it looked at" "$out" "fine  directory $work/locks, mode 0755"
 whole=$out
@@ -32,56 +31,45 @@ lacks "unless told not to" "$out" dlock:doctor:
 
 describe "something is weak"
 chmod 777 "$work/locks"
-run "$DLOCK" doctor
-equal "status" "$status" 1
+gives "status" 1 "$DLOCK" doctor
 contains "what" "$out" "weak  directory $work/locks, mode 0777"$'\n'"      anybody may delete"
 contains "no lock is granted there, either" "$out" "weak  does not grant and release locks: "
 run "$DLOCK" doctor --no-try --json
 equal "JSON" "$status $(value '(d["health"], [f["what"][-4:] for f in d["findings"] if f["health"] == "weak"])')" "1 ('weak', ['0777'])"
 equal "its advice" "$(value '[f["advice"][-16:] for f in d["findings"] if f["advice"]]')" "['chmod +t, or o-w']"
-run "$DLOCK" run job true
-equal "and no lock is granted" "$status $out" "69 "
+prints "and no lock is granted" "69 " "$DLOCK" run job true
 contains "with the advice" "$err" "$work/locks: anybody may delete"
 chmod 1777 "$work/locks"
-run "$DLOCK" doctor
-equal "with the sticky bit it is still weak" "$status" 1
+gives "with the sticky bit it is still weak" 1 "$DLOCK" doctor
 contains "since" "$out" "weak  directory $work/locks, mode 1777"$'\n'"      anybody can create a lock's file first"
-run "$DLOCK" doctor "file:$work/locks?mode=0666"
-equal "unless that is what is wanted" "$status" 0
+gives "unless that is what is wanted" 0 "$DLOCK" doctor "file:$work/locks?mode=0666"
 contains "and said" "$out" "lock files are made with mode 0666"
 
 describe "it cannot be asked"
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_MODULES
-run "$DLOCK" doctor --json toy:x
-equal "a backend without that operation" "$status $out" "69 "
+prints "a backend without that operation" "69 " "$DLOCK" doctor --json toy:x
 contains "why" "$err" "backend toy cannot look at its server's settings"
 for uri in nosuchserver:x redis://127.0.0.1:1; do
-    run "$DLOCK" doctor "$uri"
-    equal "$uri" "$status $out" "69 "
+    prints "$uri" "69 " "$DLOCK" doctor "$uri"
 done
 
 describe "wrong usage"
 for arguments in "file:a file:b" "-b file:a file:b" "--nosuch" "-b" "redis://:hunter2@h?nosuch=hunter2" "://:hunter2@h"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" doctor $arguments
-    equal "$arguments" "$status $out" "64 "
+    prints "$arguments" "64 " "$DLOCK" doctor $arguments
     lacks "$arguments" "$err" hunter2
 done
 
 describe "schema"
-run "$DLOCK" schema file
-equal "none is needed" "$status $out" "0 "
+prints "none is needed" "0 " "$DLOCK" schema file
 contains "and it says so" "$err" "backend file needs nothing on its server"
-run "$DLOCK" schema alias
-equal "by a scheme" "$status $out" "0 "
+prints "by a scheme" "0 " "$DLOCK" schema alias
 contains "which is another backend's" "$err" "backend aliased needs nothing"
-run "$DLOCK" schema needy
-equal "one that cannot be loaded" "$status $out" "69 "
+prints "one that cannot be loaded" "69 " "$DLOCK" schema needy
 contains "says why" "$err" "backend needy cannot be loaded: "
 for arguments in "" "file file" "redis://:hunter2@h" "nosuch" "--nosuch file"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" schema $arguments
-    equal "schema $arguments" "$status $out" "64 "
+    prints "schema $arguments" "64 " "$DLOCK" schema $arguments
     lacks "schema $arguments" "$err" hunter2
 done
 run env -u DLOCK_PLUGIN_PATH "$DLOCK" schema nosuch

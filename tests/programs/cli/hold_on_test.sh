@@ -14,37 +14,30 @@ holds() {
     within 30 "the command has ended" grep -q "the command has ended with status 3" "$work/bg.err"
     run "$DLOCK" run -n -E 9 "$2" "$name" true
     if [ $(($(now) - before)) -lt 5000 ]; then equal "others are refused" "$status" 9; fi
-    run "$DLOCK" run -w 60 "$2" "$name" true
-    equal "one that waits is granted" "$status" 0
+    gives "one that waits is granted" 0 "$DLOCK" run -w 60 "$2" "$name" true
     if [ $(($(now) - before)) -lt 5000 ]; then fail "after $(($(now) - before)) ms"; fi
-    ended "$pid"
-    equal "the command's status" "$status" 3
+    ends "the command's status" 3 "$pid"
 
     describe "$backend: $1, and a signal"
     begin "$DLOCK" run -v --hold 1h "$1" "$name" -- true
     within 30 "the command has ended" grep -q "the command has ended" "$work/bg.err"
-    run "$DLOCK" run -n -E 9 "$2" "$name" true
-    equal "others are refused" "$status" 9
+    gives "others are refused" 9 "$DLOCK" run -n -E 9 "$2" "$name" true
     kill -TERM "$pid"
-    ended "$pid"
-    equal "the command's status" "$status" 0
-    run "$DLOCK" run -w 60 "$2" "$name" true
-    equal "released" "$status" 0
+    ends "the command's status" 0 "$pid"
+    gives "released" 0 "$DLOCK" run -w 60 "$2" "$name" true
 }
 
 holds -x -x
 if can shared; then
     holds -s -x
 else
-    run "$DLOCK" run --hold 1h -s "hold-$$" true
-    equal "it has no readers" "$status" 69
+    gives "it has no readers" 69 "$DLOCK" run --hold 1h -s "hold-$$" true
     contains "it has no readers, and says so" "${err/, as this URI selects it,/}" "backend ${backend%%_*} has no shared locks"
 fi
 if can permit; then
     holds -p1 -p1
 else
-    run "$DLOCK" run --hold 1h -p1 "hold-$$" true
-    equal "it has no permits" "$status" 69
+    gives "it has no permits" 69 "$DLOCK" run --hold 1h -p1 "hold-$$" true
     contains "it has no permits, and says so" "${err/, as this URI selects it,/}" "backend ${backend%%_*} has no permits"
 fi
 

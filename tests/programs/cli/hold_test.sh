@@ -12,12 +12,10 @@ held_on() {
     within 20 "the command has ended: $name" grep -q "the command has ended" "$work/bg.err"
 }
 refused() { # WHAT NAME
-    run "$DLOCK" run -n -E 9 "$2" true
-    equal "$1" "$status" 9
+    gives "$1" 9 "$DLOCK" run -n -E 9 "$2" true
 }
 granted() { # WHAT NAME
-    run "$DLOCK" run -n -E 9 "$2" true
-    equal "$1" "$status" 0
+    gives "$1" 0 "$DLOCK" run -n -E 9 "$2" true
 }
 
 describe "held after the command has ended, then released; the status is the command's"
@@ -51,18 +49,14 @@ describe "who waits gets it when the time is over"
 before=$(now)
 begin "$DLOCK" run --hold 2 queue -- true
 within 10 "held" is_held queue
-run "$DLOCK" run -w 60 queue true
-equal "status" "$status" 0
+gives "status" 0 "$DLOCK" run -w 60 queue true
 if [ $(($(now) - before)) -lt 2000 ]; then fail "it got it after $(($(now) - before)) ms"; fi
-ended "$pid"
-equal "status" "$status" 0
+ends "status" 0 "$pid"
 
 describe "a command that could not be run is not held for"
-run "$DLOCK" run --hold 60 norun no-such-command-anywhere
-equal "not found" "$status" 127
+gives "not found" 127 "$DLOCK" run --hold 60 norun no-such-command-anywhere
 granted "free after 127" norun
-run "$DLOCK" run --hold 60 norun "$work"
-equal "not executable" "$status" 126
+gives "not executable" 126 "$DLOCK" run --hold 60 norun "$work"
 granted "free after 126" norun
 
 describe "pipes are let go of when the command has ended"
@@ -74,16 +68,14 @@ equal "the reader sees the end" "$(<"$work/pipe")" line
 refused "while the lock is held" pipe
 equal "standard input" "$(readlink "/proc/$pid/fd/0")" /dev/null
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 0
+ends "status" 0 "$pid"
 
 describe "a signal ends it: the lock is released at once"
 for sig in TERM HUP; do
     held_on signal
     kill -$sig "$pid"
     kill -$sig "$pid" 2>/dev/null # a second one changes nothing
-    ended "$pid"
-    equal "SIG$sig: the command's status" "$status" 3
+    ends "SIG$sig: the command's status" 3 "$pid"
     contains "SIG$sig is named" "$(<"$work/bg.err")" "dlock: SIG$sig: \"signal\" is released 5"
     contains "SIG$sig: and how early" "$(<"$work/bg.err")" "s before the end of --hold"
     granted "free after SIG$sig" signal
@@ -97,18 +89,14 @@ for sig in INT QUIT; do
 done
 
 describe "a signal that was passed on to the command leaves no hold"
-begin "$DLOCK" run --hold 60 passed -- bash -c 'trap "exit 4" TERM; echo ready; while :; do sleep 0.03; done'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run --hold 60 passed -- bash -c 'trap "exit 4" TERM; echo ready; while :; do sleep 0.03; done'
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 4
+ends "status" 4 "$pid"
 contains "it is said" "$(<"$work/bg.err")" 'dlock: SIGTERM: "passed" is released '
 granted "free" passed
-begin "$DLOCK" run --hold 60 passed -- sh -c 'echo ready; exec sleep 1000'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run --hold 60 passed -- sh -c 'echo ready; exec sleep 1000'
 kill -INT "$pid"
-ended "$pid"
-equal "status" "$status" 130
+ends "status" 130 "$pid"
 granted "free" passed
 
 describe "signals that do not end it"
@@ -124,28 +112,23 @@ sleep 0.3
 refused "ignored SIGHUP (nohup), SIGUSR1, SIGTSTP, SIGCONT" ignored
 if is_stopped "$pid"; then fail "it is stopped"; fi
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 0
+ends "status" 0 "$pid"
 
 describe "a failed job is held for, too"
 begin "$DLOCK" run -v --hold 60 failed -- false
 within 10 "held" grep -q "ended with status 1; \"failed\" is held" "$work/bg.err"
 refused "held" failed
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 1
+ends "status" 1 "$pid"
 
 describe "wrong values"
 for bad in x "" -1 1y; do
-    run "$DLOCK" run --hold "$bad" s true
-    equal "'$bad'" "$status" 64
+    gives "'$bad'" 64 "$DLOCK" run --hold "$bad" s true
     contains "'$bad' is explained" "$err" "dlock: --hold: a duration is a number followed by ms, s, m or h"
 done
-run "$DLOCK" run --hold
-equal "no value" "$status" 64
+gives "no value" 64 "$DLOCK" run --hold
 contains "no value is explained" "$err" "option --hold needs a value"
-run "$DLOCK" acquire --hold 3 s
-equal "of run alone" "$status" 64
+gives "of run alone" 64 "$DLOCK" acquire --hold 3 s
 
 describe "file: kill -9 while it holds"
 held_on killed
@@ -156,8 +139,7 @@ within 10 "the kernel releases" is_free killed
 describe "file: broken while it holds"
 DLOCK_URI="$DLOCK_URI?lease=1s" held_on broken
 run "$DLOCK" break broken
-ended "$pid"
-equal "nobody knows whether before the command ended" "$status" 75
+ends "nobody knows whether before the command ended" 75 "$pid"
 contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "broken" during --hold: somebody broke it, or removed its file or directory; perhaps before the command ended'
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
@@ -170,8 +152,7 @@ begin "$DLOCK" run -l 3 --hold 7 renewed -- true
 within 10 "held" is_held renewed
 until "$DLOCK" run -n renewed true; do sleep 0.1; done
 if [ $(($(now) - before)) -lt 7000 ]; then fail "released after $(($(now) - before)) ms"; fi
-ended "$pid"
-equal "status" "$status" 0
+ends "status" 0 "$pid"
 
 describe "redis: kill -9 while it holds"
 held_on killed -b "$DLOCK_URI&lease=300s"
@@ -188,12 +169,10 @@ held_on later -l 3
 sleep 4 # more than a lease: the server has confirmed it since the command ended
 refused "held" later
 run "$DLOCK" break later
-ended "$pid"
-equal "after the server has confirmed it: the command's status" "$status" 3
+ends "after the server has confirmed it: the command's status" 3 "$pid"
 contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "later" during --hold: somebody broke it, or the server forgot it; the command had ended before'
 begin "$DLOCK" run -l 3 --hold 60 before -- redis-cli -h "${address%:*}" -p "${address#*:}" del before
-ended "$pid"
-equal "while the command ran" "$status" 75
+ends "while the command ran" 75 "$pid"
 contains "it is said" "$(<"$work/bg.err")" "perhaps before the command ended"
 run "$DLOCK" run -l 30 --hold 1 atrelease -- redis-cli -h "${address%:*}" -p "${address#*:}" del atrelease
 equal "found by the release" "$status" 75
@@ -202,8 +181,7 @@ contains "it is said" "$err" "\"atrelease\" was not released properly"
 describe "redis: the server goes away while it holds"
 held_on outage -b "$DLOCK_URI&timeout=500ms&guardian=off" -l 3
 kill -STOP "$server"
-ended "$pid"
-equal "the command's status" "$status" 3
+ends "the command's status" 3 "$pid"
 grep -qE '^dlock: lost the lock "outage" during --hold: its lease ended before it could be renewed \(renewal .*\); the command had ended before$' "$work/bg.err" ||
     fail "it is said" "$(<"$work/bg.err")"
 kill -CONT "$server"

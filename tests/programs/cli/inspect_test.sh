@@ -6,40 +6,25 @@
 value() { python3 -c 'import json, sys; d = json.loads(sys.argv[2]); print(eval(sys.argv[1]))' "$1" "$out"; }
 
 odd=$'qu"ote\\ \xc3\xa9 \xff end'
-hold() { # NAME…: sets $pid to the last one's
-    local name
-    for name in "$@"; do
-        begin "$DLOCK" run "$name" -- sleep 1000
-        within 10 "held: $name" is_held "$name"
-    done
-}
 
 describe "nothing is held"
-run "$DLOCK" inspect free
-equal "inspect" "$status $out" "1 free  free"
-run "$DLOCK" inspect --json free
-equal "inspect --json" "$status $out" '1 {"name": "free", "held": false, "holders": []}'
-run "$DLOCK" list
-equal "list" "$status $out" "0 "
-run "$DLOCK" list --json
-equal "list --json" "$status $out" '0 {"prefix": "", "holders": []}'
-run "$DLOCK" break free
-equal "break" "$status $out" "1 free  free"
-run "$DLOCK" break --json free
-equal "break --json" "$status $out" '1 {"name": "free", "broken": false}'
+prints "inspect" "1 free  free" "$DLOCK" inspect free
+prints "inspect --json" '1 {"name": "free", "held": false, "holders": []}' "$DLOCK" inspect --json free
+prints "list" "0 " "$DLOCK" list
+prints "list --json" '0 {"prefix": "", "holders": []}' "$DLOCK" list --json
+prints "break" "1 free  free" "$DLOCK" break free
+prints "break --json" '1 {"name": "free", "broken": false}' "$DLOCK" break --json free
 
 describe "something is held"
-hold beta "alpha two" "$odd" alpha
-run "$DLOCK" inspect alpha
-equal "inspect" "$status" 0
+for name in beta "alpha two" "$odd" alpha; do hold "$name"; done
+gives "inspect" 0 "$DLOCK" inspect alpha
 contains "a heading" "$out" "NAME   MODE       FENCE"
 contains "the holder" "$out" "@$(hostname):"
 contains "where it is" "$out" "WAITERS  HOST"
 contains "where it is" "$out" "  PID"
 host=$(hostname | cut -c 1-40 | tr -c 'A-Za-z0-9.\n-' _)
 equal "host and process" "$(awk -F '  +' 'NR == 2 { print $6, $7 }' <<<"$out")" "$host $(sed 's/.*://' <<<"$out" | tail -n 1)"
-run "$DLOCK" inspect --json alpha
-equal "inspect --json" "$status" 0
+gives "inspect --json" 0 "$DLOCK" inspect --json alpha
 equal "its members" "$(value 'sorted(d) == ["held", "holders", "name"] and sorted(d["holders"][0])')" \
     "['fence', 'host', 'limit', 'mode', 'name', 'pid', 'remaining_ms', 'token', 'until_released', 'waiters']"
 equal "their values" "$(value '[d["held"], d["name"], [(h["name"], h["mode"], h["limit"], h["waiters"]) for h in d["holders"]]]')" \
@@ -55,8 +40,7 @@ run "$DLOCK" list --json beta --backend "$DLOCK_URI"
 equal "options may follow" "$status $(value 'len(d["holders"])')" "0 1"
 
 describe "names that are awkward in JSON"
-run "$DLOCK" inspect --json "$odd"
-equal "status" "$status" 0
+gives "status" 0 "$DLOCK" inspect --json "$odd"
 json_of <<<"$out" || fail "this is no JSON" "$out"
 equal "what is not UTF-8 becomes U+FFFD" "$(value 'd["name"] == d["holders"][0]["name"] == "qu\"ote\\ \u00e9 \ufffd end"')" True
 run "$DLOCK" list --json
@@ -66,22 +50,16 @@ run "$DLOCK" inspect "$odd"
 iconv -f UTF-8 -t UTF-8 "$work/out" >/dev/null || fail "the table is no UTF-8"
 
 describe "break"
-begin "$DLOCK" run -l 3 victim -- sleep 1000
-within 10 "held" is_held victim
-run "$DLOCK" break victim
-equal "break" "$status $out" "0 victim  broken"
-ended "$pid"
-equal "its holder" "$status" 75
+hold -l 3 victim
+prints "break" "0 victim  broken" "$DLOCK" break victim
+ends "its holder" 75 "$pid"
 contains "is told" "$(<"$work/bg.err")" 'lost the lock "victim"'
-begin "$DLOCK" run -l 3 victim -- sleep 1000
-within 10 "held" is_held victim
-run "$DLOCK" break --json victim
-equal "break --json" "$status $out" '0 {"name": "victim", "broken": true}'
+hold -l 3 victim
+prints "break --json" '0 {"name": "victim", "broken": true}' "$DLOCK" break --json victim
 ended "$pid"
 
 describe "backends"
-run "$DLOCK" backends
-equal "status" "$status" 0
+gives "status" 0 "$DLOCK" backends
 contains "a heading" "$out" "NAME "
 run "$DLOCK" backends --json
 equal "file is there" "$status $(value '[(b["schemes"], b["error"]) for b in d["backends"] if b["name"] == "file"]')" \
@@ -98,8 +76,7 @@ contains "and in the list" "$out" "broken      $work/modules/dlock-broken.so:"
 describe "failures write nothing to stdout"
 for command in "inspect --json x" "list --json" "break --json x"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" $command -b nosuchserver:x
-    equal "$command" "$status $out" "69 "
+    prints "$command" "69 " "$DLOCK" $command -b nosuchserver:x
 done
 
 finish

@@ -9,8 +9,7 @@ describe "wrong usage"
 wrong() { # MESSAGE OPTION…
     local message=$1
     shift
-    run "$DLOCK" run "$@" s true
-    equal "$*" "$status" 64
+    gives "$*" 64 "$DLOCK" run "$@" s true
     equal "$*: the message" "$(sed -n 1p <<<"$err")" "dlock: $message"
 }
 for bad in "" x TERM killed; do wrong "--on-lost takes term, kill or warn" --on-lost="$bad"; done
@@ -34,18 +33,15 @@ forget
 begin "$DLOCK" run --on-lost=kill broken -- bash -c "sleep 1000 & echo \$!; $heart" "$work/beats"
 within 10 "the command runs" written "$work/beats"
 run "$DLOCK" break broken
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 if [ -e "$work/beats.term" ]; then fail "it got SIGTERM"; fi
 within 10 "all of the group is gone" gone "$(<"$work/bg.out")"
 said 'dlock: lost the lock "broken": somebody broke it, or removed its file or directory; killing the command'
 
 describe "file: term: the command may end in its own way, for --kill-after"
-begin "$DLOCK" run --kill-after=1h broken -- bash -c 'trap "sleep 1; echo cleaned up; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run --kill-after=1h broken -- bash -c 'trap "sleep 1; echo cleaned up; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
 run "$DLOCK" break broken
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 contains "it had the time" "$(<"$work/bg.out")" "cleaned up"
 said 'dlock: lost the lock "broken": somebody broke it, or removed its file or directory; ending the command'
 lacks "it was not killed" "$(<"$work/bg.err")" killing
@@ -55,37 +51,31 @@ forget
 begin "$DLOCK" run --on-lost=term --kill-after=1s broken -- bash -c "(trap '' TERM; exec sleep 1000) & echo \$!; $heart" "$work/beats"
 within 10 "the command runs" written "$work/beats"
 run "$DLOCK" break broken
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
 within 10 "all of the group is gone" gone "$(<"$work/bg.out")"
 said 'dlock: lost the lock "broken": SIGTERM has not ended the command; killing it'
 
 describe "file: warn: the command goes on; the status tells that it had no lock"
-begin "$DLOCK" run --on-lost=warn broken -- bash -c 'trap "echo told" TERM; echo ready; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run --on-lost=warn broken -- bash -c 'trap "echo told" TERM; echo ready; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
 run "$DLOCK" break broken
 within 20 "it is said" grep -q "lost the lock" "$work/bg.err"
 said 'dlock: lost the lock "broken": somebody broke it, or removed its file or directory; the command goes on without it'
-run "$DLOCK" run -n broken true
-equal "others have the lock" "$status" 0
+gives "others have the lock" 0 "$DLOCK" run -n broken true
 sleep 0.5
 kill -0 "$pid" || fail "it has ended"
 touch "$work/end"
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 said 'dlock: the command has ended with status 3, without the lock "broken"'
 lacks "no signal" "$(<"$work/bg.out")" told
 
 describe "file: a stopped command dies without waking up"
 for options in --on-lost=kill --kill-after=300ms; do
-    begin "$DLOCK" run "$options" broken -- bash -c 'trap "echo told" TERM; echo $$; kill -STOP $$; echo woken'
-    within 10 "the command runs" written "$work/bg.out"
+    begin_heard "$DLOCK" run "$options" broken -- bash -c 'trap "echo told" TERM; echo $$; kill -STOP $$; echo woken'
     within 10 "it is stopped" is_stopped "$(<"$work/bg.out")"
     run "$DLOCK" break broken
     child=$(<"$work/bg.out")
-    ended "$pid"
-    equal "$options: status" "$status" 75
+    ends "$options: status" 75 "$pid"
     equal "$options: it did nothing more" "$(<"$work/bg.out")" "$child"
 done
 
@@ -106,24 +96,20 @@ started+=("$child")
 run "$DLOCK" break broken
 within 20 "the command is killed" gone "$child" || kill -KILL "$child"
 exec 3<&-
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 
 describe "a lost lock is not held on"
-run env D="$DLOCK" "$DLOCK" run --hold 1h broken -c '"$D" break broken >/dev/null; exec sleep 1000'
-equal "status" "$status" 75
+gives "status" 75 env D="$DLOCK" "$DLOCK" run --hold 1h broken -c '"$D" break broken >/dev/null; exec sleep 1000'
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
 use_redis
 DLOCK_URI+="&timeout=1500ms" # that is when a renewal has failed
 
 describe "redis: --kill-after needs its time within the lease"
-run "$DLOCK" run -l 3 --kill-after 2s lease touch "$work/never"
-equal "status" "$status" 64
+gives "status" 64 "$DLOCK" run -l 3 --kill-after 2s lease touch "$work/never"
 equal "the message" "$err" 'dlock: --kill-after is longer than a third of the lease of "lease": make that at least 6s, with -l or as lease= in the URI'
 if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
-run "$DLOCK" run -n -l 3 --kill-after 1s lease true
-equal "a third is all right, and the lock was free" "$status" 0
+gives "a third is all right, and the lock was free" 0 "$DLOCK" run -n -l 3 --kill-after 1s lease true
 
 # told REASON CONSEQUENCE: with what went wrong
 told() {
@@ -147,8 +133,7 @@ outage() {
     kill -STOP "$server"
     local stopped_at
     stopped_at=$(now)
-    ended "$pid"
-    equal "status" "$status" 75
+    ends "status" 75 "$pid"
     lived=$(($(last_beat) - stopped_at))
     echo "   it lived for $lived ms of a lease of ${lease}000 ms"
     kill -CONT "$server"
@@ -185,8 +170,7 @@ told 'its lease could not be renewed in time' 'killing the command'
 
 describe "redis: an outage: warn, and the command outlives the lease"
 forget
-begin "$DLOCK" run -l 6 --on-lost=warn outage -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run -l 6 --on-lost=warn outage -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
 kill -STOP "$server"
 within 20 "it is said" grep -q "lost the lock" "$work/bg.err"
 told 'its lease ended before it could be renewed' 'the command goes on without it'
@@ -194,60 +178,50 @@ sleep 1 # the guardian had its chance
 gone "$(<"$work/bg.out")" && fail "the command is gone"
 kill -CONT "$server"
 touch "$work/end"
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 said 'dlock: the command has ended with status 3, without the lock "outage"'
 
 describe "redis: the guardian of a dlock that stands still is first, and dlock says so when it goes on"
 for action in kill term; do
-    begin "$DLOCK" run -l 4 --on-lost="$action" stopped -- bash -c 'echo $$; exec sleep 1000'
-    within 10 "the command runs" written "$work/bg.out"
+    begin_heard "$DLOCK" run -l 4 --on-lost="$action" stopped -- bash -c 'echo $$; exec sleep 1000'
     child=$(<"$work/bg.out")
     kill -STOP "$pid"
     within 20 "the command is killed" gone_or_zombie "$child"
     kill -CONT "$pid" # its lease has not ended, and is renewed now, if the machine is quick
-    ended "$pid"
-    equal "$action: status" "$status" 75
+    ends "$action: status" 75 "$pid"
     grep -qE '^dlock: lost the lock "stopped": its lease .*; (the guardian has killed|killing|ending) the command$' "$work/bg.err" ||
         fail "$action: what is said" "$(<"$work/bg.err")"
 done
 
 describe "redis: so it says when the guardian is first after SIGTERM"
-begin "$DLOCK" run -l 6 --kill-after=2s late -- bash -c 'trap "" TERM; echo $$; exec sleep 1000'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run -l 6 --kill-after=2s late -- bash -c 'trap "" TERM; echo $$; exec sleep 1000'
 child=$(<"$work/bg.out")
 kill -STOP "$server"
 within 20 "it is told to end" grep -q "ending the command" "$work/bg.err"
 kill -STOP "$pid"
 within 20 "the command is killed" gone_or_zombie "$child"
 kill -CONT "$pid" "$server"
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 killed_late late
 
 describe "redis: warn, and a stopped dlock: its guardian does not kill the command"
 forget
-begin "$DLOCK" run -l 1 --on-lost=warn stopped -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run -l 1 --on-lost=warn stopped -- bash -c 'echo $$; until [ -e "$0" ]; do sleep 0.02; done; exit 3' "$work/end"
 kill -STOP "$pid"
-run "$DLOCK" run -w 60 stopped true
-equal "the lease ends" "$status" 0
+gives "the lease ends" 0 "$DLOCK" run -w 60 stopped true
 sleep 0.5
 gone "$(<"$work/bg.out")" && fail "the command is gone"
 kill -CONT "$pid"
 within 20 "it notices" grep -q "lost the lock" "$work/bg.err"
 touch "$work/end"
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 
 describe "redis: warn is about the lock alone: a dlock that is killed takes its command along, then the lock is free"
-begin "$DLOCK" run -b "$DLOCK_URI&lease=300s" --on-lost=warn killed -- bash -c 'sleep 1000 & echo $!; wait'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run -b "$DLOCK_URI&lease=300s" --on-lost=warn killed -- bash -c 'sleep 1000 & echo $!; wait'
 guardian=$(pgrep -f "^dlock-guardian $pid\$")
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
-run "$DLOCK" run -w 60 killed true
-equal "free long before the lease ends" "$status" 0
+gives "free long before the lease ends" 0 "$DLOCK" run -w 60 killed true
 gone_or_zombie "$(<"$work/bg.out")" || fail "what it had started still runs"
 within 20 "its guardian has ended, too" gone "${guardian:?}" # it releases once more, while there is a server
 

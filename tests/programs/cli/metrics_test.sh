@@ -12,10 +12,6 @@ sound() {
 }
 file=$work/job.prom
 shows() { [ "$(read_file "$1")" = "$2" ]; }
-hold() { # OPTION… NAME
-    begin "$DLOCK" run "$@" -- sleep 1000
-    within 10 "held: ${*: -1}" is_held "${*: -1}"
-}
 
 describe "metrics: nothing is held"
 run "$DLOCK" metrics
@@ -62,8 +58,7 @@ run "$DLOCK" metrics --prefix a a
 equal "prefix and name" "$status $out ${err%%$'\n'*}" "64  dlock: give either --prefix or lock names"
 run "$DLOCK" metrics a a
 equal "a name twice" "$status $out ${err%%$'\n'*}" '64  dlock: the lock "a" is given twice'
-run "$DLOCK" metrics -b nosuchserver:x
-equal "no backend" "$status $out" "69 "
+prints "no backend" "69 " "$DLOCK" metrics -b nosuchserver:x
 
 describe "run --metrics: one run"
 (
@@ -79,8 +74,7 @@ first=$(read_file dlock_run_duration_seconds)
 longer() { [ "$(read_file dlock_run_duration_seconds)" != "$first" ]; }
 within 20 "it is written again" longer
 touch "$work/go"
-ended "$pid"
-equal "the command's status" "$status" 3
+ends "the command's status" 3 "$pid"
 equal "the end" "$(read_file dlock_run_lock_held) $(read_file dlock_run_last_exit_status) $(read_file dlock_run_last_success_time_seconds)" "0 3 "
 
 describe "run --metrics: numbers go on"

@@ -16,8 +16,7 @@ hold() {
 try() {
     local expected=$1 name=$2
     shift 2
-    run "$DLOCK" run -n "$@" "$name" true
-    equal "$name $*" "$status" "$expected"
+    gives "$name $*" "$expected" "$DLOCK" run -n "$@" "$name" true
 }
 modes_of() { "$DLOCK" inspect "$1" | awk -F '  +' 'NR > 1 { print $2 }' | sort | xargs; }
 stop() {
@@ -67,10 +66,8 @@ permits() {
     contains "and so is a lock" "$err" permits
     stop "$first"
     try 0 pool -p 2
-    run "$DLOCK" break pool
-    equal "break" "$status" 0
-    ended "$pid"
-    equal "ends its holder" "$status" 75
+    gives "break" 0 "$DLOCK" break pool
+    ends "ends its holder" 75 "$pid"
     try 0 pool -p 3
 }
 

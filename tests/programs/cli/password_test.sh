@@ -25,12 +25,10 @@ printf %s "$secret" >"$file"
 run "$DLOCK" run -b "$uri" a -- true
 equal "without a newline" "$status $err" "0 "
 printf '%s\n\n' "$secret" >"$file"
-run "$DLOCK" run -b "$uri" a -- true
-equal "only one newline is cut" "$status" 69
+gives "only one newline is cut" 69 "$DLOCK" run -b "$uri" a -- true
 contains "and the server says no" "$err" "refused the user or the password"
 printf '%s\r\n' "$secret" >"$file"
-run "$DLOCK" run -b "$uri" a -- true
-equal "the line end of Windows" "$status" 69
+gives "the line end of Windows" 69 "$DLOCK" run -b "$uri" a -- true
 contains "is named" "$err" "ends in a carriage return"
 set_password "$secret"
 chmod 777 "$work"
@@ -46,8 +44,7 @@ if [ "$(id -u)" = 0 ]; then
     chown 0 "$work"
 fi
 set_password wrong-password
-run "$DLOCK" run -v -b "$uri" a -- true
-equal "a wrong one" "$status" 69
+gives "a wrong one" 69 "$DLOCK" run -v -b "$uri" a -- true
 contains "is refused" "$err" "Redis at $address refused the user or the password"
 lacks "and not shown" "$out$err" wrong-password
 
@@ -63,8 +60,7 @@ asking=another-one
 ask_redis CLIENT KILL TYPE normal >/dev/null
 ask_redis CLIENT KILL TYPE pubsub >/dev/null
 sleep 4 # beyond the lease
-run "$DLOCK" inspect -b "$uri" held
-equal "it is still held, over a new connection" "$status" 0
+gives "it is still held, over a new connection" 0 "$DLOCK" inspect -b "$uri" held
 kill -TERM "$holder"
 ended "$holder"
 equal "and released" "$status $(<"$work/bg.err")" "143 "
@@ -136,8 +132,7 @@ describe "doctor looks at who may read it"
 run "$DLOCK" doctor -b "$uri"
 contains "nobody else" "$out" "fine  password_file $file has mode 0600"
 chmod 644 "$file"
-run "$DLOCK" doctor -b "$uri"
-equal "everybody: status" "$status" 1
+gives "everybody: status" 1 "$DLOCK" doctor -b "$uri"
 contains "everybody" "$out" "weak  password_file $file has mode 0644"$'\n'"      anybody on this host may read the password: chmod o-rwx"
 chmod 602 "$file"
 run "$DLOCK" doctor -b "$uri"
@@ -161,8 +156,7 @@ if [[ $installed == *memcached* ]]; then
     logged_in() { "$DLOCK" run -b "$uri" a -- true 2>/dev/null; }
     within 20 "the file's password" logged_in
     set_password wrong-password
-    run "$DLOCK" run -b "$uri" a -- true
-    equal "a wrong one" "$status" 69
+    gives "a wrong one" 69 "$DLOCK" run -b "$uri" a -- true
     lacks "is not shown" "$out$err" wrong-password
     set_password "two words"
     run "$DLOCK" run -b "$uri" a -- true
@@ -182,8 +176,7 @@ if [[ $installed == *postgresql* ]]; then
         run "$DLOCK" run -b "$uri" "password-$$" -- true
         equal "the file's password$keys" "$status $err" "0 "
         set_password wrong-password
-        run "$DLOCK" run -b "$uri" "password-$$" -- true
-        equal "a wrong one$keys" "$status" 69
+        gives "a wrong one$keys" 69 "$DLOCK" run -b "$uri" "password-$$" -- true
         lacks "is not shown" "$out$err" wrong-password
     done
 fi
@@ -197,8 +190,7 @@ if [[ $installed == *zookeeper* ]]; then
     run "$DLOCK" run -b "$uri" a -- true
     equal "the file's password" "$status $err" "0 "
     set_password wrong-password
-    run "$DLOCK" run -b "$uri" a -- true
-    equal "a wrong one" "$status" 69
+    gives "a wrong one" 69 "$DLOCK" run -b "$uri" a -- true
     lacks "is not shown" "$out$err" wrong-password
     run "$DLOCK" run -b "$base&password_file=$file" a -- true
     equal "without a user" "$status $err" \

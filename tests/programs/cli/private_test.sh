@@ -5,8 +5,7 @@
 export DLOCK_URI=mem:
 
 refused() { # COMMAND…
-    run "$DLOCK" "$@"
-    equal "$1" "$status" 64
+    gives "$1" 64 "$DLOCK" "$@"
     equal "$1 prints nothing" "$out" ""
     contains "$1 says why" "$err" "locks of mem: are visible only to the process that takes them"
     contains "$1 says what to do" "$err" "name a server, or file:, with -b or in \$DLOCK_URI"
@@ -26,14 +25,11 @@ refused renew "$ticket"
 refused release "$ticket"
 
 describe "explained"
-run "$DLOCK" doctor
-equal "doctor calls it weak" "$status" 1
+gives "doctor calls it weak" 1 "$DLOCK" doctor
 contains "doctor says why" "$out" "exclude the threads of one process, and nothing else"
 lacks "nothing is slow" "$out" "every request"
-run "$DLOCK" doctor 'mem:?delay=20ms&fail=0.01'
-equal "doctor, slow and lossy" "$status" 1
+gives "doctor, slow and lossy" 1 "$DLOCK" doctor 'mem:?delay=20ms&fail=0.01'
 contains "doctor says how slow, and how lossy" "$out" "every request takes 20ms, and 10000 of a million are not answered"
-run "$DLOCK" backends
-equal "backends" "$status" 0
+gives "backends" 0 "$DLOCK" backends
 contains "has a word for it" "$out" private
 finish

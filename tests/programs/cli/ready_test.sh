@@ -27,8 +27,7 @@ done
 begin "$DLOCK" run -b "$young" -n backup -- touch "$work/never"
 within 10 "it waits" grep -q "waiting for" "$work/bg.err"
 kill -TERM "$pid"
-ended "$pid"
-equal "a signal ends it" "$status" 143
+ends "a signal ends it" 143 "$pid"
 equal "for how long" "$(grep -cE 'for another (10m|9m([1-5]?[0-9]s)?): ' "$work/bg.err")" 1
 
 describe "nor does a wait end without a word, or with -E's status"
@@ -43,13 +42,11 @@ if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
 describe "tickets"
 run "$DLOCK" acquire -b "$(ready_in 3)" -n -E 0 tried
 equal "a try" "$status $(said <<<"$err")" "0 dlock: waiting for $(not_ready tried)"
-run "$DLOCK" release -b "$young" "$out"
-equal "its release" "$status" 0
+gives "its release" 0 "$DLOCK" release -b "$young" "$out"
 run "$DLOCK" acquire -b "$young" -w .5 -E 0 backup
 equal "a wait" "$status $out $(said <<<"$err")" "69  dlock: waiting for $(not_ready backup)
 dlock: $(not_ready backup)"
-run "$DLOCK" acquire -b "redis://$address?quarantine=0" backup
-equal "one from before" "$status" 0
+gives "one from before" 0 "$DLOCK" acquire -b "redis://$address?quarantine=0" backup
 ticket=$out
 run "$DLOCK" renew -b "$young" "$ticket"
 equal "is renewed" "$status $err" "0 "
@@ -57,16 +54,12 @@ run "$DLOCK" run -b "$young" -n -E 7 backup -- touch "$work/never"
 equal "and makes the lock busy, as ever" "$status $err" "7 "
 run "$DLOCK" run -b "$young" -w .3 -E 7 backup -- touch "$work/never"
 equal "a wait, too" "$status $err" "7 "
-run "$DLOCK" inspect -b "$young" backup
-equal "it is shown" "$status" 0
+gives "it is shown" 0 "$DLOCK" inspect -b "$young" backup
 run "$DLOCK" release -b "$young" "$ticket"
 equal "and released" "$status $err" "0 "
-run "$DLOCK" inspect -b "$young" backup
-equal "then it is free" "$status $out" "1 backup  free"
-run "$DLOCK" break -b "$young" backup
-equal "and there is nothing to break" "$status $out" "1 backup  free"
-run "$DLOCK" list -b "$young"
-equal "nor to list" "$status $out" "0 "
+prints "then it is free" "1 backup  free" "$DLOCK" inspect -b "$young" backup
+prints "and there is nothing to break" "1 backup  free" "$DLOCK" break -b "$young" backup
+prints "nor to list" "0 " "$DLOCK" list -b "$young"
 
 describe "a wait goes on through it, and says so once"
 begin "$DLOCK" run -b "$(ready_in 5)" later -- echo done
@@ -90,8 +83,7 @@ describe "a signal ends such a wait"
 begin "$DLOCK" run -b "$young" signalled -- touch "$work/never"
 within 10 "it waits" grep -q "waiting for" "$work/bg.err"
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 143
+ends "status" 143 "$pid"
 equal "nobody waits any more" "$("$DLOCK" list -b "$young")" ""
 
 describe "a bench waits for it, or says why not"

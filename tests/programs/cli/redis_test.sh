@@ -15,23 +15,17 @@ describe "the lease is renewed while the command runs, and ends with a killed dl
 begin "$DLOCK" run -l 6 renewed -- sh -c 'until [ -e "$0" ]; do sleep 0.1; done' "$work/end"
 within 10 "held" is_held renewed
 sleep 7
-run "$DLOCK" run -n renewed true
-equal "held beyond its lease" "$status" 1
+gives "held beyond its lease" 1 "$DLOCK" run -n renewed true
 run "$DLOCK" inspect --json renewed
 contains "remaining time is a number" "$out" '"until_released": false'
 touch "$work/end"
-ended "$pid"
-equal "status" "$status" 0
-begin "$DLOCK" run -l 1 renewed -- sleep 1000
-within 10 "held" is_held renewed
+ends "status" 0 "$pid"
+hold -l 1 renewed
 kill -KILL "$pid"
-run "$DLOCK" run -w 20 renewed true
-equal "free after the lease" "$status" 0
+gives "free after the lease" 0 "$DLOCK" run -w 20 renewed true
 
 describe "a signal while waiting leaves the queue"
-begin "$DLOCK" run queue -- sleep 1000
-holder=$pid
-within 10 "held" is_held queue
+hold queue
 begin "$DLOCK" run queue -- touch "$work/never"
 first=$pid
 within 10 "one waits" has_waiters queue 1
@@ -39,21 +33,17 @@ begin "$DLOCK" run queue -- touch "$work/second"
 second=$pid
 within 10 "two wait" has_waiters queue 2
 kill -TERM "$first"
-ended "$first"
-equal "status" "$status" 143
+ends "status" 143 "$first"
 within 10 "one is left" has_waiters queue 1
 kill -TERM "$holder"
-ended "$second"
-equal "the next waiter is served" "$status" 0
+ends "the next waiter is served" 0 "$second"
 if [ -e "$work/never" ]; then fail "the command was run all the same"; fi
 
 describe "the key is deleted: the command is told to end"
-begin "$DLOCK" run -l 3 deleted -- bash -c 'trap "echo told; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run -l 3 deleted -- bash -c 'trap "echo told; exit 0" TERM; echo ready; while :; do sleep 0.02; done'
 ask del deleted >/dev/null
 before=$(now)
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 contains "SIGTERM came first" "$(<"$work/bg.out")" told
 contains "it is said" "$(<"$work/bg.err")" 'lost the lock "deleted"'
 if [ $(($(now) - before)) -gt 8000 ]; then fail "it took $(($(now) - before)) ms"; fi
@@ -63,22 +53,17 @@ begin "$DLOCK" run -l 6 flushed -- bash -c "sleep 1000 & echo \$!; $heart" "$wor
 within 10 "the command runs" written "$work/beats"
 ask flushall >/dev/null
 flushed_at=$(now)
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 if [ ! -e "$work/beats.term" ]; then fail "no SIGTERM before SIGKILL"; fi
 if [ $(($(last_beat) - flushed_at)) -gt 6000 ]; then fail "it lived on for $(($(last_beat) - flushed_at)) ms"; fi
 within 10 "what it had started is gone" gone "$(<"$work/bg.out")"
 
 describe "the lock is broken"
-begin "$DLOCK" run -l 2 broken -- bash -c '(trap "" TERM; echo $BASHPID; exec sleep 1000) & wait'
-within 10 "the command runs" written "$work/bg.out"
-run "$DLOCK" break broken
-equal "break" "$status $out" "0 broken  broken"
-ended "$pid"
-equal "status" "$status" 75
+begin_heard "$DLOCK" run -l 2 broken -- bash -c '(trap "" TERM; echo $BASHPID; exec sleep 1000) & wait'
+prints "break" "0 broken  broken" "$DLOCK" break broken
+ends "status" 75 "$pid"
 within 10 "what it left behind is gone" gone "$(<"$work/bg.out")"
-run "$DLOCK" break broken
-equal "break again" "$status" 1
+gives "break again" 1 "$DLOCK" break broken
 
 describe "the server does not answer: the command is dead before the lease ends"
 forget
@@ -86,8 +71,7 @@ begin "$DLOCK" run -l 6 outage -- bash -c "$heart" "$work/beats"
 within 10 "the command runs" written "$work/beats"
 kill -STOP "$server"
 stopped_at=$(now)
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 lived=$(($(last_beat) - stopped_at))
 echo "   it lived for $lived ms of a lease of 6000 ms"
 if [ "$lived" -gt 6000 ]; then fail "it outlived its lease: $lived ms"; fi
@@ -100,11 +84,9 @@ describe "a stopped command dies as well"
 begin "$DLOCK" run -l 3 frozen -- sh -c 'kill -STOP $$'
 within 10 "held" is_held frozen
 sleep 4
-run "$DLOCK" run -n frozen true
-equal "held beyond its lease while it is stopped" "$status" 1
+gives "held beyond its lease while it is stopped" 1 "$DLOCK" run -n frozen true
 ask del frozen >/dev/null
-ended "$pid"
-equal "status" "$status" 75
+ends "status" 75 "$pid"
 
 describe "the loss shows only at the release"
 run "$DLOCK" run late -- sh -c 'redis-cli -h "$0" -p "$1" del late >/dev/null' "${address%:*}" "${address#*:}"
@@ -118,37 +100,29 @@ contains "it is said" "$err" "not released properly"
 
 describe "no server, or one that does not answer"
 before=$(now)
-run "$DLOCK" run -w 1 s true
-equal "stopped server" "$status" 69
+gives "stopped server" 69 "$DLOCK" run -w 1 s true
 if [ $(($(now) - before)) -gt 10000 ]; then fail "it took $(($(now) - before)) ms"; fi
 kill -CONT "$server"
-run "$DLOCK" run -b redis://127.0.0.1:1 s true
-equal "nobody listens" "$status" 69
+gives "nobody listens" 69 "$DLOCK" run -b redis://127.0.0.1:1 s true
 for command in "inspect s" list "break s"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" $command -b redis://127.0.0.1:1
-    equal "$command" "$status $out" "69 "
+    prints "$command" "69 " "$DLOCK" $command -b redis://127.0.0.1:1
 done
 
 describe "the server does not answer who the holder is: the wait ends in time all the same"
-begin "$DLOCK" run silent -- sleep 1000
-holder=$pid
-within 10 "held" is_held silent
+hold silent
 begin "$DLOCK" run -b "$DLOCK_URI&timeout=300s" -v -w 8 silent true
 within 10 "waits" grep -q waiting "$work/bg.err"
 kill -STOP "$server"
 within 60 "it gives up" grep -q "until the deadline" "$work/bg.err"
 kill -CONT "$server"
-ended "$pid"
-equal "status" "$status" 1
+ends "status" 1 "$pid"
 kill -TERM "$holder" 2>/dev/null # it may have lost its lock by now
 wait "$holder"
 
 describe "a server that is up and grants nothing: the wait says why, and again when the reason changes"
 redis_says() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@" >/dev/null; }
-begin "$DLOCK" run why -- sleep 1000
-holder=$pid
-within 10 "held" is_held why
+hold why
 begin "$DLOCK" run why -- echo done
 redis_says config set min-replicas-to-write 3
 kill -TERM "$holder"
@@ -165,9 +139,7 @@ equal "two lines" "$(wc -l <"$work/bg.err")" 2
 describe "a user is deleted during a wait, and made again: the wait says why, and continues"
 make_user() { redis_says acl setuser me on '>hunter2' '~*' '&*' +@all; }
 make_user
-begin "$DLOCK" run why -- sleep 1000
-holder=$pid
-within 10 "held" is_held why
+hold why
 begin "$DLOCK" run -w 60 -b "redis://me:hunter2@$address?quarantine=0" why -- echo done
 within 10 "it waits" has_waiters why 1
 redis_says acl deluser me
@@ -183,8 +155,7 @@ describe "doctor finds out that no lock is granted"
 run "$DLOCK" doctor
 contains "fine" "$out" 'fine  granted and released the lock "dlock:doctor:'
 redis_says config set min-replicas-to-write 3
-run "$DLOCK" doctor
-equal "weak" "$status" 1
+gives "weak" 1 "$DLOCK" doctor
 contains "why" "$out" "NOREPLICAS"
 run "$DLOCK" doctor --no-try
 lacks "not tried" "$out" NOREPLICAS
@@ -194,8 +165,7 @@ describe "a refused password is not repeated"
 for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s"; do
     for uri in "redis://:hunter2@$address" "redis://somebody:hunter2@$address"; do
         # shellcheck disable=SC2086
-        run env DLOCK_URI="$uri" "$DLOCK" $arguments
-        equal "$arguments" "$status" 69
+        gives "$arguments" 69 env DLOCK_URI="$uri" "$DLOCK" $arguments
         lacks "$arguments" "$out$err" hunter2
     done
 done

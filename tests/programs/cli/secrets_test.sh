@@ -35,8 +35,7 @@ for arguments in "$uri" "help $uri" "run --bakend=$uri s true" "run --nonblock=$
     "inspect a $uri" "inspect --bakend=$uri a" "list a $uri" "backends $uri" "schema $uri" "doctor -b $uri $uri" "run -w $uri s true" "run -l $uri s true" \
     "acquire a $uri" "acquire -p $uri a" "renew -b $uri" "release a $uri" "renew $uri" "release $uri"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" $arguments
-    equal "$arguments" "$status" 64
+    gives "$arguments" 64 "$DLOCK" $arguments
     lacks "$arguments" "$out$err" "$secret"
 done
 
@@ -65,8 +64,7 @@ DLOCK_URI="redis://:$secret@h" shows "$here" -b "$here" --pass-uri
 shows "$here" -b "$here" --pass-uri
 DLOCK_URI=$here shows "$here" --pass-uri
 for broken in "redis//:$secret@h" "redis://:$secret@[::1"; do
-    run env DLOCK_URI="$broken" "$DLOCK" run -b "$here" s true
-    equal "what is no URI" "$status" 64
+    gives "what is no URI" 64 env DLOCK_URI="$broken" "$DLOCK" run -b "$here" s true
     contains "is not handed on" "$err" "dlock: the command cannot have this DLOCK_URI: URI: "
     lacks "nor shown" "$out$err" "$secret"
     DLOCK_URI=$broken shows "$here" -b "$here" --pass-uri

@@ -4,14 +4,11 @@
 
 describe "signals are passed on"
 for sig in TERM INT HUP QUIT USR1 USR2; do
-    begin "$DLOCK" run s -- bash -c 'trap "echo caught; exit 9" '$sig'; echo ready; while :; do sleep 0.03; done'
-    within 10 "the command runs" written "$work/bg.out"
+    begin_heard "$DLOCK" run s -- bash -c 'trap "echo caught; exit 9" '$sig'; echo ready; while :; do sleep 0.03; done'
     kill -"$sig" "$pid"
-    ended "$pid"
-    equal "$sig: the command's own status" "$status" 9
+    ends "$sig: the command's own status" 9 "$pid"
     contains "$sig: reaches the command" "$(<"$work/bg.out")" caught
-    begin "$DLOCK" run s -- sh -c 'ulimit -c 0; echo $$; exec sleep 1000'
-    within 10 "the command runs" written "$work/bg.out"
+    begin_heard "$DLOCK" run s -- sh -c 'ulimit -c 0; echo $$; exec sleep 1000'
     kill -"$sig" "$pid"
     ended "$pid"
     equal "$sig: death" "$status" $((128 + $(kill -l "$sig")))
@@ -19,11 +16,9 @@ for sig in TERM INT HUP QUIT USR1 USR2; do
 done
 
 describe "the whole process group of the command gets them"
-begin "$DLOCK" run s -- sh -c 'sleep 1000 & echo $!; wait'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run s -- sh -c 'sleep 1000 & echo $!; wait'
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 143
+ends "status" 143 "$pid"
 within 10 "a child of the command is gone" gone "$(<"$work/bg.out")"
 
 describe "the lock is released only when the command is gone"
@@ -32,21 +27,17 @@ begin "$DLOCK" run s -- bash -c 'trap "echo told; until [ -e $0.end ]; do sleep 
 within 10 "the command runs" written "$work/bg.out"
 kill -TERM "$pid"
 within 10 "the command cleans up" grep -q told "$work/bg.out"
-run "$DLOCK" run -n s true
-equal "held while the command cleans up" "$status" 1
+gives "held while the command cleans up" 1 "$DLOCK" run -n s true
 touch "$work/log.end"
-run "$DLOCK" run -w 30 s cat "$work/log"
-equal "free afterwards" "$status $out" "0 late"
+prints "free afterwards" "0 late" "$DLOCK" run -w 30 s cat "$work/log"
 ended "$pid"
 
 describe "SIGKILL of dlock kills the command"
-begin "$DLOCK" run s -- sh -c 'echo $$; exec sleep 1000'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run s -- sh -c 'echo $$; exec sleep 1000'
 kill -KILL "$pid"
 wait "$pid" 2>/dev/null
 within 10 "the command is gone" gone "$(<"$work/bg.out")"
-run "$DLOCK" run -w 10 s true
-equal "the lock is free" "$status" 0
+gives "the lock is free" 0 "$DLOCK" run -w 10 s true
 
 describe "ignored signals stay ignored"
 env --ignore-signal=HUP "$DLOCK" run s -- sh -c 'echo $$; sleep 1; exit 8' >"$work/ignoring" &
@@ -54,12 +45,9 @@ pid=$!
 started+=("$pid")
 within 10 "the command runs" written "$work/ignoring"
 kill -HUP "$pid"
-ended "$pid"
-equal "SIGHUP under nohup" "$status" 8
+ends "SIGHUP under nohup" 8 "$pid"
 
-begin "$DLOCK" run s -- sleep 1000
-holder=$pid
-within 10 "held" is_held s
+hold s
 env --ignore-signal=HUP "$DLOCK" run -v s -- sh -c 'exit 7' 2>"$work/ignoring" &
 pid=$!
 started+=("$pid")
@@ -67,15 +55,12 @@ within 10 "waits" grep -q waiting "$work/ignoring"
 kill -HUP "$pid"
 sleep 0.3
 kill -TERM "$holder"
-ended "$pid"
-equal "SIGHUP under nohup, while waiting" "$status" 7
+ends "SIGHUP under nohup, while waiting" 7 "$pid"
 wait "$holder"
 
 describe "a signal while waiting leaves the queue"
 for sig in TERM INT HUP QUIT USR1; do
-    begin "$DLOCK" run s -- sleep 1000
-    holder=$pid
-    within 10 "held" is_held s
+    hold s
     begin "$DLOCK" run -v s -- touch "$work/never"
     first=$pid
     within 10 "waits" grep -q waiting "$work/bg.err"
@@ -86,22 +71,19 @@ for sig in TERM INT HUP QUIT USR1; do
     ended "$first"
     equal "$sig" "$status" $((128 + $(kill -l "$sig")))
     kill -TERM "$holder"
-    ended "$second"
-    equal "the next waiter is served" "$status" 0
+    ends "the next waiter is served" 0 "$second"
     if [ -e "$work/never" ]; then fail "$sig: the command was run all the same"; fi
     if [ ! -e "$work/$sig" ]; then fail "$sig: the next waiter's command was not run"; fi
     wait "$holder"
 done
 
 describe "a stopped command keeps the lock, and can be continued or ended"
-begin "$DLOCK" run s -- bash -c 'trap : USR1; echo $$; while :; do sleep 0.03; done'
-within 10 "the command runs" written "$work/bg.out"
+begin_heard "$DLOCK" run s -- bash -c 'trap : USR1; echo $$; while :; do sleep 0.03; done'
 child=$(<"$work/bg.out")
 kill -TSTP "$pid"
 within 10 "SIGTSTP stops the command" is_stopped "$child"
 if is_stopped "$pid"; then fail "dlock itself is stopped"; fi
-run "$DLOCK" run -n s true
-equal "held" "$status" 1
+gives "held" 1 "$DLOCK" run -n s true
 kill -CONT "$pid"
 within 10 "SIGCONT continues it" runs_again "$child"
 kill -STOP "$child"
@@ -111,18 +93,15 @@ is_pending() { [ "$(sed -n 's/^ShdPnd:.*\(...\)$/\1/p' "/proc/$1/status")" = 200
 within 10 "SIGUSR1 waits until something continues it" is_pending "$child"
 is_stopped "$child" || fail "SIGUSR1 continues it"
 kill -TERM "$pid"
-ended "$pid"
-equal "SIGTERM ends it although it is stopped" "$status" 143
+ends "SIGTERM ends it although it is stopped" 143 "$pid"
 gone "$child" || fail "it is still there"
-run "$DLOCK" run -n s true
-equal "free" "$status" 0
+gives "free" 0 "$DLOCK" run -n s true
 
 if [ -n "${DLOCK_TEST_PRELOAD:-}" ]; then # not under sanitizers, whose libraries have to be loaded first
     describe "one that dlock does not know to be stopped, since it was busy, is ended, too"
     mkfifo "$work/pause"
-    begin env "LD_PRELOAD=$DLOCK_TEST_PRELOAD" "DLOCK_TEST_PAUSE=$work/pause" DLOCK_TEST_PAUSE_MESSAGE=1 \
+    begin_heard env "LD_PRELOAD=$DLOCK_TEST_PRELOAD" "DLOCK_TEST_PAUSE=$work/pause" DLOCK_TEST_PAUSE_MESSAGE=1 \
         "$DLOCK" run --on-lost=warn s -- env -u LD_PRELOAD sh -c 'echo $$; exec sleep 1000'
-    within 10 "the command runs" written "$work/bg.out"
     child=$(<"$work/bg.out")
     started+=("$child")
     run "$DLOCK" break s

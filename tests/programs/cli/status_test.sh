@@ -4,44 +4,33 @@
 
 describe "the command's status is passed on"
 for code in 0 1 7 63 75 126 255; do
-    run "$DLOCK" run s -- sh -c "exit $code"
-    equal "exit $code" "$status" "$code"
+    gives "exit $code" "$code" "$DLOCK" run s -- sh -c "exit $code"
     equal "exit $code is silent" "$out$err" ""
 done
 for sig in 1 2 3 6 9 15; do
-    run "$DLOCK" run s -- sh -c "ulimit -c 0; kill -$sig \$\$"
-    equal "death by signal $sig" "$status" $((128 + sig))
+    gives "death by signal $sig" $((128 + sig)) "$DLOCK" run s -- sh -c "ulimit -c 0; kill -$sig \$\$"
 done
 
 describe "commands that do not start release the lock"
 touch "$work/plain"
 printf '#!/nonexistent/interpreter\n' >"$work/script"
 chmod +x "$work/script"
-run "$DLOCK" run s no-such-command-anywhere
-equal "not found" "$status" 127
+gives "not found" 127 "$DLOCK" run s no-such-command-anywhere
 contains "not found is explained" "$err" no-such-command-anywhere
-run "$DLOCK" run -n s true
-equal "free after 127" "$status" 0
+gives "free after 127" 0 "$DLOCK" run -n s true
 for command in "$work/plain" "$work"; do
-    run "$DLOCK" run s "$command"
-    equal "not executable: $command" "$status" 126
-    run "$DLOCK" run -n s true
-    equal "free after 126" "$status" 0
+    gives "not executable: $command" 126 "$DLOCK" run s "$command"
+    gives "free after 126" 0 "$DLOCK" run -n s true
 done
-run "$DLOCK" run s "$work/script"
-equal "without its interpreter" "$status" 127
+gives "without its interpreter" 127 "$DLOCK" run s "$work/script"
 
 describe "busy and timed out"
-begin "$DLOCK" run held -- sleep 1000
-holder=$pid
-within 10 "the holder holds" is_held held
-run "$DLOCK" run -n held true
-equal "-n" "$status" 1
+hold held
+gives "-n" 1 "$DLOCK" run -n held true
 equal "-n is silent" "$out$err" ""
 for option in -nE9 --nb\ -E9 --nonblock\ --conflict-exit-code=9 "-w 0 -E 9" "-n -w 1000 -E 9"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" run $option held true
-    equal "$option" "$status" 9
+    gives "$option" 9 "$DLOCK" run $option held true
 done
 for option in "-w .3" "--wait 0.3" "--timeout=300ms"; do
     before=$(date +%s%3N)
@@ -51,57 +40,42 @@ for option in "-w .3" "--wait 0.3" "--timeout=300ms"; do
     equal "$option" "$status" 33
     if [ "$took" -lt 290 ] || [ "$took" -gt 5000 ]; then fail "$option took $took ms"; fi
 done
-run "$DLOCK" run -E 0 -n held false
-equal "-E 0" "$status" 0
-run "$DLOCK" run -v -n held true
-equal "-v -n" "$status" 1
+gives "-E 0" 0 "$DLOCK" run -E 0 -n held false
+gives "-v -n" 1 "$DLOCK" run -v -n held true
 contains "-v says why" "$err" held
 "$DLOCK" run -v -w 60 held true 2>"$work/waiter" &
 waiter=$!
 started+=("$waiter")
 within 10 "-v says whom it waits for" grep -q "waiting for \"held\": held by .*@" "$work/waiter"
 kill -TERM "$holder"
-ended "$holder"
-equal "the holder's status" "$status" 143
-ended "$waiter"
-equal "a waiter gets it" "$status" 0
+ends "the holder's status" 143 "$holder"
+ends "a waiter gets it" 0 "$waiter"
 contains "-v says that it got it" "$(<"$work/waiter")" 'got "held", fence '
 
 describe "a line for the shell"
-run env SHELL=/bin/bash "$DLOCK" run s -c 'echo "$BASH" "$DLOCK_NAME"; exit 5'
-equal "with \$SHELL" "$status $out" "5 /bin/bash s"
-run env -u SHELL "$DLOCK" run s --command 'echo hello; exit 6'
-equal "without \$SHELL" "$status $out" "6 hello"
-run "$DLOCK" run s -c
-equal "-c without a line" "$status" 64
-run "$DLOCK" run s -c 'true' more
-equal "-c with too much" "$status" 64
-run "$DLOCK" run s 'echo hello'
-equal "a line without -c" "$status" 127
+prints "with \$SHELL" "5 /bin/bash s" env SHELL=/bin/bash "$DLOCK" run s -c 'echo "$BASH" "$DLOCK_NAME"; exit 5'
+prints "without \$SHELL" "6 hello" env -u SHELL "$DLOCK" run s --command 'echo hello; exit 6'
+gives "-c without a line" 64 "$DLOCK" run s -c
+gives "-c with too much" 64 "$DLOCK" run s -c 'true' more
+gives "a line without -c" 127 "$DLOCK" run s 'echo hello'
 contains "what to do is said" "$err" "dlock: use -c for a shell line: dlock run NAME -c 'LINE'"
 
 describe "where options end"
-run "$DLOCK" run -- s echo -n x
-equal "-- before the name" "$status $out" "0 x"
-run "$DLOCK" run s -- echo -n x
-equal "-- before the command" "$status $out" "0 x"
+prints "-- before the name" "0 x" "$DLOCK" run -- s echo -n x
+prints "-- before the command" "0 x" "$DLOCK" run s -- echo -n x
 for option in -n --hold --backend=redis://:hunter2@h; do
-    run "$DLOCK" run s "$option" 1 true
-    equal "$option behind the name" "$status" 64
+    gives "$option behind the name" 64 "$DLOCK" run s "$option" 1 true
     equal "the message" "$(sed -n 1p <<<"$err")" \
         "dlock: an option follows NAME: put it before NAME, or -- before a COMMAND that begins with -"
 done
-run "$DLOCK" run s -- -n
-equal "but behind --" "$status" 127
-run "$DLOCK" run -xeo --exclusive --close s echo -n
-equal "flock's options, and the command's own" "$status $out" "0 "
+gives "but behind --" 127 "$DLOCK" run s -- -n
+prints "flock's options, and the command's own" "0 " "$DLOCK" run -xeo --exclusive --close s echo -n
 
 describe "wrong usage"
 wrong() { # WHAT ARGUMENT…
     local what=$1
     shift
-    run "$DLOCK" "$@"
-    equal "$what" "$status" 64
+    gives "$what" 64 "$DLOCK" "$@"
     if [ -z "$err" ]; then fail "$what says nothing"; fi
     equal "$what writes nothing to stdout" "$out" ""
 }
@@ -139,8 +113,7 @@ wrong "backends with one" backends a
 wrong "help for what is not there" help bogus
 
 describe "servers that cannot be used"
-run "$DLOCK" run -b nosuchserver://h s true
-equal "no backend" "$status" 69
+gives "no backend" 69 "$DLOCK" run -b nosuchserver://h s true
 contains "the scheme is named" "$err" nosuchserver
 
 describe "help and version"
@@ -148,13 +121,11 @@ for arguments in --help -h help "help run" "run --help" "run -h" "acquire --help
     "release --help" "inspect --help" "list --help" "break --help" \
     "backends --help"; do
     # shellcheck disable=SC2086
-    run "$DLOCK" $arguments
-    equal "$arguments" "$status" 0
+    gives "$arguments" 0 "$DLOCK" $arguments
     contains "$arguments" "$out" Usage:
     equal "$arguments is silent on stderr" "$err" ""
 done
-run "$DLOCK" --version
-equal "--version" "$status" 0
+gives "--version" 0 "$DLOCK" --version
 contains "--version" "$out" "dlock "
 "$DLOCK" --version >/dev/full 2>/dev/null
 equal "a full disk is noticed" "$?" 74
@@ -165,8 +136,7 @@ equal "a closed standard output is noticed" "$?" 74
 
 describe "messages have no control sequences of terminals"
 name=$'\xc2\x9b31m\x9b\xff… é\u202egpj.\u200b' # U+009B is what ESC [ is; the next two bytes are not UTF-8
-begin "$DLOCK" run "$name" -- sleep 1000
-within 10 "it is held" is_held "$name"
+hold "$name"
 run "$DLOCK" run -v -n "$name" true
 equal "they are masked" "$status $err" '1 dlock: lock "?31m??… é?gpj.?" is held by somebody else'
 run "$DLOCK" list

@@ -6,18 +6,14 @@ value() { python3 -c 'import json, sys; d = json.loads(sys.argv[2]); print(eval(
 remaining() { value 'd["holders"][0]["remaining_ms"]' "$("$DLOCK" inspect --json "$1")"; }
 
 describe "where a lock ends with its process there are none"
-run "$DLOCK" acquire s
-equal "status" "$status $out" "69 "
+prints "status" "69 " "$DLOCK" acquire s
 contains "it says what to use" "$err" "dlock run"
-begin "$DLOCK" run s -- sleep 1000
-within 10 "held" is_held s
-run "$DLOCK" acquire s
-equal "and it does not wait to say so" "$status $out" "69 "
+hold s
+prints "and it does not wait to say so" "69 " "$DLOCK" acquire s
 
 describe "wrong usage"
 wrong() { # ARGUMENTS…
-    run "$DLOCK" "$@"
-    equal "$*" "$status $out" "64 "
+    prints "$*" "64 " "$DLOCK" "$@"
 }
 wrong acquire
 wrong acquire a b
@@ -33,8 +29,7 @@ for command in renew release; do
     wrong "$command" nonsense
     wrong "$command" ""
     for input in "" nonsense "$(printf '%09999d' 0)"; do
-        run "$DLOCK" "$command" - <<<"$input"
-        equal "$command - with ${input:0:9}" "$status $out" "64 "
+        prints "$command - with ${input:0:9}" "64 " "$DLOCK" "$command" - <<<"$input"
     done
     "$DLOCK" "$command" - <&- 2>/dev/null
     equal "$command - without an input" "$?" 64
@@ -48,16 +43,14 @@ equal "status" "$status $err" "0 "
 ticket=$out
 equal "one line, without spaces" "$(wc -lw <<<"$ticket" | xargs)" "1 1"
 is_held job || fail "not held"
-run "$DLOCK" run -n job true
-equal "nobody else gets it" "$status" 1
+gives "nobody else gets it" 1 "$DLOCK" run -n job true
 run "$DLOCK" acquire -n job
 equal "no second ticket" "$status $out$err" "1 "
 run "$DLOCK" release "$ticket"
 equal "release" "$status $out$err" "0 "
 is_free job || fail "not free"
 for command in release renew; do
-    run "$DLOCK" "$command" "$ticket"
-    equal "$command, once it has ended" "$status $out" "75 "
+    prints "$command, once it has ended" "75 " "$DLOCK" "$command" "$ticket"
     contains "$command names the lock" "$err" '"job"'
     lacks "$command keeps the ticket to itself" "$err" "$ticket"
 done
@@ -75,8 +68,7 @@ if [ "$left" -le "$before" ] || [ "$left" -gt 12000 ]; then fail "renew sets the
 run "$DLOCK" renew - <<<"$ticket"
 equal "renew, from standard input" "$status $out$err" "0 "
 within 30 "it ends with its lease" is_free lease
-run "$DLOCK" renew "$ticket"
-equal "then it is lost" "$status" 75
+gives "then it is lost" 75 "$DLOCK" renew "$ticket"
 run "$DLOCK" acquire other
 printf %s "$out" | "$DLOCK" release -
 equal "release, from standard input, without a newline" "$?" 0
@@ -87,30 +79,23 @@ run "$DLOCK" acquire -l 200ms again
 old=$out
 within 10 "it ends" is_free again
 run "$DLOCK" acquire again
-run "$DLOCK" release "$old"
-equal "an old ticket" "$status" 75
+gives "an old ticket" 75 "$DLOCK" release "$old"
 is_held again || fail "it released the new holder's"
 
 describe "JSON"
-run "$DLOCK" acquire --json -l 10 'a "name"'
-equal "status" "$status" 0
+gives "status" 0 "$DLOCK" acquire --json -l 10 'a "name"'
 equal "members" "$(value 'sorted(d)')" "['fence', 'name', 'remaining_ms', 'ticket', 'token']"
 equal "values" "$(value '(d["name"], d["fence"].isdigit(), 8000 < d["remaining_ms"] <= 10000)')" "('a \"name\"', True, True)"
 shown=$("$DLOCK" inspect --json 'a "name"')
 equal "fence and token are the server's" "$(value '(d["fence"], d["token"])')" \
     "$(value '(d["holders"][0]["fence"], d["holders"][0]["token"])' "$shown")"
-run "$DLOCK" release "$(value 'd["ticket"]')"
-equal "release" "$status" 0
+gives "release" 0 "$DLOCK" release "$(value 'd["ticket"]')"
 
 describe "waiting"
-begin "$DLOCK" run queue -- sleep 1000
-holder=$pid
-within 10 "held" is_held queue
-run "$DLOCK" acquire -w 0.2 -E 9 -v queue
-equal "it gives up" "$status $out" "9 "
+hold queue
+prints "it gives up" "9 " "$DLOCK" acquire -w 0.2 -E 9 -v queue
 contains "-v says so" "$err" '"queue"'
-run "$DLOCK" acquire -n -E 0 queue
-equal "-E 0 is no ticket" "$status $out" "0 "
+prints "-E 0 is no ticket" "0 " "$DLOCK" acquire -n -E 0 queue
 begin "$DLOCK" acquire -l 20 queue
 first=$pid
 within 10 "one waits" has_waiters queue 1
@@ -121,34 +106,25 @@ within 10 "and leaves the queue" has_waiters queue 0
 begin "$DLOCK" acquire -l 20 queue
 within 10 "one waits" has_waiters queue 1
 kill -TERM "$holder"
-ended "$pid"
-equal "then it is served" "$status" 0
+ends "then it is served" 0 "$pid"
 if [ "$(remaining queue)" -lt 10000 ]; then fail "with less than its lease: $(remaining queue) ms"; fi
-run "$DLOCK" release "$(<"$work/bg.out")"
-equal "release" "$status" 0
+gives "release" 0 "$DLOCK" release "$(<"$work/bg.out")"
 
 describe "readers and permits"
 run "$DLOCK" acquire -s page
 reader=$out
-run "$DLOCK" acquire -n --shared page
-equal "a second reader" "$status" 0
+gives "a second reader" 0 "$DLOCK" acquire -n --shared page
 second=$out
-run "$DLOCK" acquire -n page
-equal "no writer" "$status" 1
+gives "no writer" 1 "$DLOCK" acquire -n page
 equal "two release" "$("$DLOCK" release "$reader" && "$DLOCK" release "$second" && "$DLOCK" inspect page)" "page  free"
 for i in 1 2; do run "$DLOCK" acquire -n -p 2 pool; equal "permit $i" "$status" 0; done
 ticket=$out
-run "$DLOCK" acquire -n -p 2 pool
-equal "no third" "$status" 1
-run "$DLOCK" acquire -n --permits=3 pool
-equal "no other limit" "$status" 64
+gives "no third" 1 "$DLOCK" acquire -n -p 2 pool
+gives "no other limit" 64 "$DLOCK" acquire -n --permits=3 pool
 contains "it says so" "$err" "2 permits"
-run "$DLOCK" renew "$ticket"
-equal "renew" "$status" 0
-run "$DLOCK" release "$ticket"
-equal "release" "$status" 0
-run "$DLOCK" acquire -n -p 2 pool
-equal "then one is free" "$status" 0
+gives "renew" 0 "$DLOCK" renew "$ticket"
+gives "release" 0 "$DLOCK" release "$ticket"
+gives "then one is free" 0 "$DLOCK" acquire -n -p 2 pool
 
 describe "a ticket that nobody can read gives the lock back"
 "$DLOCK" acquire full >/dev/full 2>"$work/err"
@@ -184,26 +160,20 @@ if [ -n "${DLOCK_LIBRARY:-}" ]; then # not under sanitizers, which Python cannot
     ticket=$(python3 -W ignore -c 'import dlock, sys; print(dlock.Client(sys.argv[1]).lock("exported").acquire().export())' "$DLOCK_URI")
     equal "requests" "$(requests "$ticket")" "$expected"
     is_held exported || fail "not held any more"
-    run "$DLOCK" release "$ticket"
-    equal "release" "$status" 0
+    gives "release" 0 "$DLOCK" release "$ticket"
 fi
 
 describe "the wrong server"
 run "$DLOCK" acquire -l 60 here
 ticket=$out
-run "$DLOCK" release -b "file:$work/locks" "$ticket"
-equal "another kind" "$status" 64
-run "$DLOCK" release -b "$DLOCK_URI&prefix=other:" "$ticket"
-equal "another prefix" "$status" 64
-run "$DLOCK" release -b redis://127.0.0.1:1 "$ticket"
-equal "none" "$status" 69
+gives "another kind" 64 "$DLOCK" release -b "file:$work/locks" "$ticket"
+gives "another prefix" 64 "$DLOCK" release -b "$DLOCK_URI&prefix=other:" "$ticket"
+gives "none" 69 "$DLOCK" release -b redis://127.0.0.1:1 "$ticket"
 is_held here || fail "not held any more"
 
 describe "a guardian in the URI does not take a ticket for a dead process's lock"
-run "$DLOCK" acquire -b "$DLOCK_URI&guardian=on" -l 20 guarded
-equal "acquire" "$status" 0
-run "$DLOCK" renew -b "$DLOCK_URI&guardian=on" "$out"
-equal "renew" "$status" 0
+gives "acquire" 0 "$DLOCK" acquire -b "$DLOCK_URI&guardian=on" -l 20 guarded
+gives "renew" 0 "$DLOCK" renew -b "$DLOCK_URI&guardian=on" "$out"
 sleep 1
 is_held guarded || fail "it is gone"
 

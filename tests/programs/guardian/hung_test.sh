@@ -52,8 +52,7 @@ time.sleep(1000)' >"$work/port" &
 started+=($!)
 within 20 "there is a server that says nothing" written "$work/port"
 SECONDS=0
-run "$DLOCK" run -b "$backend://127.0.0.1:$(cat "$work/port")?timeout=15s" "$name" -- true
-equal "it cannot be reached" "$status" 69
+gives "it cannot be reached" 69 "$DLOCK" run -b "$backend://127.0.0.1:$(cat "$work/port")?timeout=15s" "$name" -- true
 if [ "$SECONDS" -ge 22 ]; then fail "it took $SECONDS s"; fi
 
 finish

@@ -90,8 +90,7 @@ if ! can local; then # the kernel's locks have no lease
     expect_order
     if [ "$(last_old)" -lt $((since + 300000000)) ]; then fail "its command was to go on for now"; fi
     kill -CONT "$old"
-    ended "$old"
-    equal "it knows that it lost the lock" "$status" 75
+    ends "it knows that it lost the lock" 75 "$old"
 fi
 
 # With other rights than dlock's and the guardian's, which sudo would give it. Only root can arrange that.
@@ -99,8 +98,7 @@ if [ "$(id -u)" = 0 ] && { can local || ! can session; }; then # only the dead s
     describe "$backend: a command that cannot be killed keeps the lock"
     chmod a+rwx "$work"
     # An installation that every user can reach: the build may be in a user's home, as in /root.
-    run cmake --install "$BUILD" --prefix "$work/installed"
-    equal "installing for every user" "$status" 0
+    gives "installing for every user" 0 cmake --install "$BUILD" --prefix "$work/installed"
     installed=$(find "$work/installed" -path '*/bin/dlock')
     cp "$STAMPS" "$work/privileged"
     chmod u+s "$work/privileged"
@@ -161,8 +159,7 @@ else
 fi
 
 describe "$backend: a guardian comes and goes with its dlock"
-begin "$DLOCK" run "$name" -- sleep 1000
-within 20 "held" is_held "$name"
+hold "$name"
 within 20 "it has one" has_guardian "$pid"
 guardian=$(guardian_of "$pid") since=$SECONDS
 kill -KILL "$guardian"
@@ -172,11 +169,9 @@ killed=$guardian
 within 20 "it has another one" another
 if [ $((SECONDS - since)) -ge 8 ]; then fail "the first one that is killed is replaced at once"; fi
 kill -TERM "$pid"
-ended "$pid"
-equal "status" "$status" 143
+ends "status" 143 "$pid"
 within 10 "it ends" gone_or_zombie "$guardian"
-run "$DLOCK" run -n "$name" true
-equal "the lock is free" "$status" 0
+gives "the lock is free" 0 "$DLOCK" run -n "$name" true
 
 describe "$backend: a first process that reaps nobody"
 no_init() { run python3 "$(dirname "$0")/no_init.py" "$@"; }
@@ -184,8 +179,7 @@ no_init "$DLOCK" run "$name" true
 equal "a command, and what is left of it" "$status $out" "0 "
 no_init "$DLOCK" run "$name" /nonexistent/program
 equal "no command" "$status $out" "127 "
-begin "$DLOCK" run "$name" -- sleep 1000
-within 20 "held" is_held "$name"
+hold "$name"
 no_init "$DLOCK" run -n "$name" true
 equal "no lock" "$status $out" "1 "
 kill -TERM "$pid"
@@ -205,8 +199,7 @@ fi
 
 describe "$backend: guardian=off"
 case "$DLOCK_URI" in *\?*) sign='&' ;; *) sign='?' ;; esac
-begin "$DLOCK" run -b "$DLOCK_URI${sign}guardian=off" "$name" -- sleep 1000
-within 20 "held" is_held "$name"
+hold -b "$DLOCK_URI${sign}guardian=off" "$name"
 sleep 0.2
 if has_guardian "$pid"; then fail "it has one all the same"; fi
 kill -TERM "$pid"
@@ -217,8 +210,7 @@ library=$(ldd "$DLOCK" | sed -n 's/.*libdlock[^ ]* => \([^ ]*\) .*/\1/p')
 mkdir "$work/alone"
 cp -L "$library" "$work/alone/"
 ln -s "$(dirname "$library")/dlock" "$work/alone/dlock"
-run env LD_LIBRARY_PATH="$work/alone" "$DLOCK" run "$name" echo ran
-equal "status" "$status" 69
+gives "status" 69 env LD_LIBRARY_PATH="$work/alone" "$DLOCK" run "$name" echo ran
 equal "the command does not run" "$out" ""
 contains "what to do" "$err" "guardian=off"
 run env LD_LIBRARY_PATH="$work/alone" "$DLOCK" run -n -b "$DLOCK_URI${sign}guardian=off" "$name" echo ran

@@ -34,8 +34,7 @@ fill() { ! head -c 30000 /dev/zero | tr '\0' x | ETCDCTL_API=3 etcdctl --endpoin
 within 60 "it is full" fill
 settings "etcd://$full" 1
 weak "alarm NOSPACE" "disarm"
-run "$DLOCK" list -b "etcd://$full"
-equal "locks are listed" "$status" 0
+gives "locks are listed" 0 "$DLOCK" list -b "etcd://$full"
 run "$DLOCK" run -b "etcd://$full" -n a -- true
 contains "none is granted" "$err" "no space left"
 stop_full

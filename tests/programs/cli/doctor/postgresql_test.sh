@@ -28,8 +28,7 @@ weak "schema \"dlock\" is not there, and may not be made" "its DBA has to run wh
 equal "and the doctor has not made it" "$(ask "SELECT to_regnamespace('dlock') IS NULL")" t
 
 describe "as it comes"
-run "$DLOCK" run -b "$uri" first true
-equal "the first use" "$status" 0
+gives "the first use" 0 "$DLOCK" run -b "$uri" first true
 settings "$uri"
 fine "PostgreSQL "
 fine "schema \"dlock\" is there, and may be used"

@@ -30,8 +30,7 @@ server plain
 settings "redis://127.0.0.1:$port?lease=10m" 1
 weak "grants nothing for another " "wait: a server that was restarted may have lost grants"
 fine "appendonly no: a quarantine of 600 s covers grants lost in a restart"
-run "$DLOCK" doctor --json "redis://127.0.0.1:$port?lease=10m"
-equal "status" "$status" 1
+gives "status" 1 "$DLOCK" doctor --json "redis://127.0.0.1:$port?lease=10m"
 another='grants nothing for another (10m|9m[0-9]*s): quarantine after a restart'
 equal "JSON says for how long" "$(grep -cE "{\"health\": \"weak\", \"what\": \"$another\", \"advice\": \"wait: " <<<"$out")" 1
 run "$DLOCK" doctor --json "redis://127.0.0.1:$port?quarantine=0"
@@ -81,13 +80,11 @@ ask config set maxmemory 0
 # Nor can it record when its quarantine began: the server's reason is told in place of that.
 describe "a server that refuses to write"
 server strict --min-replicas-to-write 1
-run "$DLOCK" doctor "redis://127.0.0.1:$port?lease=10m"
-equal "status" "$status" 1
+gives "status" 1 "$DLOCK" doctor "redis://127.0.0.1:$port?lease=10m"
 weak "does not grant and release locks: Redis at 127.0.0.1:$port refused: NOREPLICAS " "no program gets a lock"
 contains "what to do" "$out" "; min-replicas-to-write asks for more replicas than follow it"
 lacks "the quarantine" "$out" "grants nothing for another"
-run timeout 60 "$DLOCK" run -n -b "redis://127.0.0.1:$port?lease=10m" strict true
-equal "and nobody waits for its end" "$status" 69
+gives "and nobody waits for its end" 69 timeout 60 "$DLOCK" run -n -b "redis://127.0.0.1:$port?lease=10m" strict true
 
 describe "replicas"
 master=$port
