@@ -1,9 +1,8 @@
 """MySQL and MariaDB in the fault suite."""
 import contextlib
 import ctypes
-import os
 
-from servers import Disk, Server
+from servers import Server
 
 
 class Maria:
@@ -43,14 +42,7 @@ class Maria:
 class Mysql(Server):
     script = "mysql"
     uri = "mysql://dlock:secret@127.0.0.1:{port}/locks?"
-
-    def start(self):
-        self.disk = Disk(os.path.join(self.folder, "mysql"), 300 << 10)
-        super().start()
-
-    def stop(self):
-        super().stop()
-        self.disk.end()
+    on_disk = "mysql", 300 << 10
 
     def answers(self):
         with contextlib.closing(Maria(self.port)) as maria:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 import time
+from operator import methodcaller
 
 from servers import Line, ask
 
@@ -21,22 +22,16 @@ def pause(run):
     run.server.signal(signal.SIGCONT)
 
 
-def crash(run):
-    run.server.crash()
+def crash(run, victim=None):
+    victim = victim or run.server
+    victim.crash()
     run.sleep(run.random.choice((0, 0.5)))
-    run.server.again()
+    victim.again()
 
 
-def of_leader(fault):
+def of_member(fault, leader):
     def hurt(run):
-        run.server.choose(leader=True)
-        fault(run)
-    return hurt
-
-
-def of_follower(fault):
-    def hurt(run):
-        run.server.choose(leader=False)
+        run.server.choose(leader)
         fault(run)
     return hurt
 
@@ -89,16 +84,9 @@ def fill_disk(run):
     raise TimeoutError("after the disk was full")
 
 
-def promote(run):
-    run.server.promote()
-
-
-def fail_over(run):
-    run.server.fail_over()
-
-
-def take_over(run):
-    run.server.take_over()
+def of_server(word):
+    """Returns the fault that the server's class describes."""
+    return lambda run: getattr(run.server, word)()
 
 
 def forsake(run):
@@ -111,17 +99,12 @@ def stop_sentinels(run):
 
 
 def crash_sentinel(run):
-    sentinel = run.random.choice(run.server.sentinels)
-    sentinel.crash()
-    run.sleep(run.random.choice((0, 0.5)))
-    sentinel.again()
+    crash(run, run.random.choice(run.server.sentinels))
     run.server.await_agreement()
 
 
 def crash_replica(run):
-    run.server.replica.crash()
-    run.sleep(run.random.choice((0, 0.5)))
-    run.server.replica.again()
+    crash(run, run.server.replica)
     run.server.follow()
 
 
@@ -149,22 +132,6 @@ def of_some(count, first, length_s, then):
     return hurt
 
 
-def stop_member(member):
-    member.signal(signal.SIGSTOP)
-
-
-def continue_member(member):
-    member.signal(signal.SIGCONT)
-
-
-def crash_member(member):
-    member.crash()
-
-
-def restart_member(member):
-    member.again()
-
-
 def flush_items(run):
     ask(run.server.port, "flush_all\r\n")
 
@@ -172,10 +139,6 @@ def flush_items(run):
 def terminate_sessions(run):
     run.server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'dlock' AND "
                    "pid <> pg_backend_pid() AND backend_type = 'client backend'")
-
-
-def kill_sessions(run):
-    run.server.end_sessions()
 
 
 def kill_session_process(run):
@@ -213,9 +176,10 @@ PAUSE = Fault("server stopped, continued", pause)
 FORWARD = Fault("wall clock +3 s", step(3))
 BACK = Fault("wall clock -1 s", step(-1))
 DISK = Fault("disk full", fill_disk)
-MEMBERS = [Fault("leader killed, restarted", of_leader(crash)), Fault("leader stopped, continued", of_leader(pause)),
-           Fault("follower killed, restarted", of_follower(crash)),
-           Fault("follower stopped, continued", of_follower(pause))]
+MEMBERS = [Fault("leader killed, restarted", of_member(crash, leader=True)),
+           Fault("leader stopped, continued", of_member(pause, leader=True)),
+           Fault("follower killed, restarted", of_member(crash, leader=False)),
+           Fault("follower stopped, continued", of_member(pause, leader=False))]
 
 
 def forgetting(fault):
@@ -239,14 +203,18 @@ REDIS = WIRES + [
     forgetting(FORWARD),
 ]
 
-TAKEN_OVER = [Fault("master killed, replica promoted", take_over), Fault("master stopped, replica promoted", forsake)]
+TAKEN_OVER = [Fault("master killed, replica promoted", of_server("take_over")),
+              Fault("master stopped, replica promoted", forsake)]
+
+
+STOP, CONTINUE = methodcaller("signal", signal.SIGSTOP), methodcaller("signal", signal.SIGCONT)
 
 
 def of_quorum(size):
     few, most = size // 2, size // 2 + 1
-    return [Fault("%s killed, restarted" % name, of_some(count, crash_member, (0, 0.5), restart_member))
+    return [Fault("%s killed, restarted" % name, of_some(count, methodcaller("crash"), (0, 0.5), methodcaller("again")))
             for name, count in (("minority", few), ("majority", most), ("all", size))] + \
-        [Fault("%s stopped, continued" % name, of_some(count, stop_member, LENGTHS_S, continue_member))
+        [Fault("%s stopped, continued" % name, of_some(count, STOP, LENGTHS_S, CONTINUE))
          for name, count in (("minority", few), ("majority", most))]
 
 
@@ -254,16 +222,16 @@ FAULTS = {
     "file": [FORWARD, BACK, DISK],
     "redis": REDIS + [Fault("FLUSHALL", say("FLUSHALL"), forgets=True)],
     "redis-aof": REDIS + [BACK, DISK],
-    "redis-pair": [Fault("replica promoted", promote), *map(forgetting, TAKEN_OVER)],
-    "redis-sentinel": [Fault("replica promoted", promote), *TAKEN_OVER,
-                       Fault("SENTINEL FAILOVER", fail_over),
+    "redis-pair": [Fault("replica promoted", of_server("promote")), *map(forgetting, TAKEN_OVER)],
+    "redis-sentinel": [Fault("replica promoted", of_server("promote")), *TAKEN_OVER,
+                       Fault("SENTINEL FAILOVER", of_server("fail_over")),
                        Fault("Sentinel killed, restarted", crash_sentinel),
                        Fault("all Sentinels stopped, continued", stop_sentinels),
                        Fault("replica killed, restarted", crash_replica)],
     # The nodes hurt are masters, which come back before a replica takes over.
     "redis-cluster": [Fault("node killed, restarted", of_next_shard(crash)),
                       Fault("node stopped, continued", of_next_shard(pause)),
-                      Fault("slot moved", move_slot), Fault("replica promoted", promote),
+                      Fault("slot moved", move_slot), Fault("replica promoted", of_server("promote")),
                       *map(forgetting, TAKEN_OVER)],
     "quorum": of_quorum(3),
     "quorum-5": of_quorum(5),
@@ -280,9 +248,9 @@ FAULTS = {
         TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions terminated", terminate_sessions, forgets=True),
         Fault("session's process killed", kill_session_process, forgets=True), forgetting(FORWARD), BACK,
         forgetting(DISK)],
-    "mysql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions killed", kill_sessions), forgetting(FORWARD), BACK,
-                      DISK],
+    "mysql": WIRES + [TWICE, RESET, PAUSE, RESTART, Fault("sessions killed", of_server("end_sessions")),
+                      forgetting(FORWARD), BACK, DISK],
     "mysql-session": SESSION_WIRES + [
-        TWICE, forgetting(RESET), PAUSE, forgetting(RESTART), Fault("sessions killed", kill_sessions, forgets=True),
-        FORWARD, BACK, forgetting(DISK)],
+        TWICE, forgetting(RESET), PAUSE, forgetting(RESTART),
+        Fault("sessions killed", of_server("end_sessions"), forgets=True), FORWARD, BACK, forgetting(DISK)],
 }

@@ -106,6 +106,7 @@ class Server:
     options = ""   # added to the server's command line
     uri = None     # contains {port}
     disk = None
+    on_disk = None # the name and the size in kB of the folder that a fault fills
     # True if a grant ends with its connection, at the server some milliseconds earlier than its holder knows.
     ends_unheard = False
     loses = False  # True if lost answers are the only fault of this run
@@ -120,6 +121,9 @@ class Server:
         return done.stdout.decode()
 
     def start(self):
+        if self.on_disk:
+            name, kilobytes = self.on_disk
+            self.disk = Disk(os.path.join(self.folder, name), kilobytes)
         self.run("start")
         with open(os.path.join(self.folder, self.script + ".port")) as file:
             self.port = int(file.read())
@@ -127,6 +131,8 @@ class Server:
     def stop(self):
         self.signal(signal.SIGCONT)
         self.run("stop")
+        if self.disk:
+            self.disk.end()
 
     def pids(self):
         with open(os.path.join(self.folder, self.script + ".pid")) as file:
@@ -256,14 +262,7 @@ class RedisAof(Redis):
     """Redis with a log that is flushed before each answer: no grant is lost in a crash."""
     options = "--appendonly yes --appendfsync always --dir {folder}/data"
     uri = "redis://127.0.0.1:{port}?quarantine=0&"
-
-    def start(self):
-        self.disk = Disk(os.path.join(self.folder, "data"), 200 << 10)
-        super().start()
-
-    def stop(self):
-        super().stop()
-        self.disk.end()
+    on_disk = "data", 200 << 10
 
 
 class Memcached(Server):
@@ -297,15 +296,7 @@ LOG_HEADER = 16  # bytes in the header of ZooKeeper's log
 class Zookeeper(Server):
     script = "zookeeper"
     uri = "zookeeper://127.0.0.1:{port}/dlock/faults?session=%ds&" % LEASE_S
-
-    def start(self):
-        self.disk = Disk(os.path.join(self.folder, "zookeeper"), 200 << 10)
-        super().start()
-
-    def stop(self):
-        super().stop()
-        if self.disk:
-            self.disk.end()
+    on_disk = "zookeeper", 200 << 10
 
     def answers(self):
         return "Mode: " in ask(self.port, "srvr", "Node count")
@@ -382,15 +373,7 @@ class Etcd(Server):
     """etcd, with sessions as short as it allows."""
     script = "etcd"
     uri = "etcd://127.0.0.1:{port}/faults?session=%ds&" % LEASE_S
-
-    def start(self):
-        self.disk = Disk(os.path.join(self.folder, "etcd"), 200 << 10)
-        super().start()
-
-    def stop(self):
-        super().stop()
-        if self.disk:
-            self.disk.end()
+    on_disk = "etcd", 200 << 10
 
     def answers(self):
         return '"true"' in ask(self.port, "GET /health HTTP/1.0\r\n\r\n", "}")
@@ -422,6 +405,7 @@ class Postgresql(Server):
     script = "postgresql"
     options = "-c log_min_messages=fatal -c max_wal_size=64MB -c min_wal_size=32MB"
     uri = "postgresql://dlock@127.0.0.1:{port}/postgres?"
+    on_disk = "postgresql", 300 << 10
 
     def pids(self):
         """Returns all processes that run in the server's folder: a child that the postmaster has just forked outlives
@@ -430,14 +414,9 @@ class Postgresql(Server):
         return [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and works_in(pid, folder)]
 
     def start(self):
-        self.disk = Disk(os.path.join(self.folder, "postgresql"), 300 << 10)
         super().start()
         with open(os.path.join(self.folder, "postgresql", "postmaster.opts")) as file:
             self.programs = os.path.dirname(file.read().split()[0])
-
-    def stop(self):
-        super().stop()
-        self.disk.end()
 
     def answers(self):
         return self.sql("SELECT 1") == ["1"]
