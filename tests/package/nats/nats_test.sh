@@ -19,8 +19,11 @@ cd "$folder/empty"
 
 # ---- the page's commands: the blocks that a comment gives to this test
 awk '/^<!-- run by tests\/package\/nats\// { ours = 1 } ours && /^```$/ { ours = inside = 0 } inside; ours && /^```sh$/ { inside = 1 }' \
-    "$source/docs/writing-a-backend.md" | sed "s|nats://127.0.0.1:4222|$uri|" >commands
+    "$source/docs/writing-a-backend.md" | sed "s|nats://127.0.0.1:4222|$uri|; s|\$SOURCE/tests/package/nats/corpus|corpus|" >commands
 [ "$(wc -l <commands)" -gt 5 ] || fail "the page has no commands for this test"
+cp -r "$source/tests/package/nats/corpus" .
+# The rest of a page of 256 revisions: none is there any more.
+for n in {9..261}; do printf 'MSG _I.%d 1 28\r\n{"error":{"err_code":10037}}\r\n' "$n"; done >>corpus/list
 set -x
 # shellcheck source=/dev/null
 . ./commands
