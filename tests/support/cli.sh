@@ -13,7 +13,8 @@
 #     begin_heard COMMAND…              begins it, and waits until it has printed something
 #     hold OPTION… NAME                 begins a `dlock run` that holds this lock; sets $pid and $holder
 #     ends WHAT STATUS PID              it ends with this status
-#     use_redis                         from here on locks are on a Redis
+#     stop PID                          ends it with SIGTERM, and sets $status
+#     use_redis, ask WORD…              from here on locks are on a Redis; asks it
 #     $heart, last_beat, forget         a command that tells how long it lived
 #     can WORD                          whether the server at $DLOCK_URI has this capability
 #     finish                            ends the test, with failure if a check failed
@@ -160,6 +161,11 @@ ended() {
     kill -KILL "$guard" && wait "$guard" # not SIGTERM, for which it may still have our trap
 } 2>/dev/null
 
+stop() {
+    kill -TERM "$1"
+    ended "$1"
+}
+
 ends() {
     ended "$3"
     equal "$1" "$status" "$2"
@@ -198,6 +204,7 @@ stop_redis() {
     kill -CONT "$server" 2>/dev/null
     "$servers/redis.sh" stop "$work"
 }
+ask() { redis-cli -p "${address#*:}" "$@"; }
 waiters() { "$DLOCK" inspect --json "$1" | grep -o '"waiters": [0-9]*' | sort -u | grep -o '[0-9]*'; }
 has_waiters() { [ "$(waiters "$1")" = "$2" ]; }
 

@@ -81,8 +81,7 @@ pid=$!
 started+=("$pid")
 within 20 "it runs" written "$work/behind"
 within 10 "another program's guardian stays no more than what ends after it" leaves_none "$pid"
-kill "$pid"
-ended "$pid"
+stop "$pid"
 if "$DLOCK" backends --json | grep -q '"name": "redis"'; then
     here=$DLOCK_URI
     use_redis

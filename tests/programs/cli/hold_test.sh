@@ -3,7 +3,6 @@
 # server.
 . "$(dirname "$0")/../../support/cli.sh"
 
-now() { date +%s%3N; }
 # held_on NAME OPTION…: a run whose command has ended (with status 3) and that holds for a minute; sets $pid
 held_on() {
     local name=$1
@@ -25,8 +24,7 @@ refused "still" minute
 kill -0 "$pid" || fail "it has ended early"
 grep -qxE 'dlock: the command has ended with status 3; "minute" is held for another 5[0-9]\.[0-9]s \(--hold\)' "$work/bg.err" ||
     fail "-v tells" "$(<"$work/bg.err")"
-kill -TERM "$pid"
-ended "$pid"
+stop "$pid"
 granted "free afterwards" minute
 for command in true false "exit 7" "kill -TERM \$\$" "exit 127"; do
     before=$(now)
@@ -144,7 +142,6 @@ contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "broken" during
 
 if ! "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then finish; fi
 use_redis
-ask() { redis-cli -h "${address%:*}" -p "${address#*:}" "$@"; }
 
 describe "redis: longer than the lease: it is renewed"
 before=$(now)
@@ -171,10 +168,10 @@ refused "held" later
 run "$DLOCK" break later
 ends "after the server has confirmed it: the command's status" 3 "$pid"
 contains "it is said" "$(<"$work/bg.err")" 'dlock: lost the lock "later" during --hold: somebody broke it, or the server forgot it; the command had ended before'
-begin "$DLOCK" run -l 3 --hold 60 before -- redis-cli -h "${address%:*}" -p "${address#*:}" del before
+begin "$DLOCK" run -l 3 --hold 60 before -- redis-cli -p "${address#*:}" del before
 ends "while the command ran" 75 "$pid"
 contains "it is said" "$(<"$work/bg.err")" "perhaps before the command ended"
-run "$DLOCK" run -l 30 --hold 1 atrelease -- redis-cli -h "${address%:*}" -p "${address#*:}" del atrelease
+run "$DLOCK" run -l 30 --hold 1 atrelease -- redis-cli -p "${address#*:}" del atrelease
 equal "found by the release" "$status" 75
 contains "it is said" "$err" "\"atrelease\" was not released properly"
 

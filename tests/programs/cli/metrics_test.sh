@@ -84,8 +84,7 @@ sound read_file
 equal "gave up" "$status $(read_file dlock_acquires_total) $(read_file dlock_acquire_failures_total)" "1 1 1"
 equal "after a wait" "$(read_file dlock_wait_seconds_count) $(read_file dlock_wait_seconds_bucket,le=0.2048) $(read_file dlock_wait_seconds_bucket,le=+Inf)" "1 0 1"
 equal "the last run with the lock" "$(read_file dlock_run_last_exit_status)" 3
-kill "$pid"
-ended "$pid"
+stop "$pid"
 run "$DLOCK" run --metrics "$file" job -- true
 equal "a second grant" "$status $(read_file dlock_acquires_total) $(read_file dlock_wait_seconds_count) $(read_file dlock_run_last_exit_status)" "0 2 1 0"
 now=$(date +%s)

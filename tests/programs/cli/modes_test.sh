@@ -19,10 +19,6 @@ try() {
     gives "$name $*" "$expected" "$DLOCK" run -n "$@" "$name" true
 }
 modes_of() { "$DLOCK" inspect "$1" | awk -F '  +' 'NR > 1 { print $2 }' | sort | xargs; }
-stop() {
-    kill -TERM "$1"
-    ended "$1"
-}
 
 readers() {
     describe "$1: readers"

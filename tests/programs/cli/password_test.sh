@@ -61,8 +61,7 @@ ask_redis CLIENT KILL TYPE normal >/dev/null
 ask_redis CLIENT KILL TYPE pubsub >/dev/null
 sleep 4 # beyond the lease
 gives "it is still held, over a new connection" 0 "$DLOCK" inspect -b "$uri" held
-kill -TERM "$holder"
-ended "$holder"
+stop "$holder"
 equal "and released" "$status $(<"$work/bg.err")" "143 "
 
 describe "the guardian reads it, too"

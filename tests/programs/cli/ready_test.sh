@@ -12,7 +12,7 @@ not_ready() { printf 'lock "%s": the server grants nothing for another TIME: %s'
 # How long the quarantine has been going on, and a URI with which the server grants something in about that many seconds.
 quarantined_s() {
     local since
-    since=$(redis-cli -h "${address%:*}" -p "${address#*:}" get '{}:dlock:incarnation' | cut -d' ' -f3)
+    since=$(ask get '{}:dlock:incarnation' | cut -d' ' -f3)
     echo $((($(date +%s%3N) - since) / 1000))
 }
 ready_in() { echo "redis://$address?lease=1s&quarantine=$(($(quarantined_s) + $1))s"; }
@@ -108,7 +108,7 @@ too_long "redis://$address/3" 11 10s "redis://$address/3?lease=11"
 too_long "redis://$address?quarantine=90s" 1h 1m30s "redis://$address?quarantine=1h"
 too_long "redis://$address?lease=1s&quarantine=1500ms" 2s 1500ms "redis://$address?lease=…&quarantine=2s"
 too_long "redis://$address?timeout=1s&lease=2s&prefix=hunter2" 1.5m 2s "redis://$address?timeout=…&lease=1.5m&prefix=…"
-redis-cli -h "${address%:*}" -p "${address#*:}" acl setuser me on '>hunter2' '~*' '&*' +@all >/dev/null
+ask acl setuser me on '>hunter2' '~*' '&*' +@all >/dev/null
 too_long "redis://me:hunter2@$address/?db=0" 20m 10s "redis://…@$address/?db=…&lease=20m"
 run env DLOCK_URI="redis://$address?lease=10m" "$DLOCK" run -l 20m s true
 contains "of DLOCK_URI" "$err" "use 'redis://$address?lease=20m', on every host"

@@ -71,7 +71,7 @@ done
 gives "but behind --" 127 "$DLOCK" run s -- -n
 prints "flock's options, and the command's own" "0 " "$DLOCK" run -xeo --exclusive --close s echo -n
 
-describe "wrong usage"
+describe "wrong usage: words_test.sh has more of it"
 wrong() { # WHAT ARGUMENT…
     local what=$1
     shift
@@ -80,15 +80,9 @@ wrong() { # WHAT ARGUMENT…
     equal "$what writes nothing to stdout" "$out" ""
 }
 wrong "no command"
-wrong "unknown command" bogus
-contains "names the known ones" "$err" "run, acquire, renew, release, inspect, list, top, metrics, doctor"
 wrong "no name" run
 wrong "no command to run" run s
 wrong "no command behind --" run s --
-wrong "unknown option" run -Z s true
-wrong "unknown long option" run --zzz s true
-wrong "missing value" run -w
-wrong "value for nothing" run --verbose=3 s true
 for bad in x "" -1 1y; do
     wrong "-w '$bad'" run -w "$bad" s true
     wrong "-l '$bad'" run -l "$bad" s true
@@ -97,7 +91,6 @@ wrong "-l 0" run -l 0 s true
 wrong "-l below what the library takes" run -l 1ms s true
 for bad in x "" -1 256 1x; do wrong "-E '$bad'" run -E "$bad" s true; done
 for bad in x "" 0 -1 1x; do wrong "-p '$bad'" run -p "$bad" s true; done
-wrong "a URI without a scheme" run -b nonsense s true
 wrong "an empty URI" run -b "" s true
 contains "is no default" "$err" "URI: no scheme"
 wrong "a URI that names no folder" run -b file:/dev/null/locks s true
@@ -111,10 +104,6 @@ done
 wrong "list with two" list a b
 wrong "backends with one" backends a
 wrong "help for what is not there" help bogus
-
-describe "servers that cannot be used"
-gives "no backend" 69 "$DLOCK" run -b nosuchserver://h s true
-contains "the scheme is named" "$err" nosuchserver
 
 describe "help and version"
 for arguments in --help -h help "help run" "run --help" "run -h" "acquire --help" "renew --help" \

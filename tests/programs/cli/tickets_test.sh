@@ -99,8 +99,7 @@ prints "-E 0 is no ticket" "0 " "$DLOCK" acquire -n -E 0 queue
 begin "$DLOCK" acquire -l 20 queue
 first=$pid
 within 10 "one waits" has_waiters queue 1
-kill -TERM "$first"
-ended "$first"
+stop "$first"
 equal "a signal ends the wait" "$status $(<"$work/bg.out")" "143 "
 within 10 "and leaves the queue" has_waiters queue 0
 begin "$DLOCK" acquire -l 20 queue
@@ -149,10 +148,10 @@ is_free terminal || fail "still held"
 if [ -n "${DLOCK_LIBRARY:-}" ]; then # not under sanitizers, which Python cannot load
     describe "a ticket of a program, whose lease was not fixed, is renewed by one request, too"
     requests() { # of a renewal of this ticket
-        redis-cli -h "${address%:*}" -p "${address#*:}" config resetstat >/dev/null
+        ask config resetstat >/dev/null
         run "$DLOCK" renew "$1"
         equal "renew" "$status $err" "0 "
-        redis-cli -h "${address%:*}" -p "${address#*:}" info commandstats |
+        ask info commandstats |
             grep -oE '^cmdstat_(evalsha|eval|set|get):calls=[0-9]+' | sort
     }
     run "$DLOCK" acquire -l 60 fixed

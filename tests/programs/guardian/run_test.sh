@@ -182,8 +182,7 @@ equal "no command" "$status $out" "127 "
 hold "$name"
 no_init "$DLOCK" run -n "$name" true
 equal "no lock" "$status $out" "1 "
-kill -TERM "$pid"
-ended "$pid"
+stop "$pid"
 no_init "$DLOCK" run "$name" -- sh -c '(sleep 0.3) & exit 3'
 contains "what the command leaves is not waited for" "$status $out" "3 s"
 if ! can local && { can threadsafe || ! can session; }; then # it is not replaced where it keeps what grants live in
@@ -202,8 +201,7 @@ case "$DLOCK_URI" in *\?*) sign='&' ;; *) sign='?' ;; esac
 hold -b "$DLOCK_URI${sign}guardian=off" "$name"
 sleep 0.2
 if has_guardian "$pid"; then fail "it has one all the same"; fi
-kill -TERM "$pid"
-ended "$pid"
+stop "$pid"
 
 describe "$backend: the program is not installed"
 library=$(ldd "$DLOCK" | sed -n 's/.*libdlock[^ ]* => \([^ ]*\) .*/\1/p')

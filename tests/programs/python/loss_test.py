@@ -149,8 +149,9 @@ class Loss(support.Case):
         gc.collect()
         self.assertEqual(len(_callbacks._handlers), before)
 
-    def test_an_exception_in_on_lost(self):
-        """It goes where Python reports exceptions that cannot be caught, and the grant is lost as always."""
+    def test_an_on_lost_that_fails(self):
+        """Its exception goes where Python reports those that cannot be caught, and the grant is lost as always. An on_lost
+        that returns a coroutine, which no loop runs, does nothing: that is told as an exception in it."""
         seen, told = [], threading.Event()
 
         def hook(row):
@@ -160,34 +161,21 @@ class Loss(support.Case):
         def broken(lost):
             raise LookupError("on_lost is broken")
 
-        self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
-        sys.unraisablehook = hook
-        grant = self.client.lock(self.name, on_lost=broken).acquire()
-        self.open().break_lock(self.name)
-        self.assertTrue(told.wait(support.LONG))
-        self.assertEqual(seen, [LookupError])
-        with self.assertRaises(dlock.Lost):
-            grant.release()
-
-    def test_an_on_lost_that_does_nothing(self):
-        """Because it returns a coroutine, which no loop runs: that is told as an exception in it."""
-        seen, told = [], threading.Event()
-
-        def hook(row):
-            seen.append(row.exc_type)
-            told.set()
-
         async def nobody(lost):
             seen.append("ran")
 
         self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)
         sys.unraisablehook = hook
-        grant = self.client.lock(self.name, on_lost=lambda lost: nobody(lost)).acquire()
-        self.open().break_lock(self.name)
-        self.assertTrue(told.wait(support.LONG))
-        self.assertEqual(seen, [TypeError])
-        with self.assertRaises(dlock.Lost):
-            grant.release()
+        for on_lost, kind in ((broken, LookupError), (lambda lost: nobody(lost), TypeError)):
+            with self.subTest(kind):
+                seen.clear()
+                told.clear()
+                grant = self.client.lock(self.name, on_lost=on_lost).acquire()
+                self.open().break_lock(self.name)
+                self.assertTrue(told.wait(support.LONG))
+                self.assertEqual(seen, [kind])
+                with self.assertRaises(dlock.Lost):
+                    grant.release()
 
     def test_on_lost_must_not_close_the_client(self):
         refused = []

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 import uuid
 
@@ -44,6 +45,13 @@ def uri(**keys):
 def new_name():
     """An unused one."""
     return f"python-{uuid.uuid4().hex}"
+
+
+def in_thread(function):
+    """Calls it in another thread, and waits for the end of that."""
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join(LONG)
 
 
 class Case(unittest.TestCase):

@@ -101,9 +101,7 @@ class Grants(support.Case):
             seen.extend([grant.fence, grant.held, grant.remaining > 0])
             grant.release()
 
-        thread = threading.Thread(target=use)
-        thread.start()
-        thread.join(support.LONG)
+        support.in_thread(use)
         self.assertEqual(seen, [grant.fence, True, True])
         self.open().lock(self.name).acquire(5).release()
 
@@ -199,10 +197,8 @@ class Reentry(support.Case):
                 self.assertEqual(inner.fence, outer.fence)
             self.assertTrue(outer.held)
             self.assertIsNone(other.lock(self.name).try_acquire())
-            thread = threading.Thread(target=lambda: seen.append(self.client.lock(self.name).try_acquire()))
             seen = []
-            thread.start()
-            thread.join(support.LONG)
+            support.in_thread(lambda: seen.append(self.client.lock(self.name).try_acquire()))
             self.assertEqual(seen, [None])
         other.lock(self.name).acquire(0).release()
 
@@ -214,9 +210,7 @@ class Reentry(support.Case):
     def test_released_elsewhere(self):
         """Another thread has given the grant back: there is nothing to enter again."""
         grant = self.client.lock(self.name).acquire()
-        thread = threading.Thread(target=grant.release)
-        thread.start()
-        thread.join(support.LONG)
+        support.in_thread(grant.release)
         with self.client.lock(self.name, timeout=5) as again:
             self.assertGreater(again.fence, grant.fence)
 
