@@ -14,6 +14,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+/* The linker puts the functions named __wrap_… in the place of others: nothing else names them. */
+#pragma GCC diagnostic ignored "-Wmissing-prototypes"
+
 /* ---- time, random numbers, threads ---- */
 
 int64_t dlock__now_us(void) {
@@ -98,35 +101,30 @@ static void unlock(pthread_mutex_t *mutex) {
     note_calls(sim_wake(mutex, 1, 1));
 }
 
-int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes);
 int __wrap_pthread_mutex_init(pthread_mutex_t *mutex, const void *attributes) {
     (void)attributes;
     dlock__mutex_init(mutex);
     return 0;
 }
 
-int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_destroy(pthread_mutex_t *mutex) {
     if (*owner(mutex)) sim_fail("a mutex is destroyed that somebody has");
     __tsan_mutex_destroy(mutex, __tsan_mutex_not_static);
     return 0;
 }
 
-int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex) {
     sim_pause();
     lock(mutex);
     return 0;
 }
 
-int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_trylock(pthread_mutex_t *mutex) {
     if (*owner(mutex)) return EBUSY;
     lock(mutex);
     return 0;
 }
 
-int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex) {
     unlock(mutex);
     sim_pause();
@@ -144,25 +142,21 @@ void dlock__cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t unti
     lock(mutex);
 }
 
-int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex);
 int __wrap_pthread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *mutex) {
     dlock__cond_wait(cond, mutex, SIM_NEVER);
     return 0;
 }
 
-int __wrap_pthread_cond_destroy(pthread_cond_t *cond);
 int __wrap_pthread_cond_destroy(pthread_cond_t *cond) {
     (void)cond;
     return 0;
 }
 
-int __wrap_pthread_cond_signal(pthread_cond_t *cond);
 int __wrap_pthread_cond_signal(pthread_cond_t *cond) {
     note_calls(sim_wake(cond, 1, sim_chance(20) ? 2 : 1) > 0); /* POSIX: at least one */
     return 0;
 }
 
-int __wrap_pthread_cond_broadcast(pthread_cond_t *cond);
 int __wrap_pthread_cond_broadcast(pthread_cond_t *cond) {
     note_calls(sim_wake(cond, 1, UINT32_MAX) > 0);
     return 0;
@@ -180,25 +174,21 @@ void dlock__futex_wake(const atomic_uint *word, uint32_t bits) {
     sim_wake(word, bits, UINT32_MAX);
 }
 
-int __wrap_pthread_join(pthread_t thread, void **result);
 int __wrap_pthread_join(pthread_t thread, void **result) {
     if (result) *result = NULL;
     sim_join((unsigned)thread, SIM_NEVER);
     return 0;
 }
 
-int __wrap_pthread_tryjoin_np(pthread_t thread, void **result);
 int __wrap_pthread_tryjoin_np(pthread_t thread, void **result) {
     if (result) *result = NULL;
     return sim_join((unsigned)thread, 0) ? 0 : EBUSY;
 }
 
-pthread_t __wrap_pthread_self(void);
 pthread_t __wrap_pthread_self(void) {
     return sim_self();
 }
 
-int __wrap_pthread_detach(pthread_t thread);
 int __wrap_pthread_detach(pthread_t thread) {
     (void)thread;
     return 0;
@@ -257,7 +247,6 @@ void sim_close(int fd) {
     of(fd)->used = false;
 }
 
-int __wrap_eventfd(unsigned count, int flags);
 int __wrap_eventfd(unsigned count, int flags) {
     (void)count;
     (void)flags;
@@ -275,7 +264,6 @@ void dlock__timer_set(int fd, int64_t at_us) {
 }
 
 ssize_t __real_read(int fd, void *buf, size_t size);
-ssize_t __wrap_read(int fd, void *buf, size_t size);
 ssize_t __wrap_read(int fd, void *buf, size_t size) {
     if (fd < FIRST_FD) return __real_read(fd, buf, size);
     uint64_t count = of(fd)->count;
@@ -289,7 +277,6 @@ ssize_t __wrap_read(int fd, void *buf, size_t size) {
 }
 
 ssize_t __real_write(int fd, const void *buf, size_t size);
-ssize_t __wrap_write(int fd, const void *buf, size_t size);
 ssize_t __wrap_write(int fd, const void *buf, size_t size) {
     if (fd < FIRST_FD) return __real_write(fd, buf, size);
     sim_signal(fd);
@@ -297,19 +284,16 @@ ssize_t __wrap_write(int fd, const void *buf, size_t size) {
 }
 
 int __real_close(int fd);
-int __wrap_close(int fd);
 int __wrap_close(int fd) {
     if (fd < FIRST_FD) return __real_close(fd);
     sim_close(fd);
     return 0;
 }
 
-int __wrap_eventfd_read(int fd, uint64_t *count);
 int __wrap_eventfd_read(int fd, uint64_t *count) {
     return __wrap_read(fd, count, sizeof *count) < 0 ? -1 : 0;
 }
 
-int __wrap_eventfd_write(int fd, uint64_t count);
 int __wrap_eventfd_write(int fd, uint64_t count) {
     return __wrap_write(fd, &count, sizeof count) < 0 ? -1 : 0;
 }
@@ -329,7 +313,6 @@ unsigned sim_descriptors(void) {
     return n;
 }
 
-int __wrap_epoll_create1(int flags);
 int __wrap_epoll_create1(int flags) {
     (void)flags;
     int fd = sim_descriptor();
@@ -337,7 +320,6 @@ int __wrap_epoll_create1(int flags) {
     return fd;
 }
 
-int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event);
 int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
     struct descriptor *d = of(fd);
     if (operation != EPOLL_CTL_DEL && sim_chance(descriptors_refused)) {
@@ -354,7 +336,6 @@ static bool reports(const struct descriptor *d, int epoll) {
     return d->used && d->watched_by == epoll && d->count > 0 && d->wanted.events & EPOLLIN;
 }
 
-int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms);
 int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) {
     int n = 0;
     (void)timeout_ms; /* always 0 */
@@ -415,7 +396,6 @@ static int poll_until(struct pollfd *fds, nfds_t n, bool waits, int64_t until_us
     }
 }
 
-int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms);
 int __wrap_poll(struct pollfd *fds, nfds_t n, int timeout_ms) {
     return poll_until(fds, n, false, timeout_ms < 0 ? SIM_NEVER : sim_now_us() + timeout_ms * INT64_C(1000));
 }

@@ -232,3 +232,17 @@ void fuzz_operate(const struct dlock_backend *backend, void *conn, const char *s
         default: rc = look(backend, conn, claims.claim[0].name, *script);
         }
 }
+
+bool fuzz_tells(const unsigned char *data, size_t size) {
+    return memmem(data, size, FUZZ_PASSWORD, strlen(FUZZ_PASSWORD)) != NULL;
+}
+
+void fuzz_connected(const struct dlock_backend *backend, void *conn, int rc, const struct dlock_error *err, bool told,
+                    const char *script) {
+    if (rc == 0)
+        fuzz_operate(backend, conn, script);
+    else
+        fuzz_check_error(rc, err);
+    fuzz_require(told || !strstr(err->message, FUZZ_PASSWORD), "no password in an error");
+    backend->disconnect(conn);
+}

@@ -32,7 +32,12 @@ void fuzz_require(bool holds, const char *what);
 /* Checks that `rc` is a code that a caller may get, with a message of one plain line. */
 void fuzz_check_error(int rc, const struct dlock_error *err);
 
-/* Checks a wake-up that a backend returns to the core. `alone`: that of a single session, which may have no name and token. */
+/* The password in URIs, which no error may have. The fuzzer may take it from our constants: then the input tells it. */
+#define FUZZ_PASSWORD "Hunter2Zq7"
+bool fuzz_tells(const unsigned char *data, size_t size);
+
+/* Checks a wake-up that a backend returns to the core. `alone`: that of a single session, which may have no name and
+ * token. */
 void fuzz_check_wake(const struct dlock_wake *wake, bool alone);
 
 /* Checks a claim that the core gives to a backend. */
@@ -43,6 +48,10 @@ size_t fuzz_script(const unsigned char **data, size_t *size, char script[32]);
 
 /* Runs the script on a connection until the end, or until the connection breaks. */
 void fuzz_operate(const struct dlock_backend *backend, void *conn, const char *script);
+
+/* The same behind connect(), which returned `rc`: after an error this is checked instead. Disconnects. */
+void fuzz_connected(const struct dlock_backend *backend, void *conn, int rc, const struct dlock_error *err, bool told,
+                    const char *script);
 
 /* ---- server.c: for backends with their own sockets --------------------------------------------------------------- */
 

@@ -43,10 +43,10 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
                                                        {"localhost", "::1", 0},
                                                        {"127.0.0.1", "127.0.0.1", 2}};
     static const char *const greetings[SENTINELS + 1] = {"", "", "", RESP_GREETING};
-    static const struct dlock_param login[] = {{"sentinel_user", "u"}, {"sentinel_password", "Hunter2Zq7"}};
+    static const struct dlock_param login[] = {{"sentinel_user", "u"}, {"sentinel_password", FUZZ_PASSWORD}};
     struct dlock_uri uri = {.scheme = REDIS_SENTINEL, .path = "/mymaster", .hosts = hosts, .n_hosts = SENTINELS};
     struct dlock_error err = {0};
-    const bool told = memmem(data, size, "Hunter2Zq7", 10); /* the fuzzer may take the password from our constants */
+    const bool told = fuzz_tells(data, size);
     const struct redis *redis = (const void *)conn;
     char script[32];
     if (dlock_backend_redis.conn_size > sizeof conn || size > 32 * 1024) return 0;
@@ -64,11 +64,6 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     int rc = dlock_backend_redis.connect(conn, &uri, &peer, FUZZ_CONNECT_MS, &err);
     if (rc == 0) check_master(&redis->master);
     if (rc == 0 && strict) check_majority(redis->sentinels);
-    if (rc == 0)
-        fuzz_operate(&dlock_backend_redis, conn, script + (logs_in || strict));
-    else
-        fuzz_check_error(rc, &err);
-    fuzz_require(told || !strstr(err.message, "Hunter2Zq7"), "no password in an error");
-    dlock_backend_redis.disconnect(conn);
+    fuzz_connected(&dlock_backend_redis, conn, rc, &err, told, script + (logs_in || strict));
     return 0;
 }
