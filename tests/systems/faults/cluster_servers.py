@@ -118,10 +118,6 @@ class RedisCluster(Redis):
     def knows(node, port):
         return "127.0.0.1:%d@" % port in node.cli("CLUSTER", "NODES")
 
-    def stop(self):
-        for node in self.members:
-            node.stop()
-
     def answers(self):
         """True if every node knows all others and finds the cluster complete."""
         words = ("cluster_state:ok", "cluster_slots_ok:%d" % SLOTS, "cluster_known_nodes:%d" % len(self.members))

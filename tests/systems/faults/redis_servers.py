@@ -31,10 +31,6 @@ class RedisPair(Redis):
     def replica(self):
         return self.members[1]
 
-    def stop(self):
-        for member in self.members:
-            member.stop()
-
     def follow(self):
         """Makes the second member the replica of the first one, and waits for the end of the full synchronization."""
         self.replica.tell("REPLICAOF 127.0.0.1 %d" % self.master.port)
@@ -210,10 +206,6 @@ class Quorum(Redis):
     def start(self):
         self.start_members(self.size)
         self.uri = "quorum:?" + "".join("of=redis%%3A%%2F%%2F127.0.0.1:%d&" % member.port for member in self.members)
-
-    def stop(self):
-        for member in self.members:
-            member.stop()
 
     def answers(self):
         return all(member.answers() for member in self.members)

@@ -105,6 +105,7 @@ class Server:
     script = None  # the name of the script in tests/servers
     options = ""   # added to the server's command line
     uri = None     # contains {port}
+    members = ()   # the servers of a group, which has no process of its own
     disk = None
     on_disk = None # the name and the size in kB of the folder that a fault fills
     # True if a grant ends with its connection, at the server some milliseconds earlier than its holder knows.
@@ -129,6 +130,10 @@ class Server:
             self.port = int(file.read())
 
     def stop(self):
+        if self.members:
+            for member in self.members:
+                member.stop()
+            return
         self.signal(signal.SIGCONT)
         self.run("stop")
         if self.disk:
@@ -333,10 +338,6 @@ class Group:
         self.port = None
         self.uri = self.uri.replace("127.0.0.1:{port}", ",".join("127.0.0.1:%d" % member.port for member in self.members))
         self.hurt = None
-
-    def stop(self):
-        for member in self.members:
-            member.stop()
 
     def queued(self):
         return self.members[0].queued()
