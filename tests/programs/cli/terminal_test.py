@@ -50,11 +50,17 @@ class Terminal:
                 return False
         return True
 
-    def send(self, text):
+    def send(self, text, until=None):
+        """And waits for what matches `until`."""
         os.write(self.fd, text.encode())
+        if until:
+            self.expect(until)
 
-    def line(self, text):
-        self.send(text + "\n")
+    def line(self, text, until=None, runs=None):
+        """And waits until `runs` is in the foreground."""
+        self.send(text + "\n", until)
+        if runs:
+            self.foreground_is(runs)
 
     def expect(self, pattern, seconds=PATIENCE):
         """Waits for what matches, and forgets all up to its end."""
@@ -112,8 +118,7 @@ class Shell(Terminal):
         self.expect(r"\$> ")
 
     def expect_status(self, status):
-        self.line('echo "stat""us $?"')
-        self.expect(rf"status {status}\b")
+        self.line('echo "stat""us $?"', until=rf"status {status}\b")
 
 
 class Case:
@@ -139,32 +144,25 @@ class Case:
 
 def reads_the_terminal(case):
     """The command reads the terminal, and the shell has it again afterwards."""
-    case.shell.line("$D run x -- cat")
-    case.shell.foreground_is("cat")
-    case.shell.line("hel" "lo")
-    case.shell.expect("hello\r\nhello")
-    case.shell.send("\x04")
-    case.shell.expect(r"\$> ")
+    case.shell.line("$D run x -- cat", runs="cat")
+    case.shell.line("hel" "lo", until="hello\r\nhello")
+    case.shell.send("\x04", until=r"\$> ")
     case.shell.foreground_is("bash")
     case.shell.expect_status(0)
 
 
 def interrupt(case):
     """Ctrl-C ends the command."""
-    case.shell.line("$D run x -- sleep 1000")
-    case.shell.foreground_is("sleep")
-    case.shell.send("\x03")
-    case.shell.expect(r"\$> ")
+    case.shell.line("$D run x -- sleep 1000", runs="sleep")
+    case.shell.send("\x03", until=r"\$> ")
     case.shell.expect_status(130)
     assert not case.is_busy("x")
 
 
 def interrupt_ends_a_script(case):
     """Ctrl-C also ends the script that the command was part of, as it would without dlock."""
-    case.shell.line("""bash -c 'while :; do $D run x -- sleep 1000; echo "ag""ain"; done'""")
-    case.shell.foreground_is("sleep")
-    case.shell.send("\x03")
-    case.shell.expect(r"\$> ")
+    case.shell.line("""bash -c 'while :; do $D run x -- sleep 1000; echo "ag""ain"; done'""", runs="sleep")
+    case.shell.send("\x03", until=r"\$> ")
     assert "again" not in case.shell.seen
     case.shell.expect_status(130)
 
@@ -174,8 +172,7 @@ def interrupt_ends_a_redirected_script(case):
     for redirection in (">/dev/null", "</dev/null"):
         case.shell.line(f"""bash -c 'while :; do $D run x -- sleep 1000 {redirection}; echo "ag""ain"; done'""")
         case.until(lambda: case.is_busy("x"), "not held")
-        case.shell.send("\x03")
-        case.shell.expect(r"\$> ")
+        case.shell.send("\x03", until=r"\$> ")
         assert "again" not in case.shell.seen, redirection
         case.shell.expect_status(130)
 
@@ -185,60 +182,44 @@ def handled_interrupt(case):
     case.shell.line("""bash -c '$D run x -- bash -c "trap told=1 INT; echo ar""med; until [ \\$told ]; do sleep 0.1; done; """
                     """exit 6"; echo "went"" on $?"'""")
     case.shell.expect("armed")
-    case.shell.send("\x03")
-    case.shell.expect(r"went on 6")
+    case.shell.send("\x03", until=r"went on 6")
 
 
 def shell_inside(case):
     """An interactive shell inside the lock has its own job control."""
     case.shell.line("$D run x -- bash --norc --noprofile -i")
-    case.shell.line('echo "in""ner $DLOCK_NAME"')
-    case.shell.expect(r"inner x")
-    case.shell.line("sleep 1000")
-    case.shell.foreground_is("sleep")
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +sleep")
+    case.shell.line('echo "in""ner $DLOCK_NAME"', until=r"inner x")
+    case.shell.line("sleep 1000", runs="sleep")
+    case.shell.send("\x1a", until=r"Stopped +sleep")
     assert case.is_busy("x")
-    case.shell.line("fg")
-    case.shell.foreground_is("sleep")
+    case.shell.line("fg", runs="sleep")
     case.shell.send("\x03")
-    case.shell.line('echo "still"" here"')
-    case.shell.expect("still here")
-    case.shell.line("exit 3")
-    case.shell.expect("exit\r\n")
+    case.shell.line('echo "still"" here"', until="still here")
+    case.shell.line("exit 3", until="exit\r\n")
     case.shell.expect_status(3)
     assert not case.is_busy("x")
 
 
 def stop_and_continue(case):
     """Ctrl-Z stops command and job; the lock stays, far beyond its lease; fg continues both."""
-    case.shell.line("$D run -l 3 x -- cat")
-    case.shell.foreground_is("cat")
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("$D run -l 3 x -- cat", runs="cat")
+    case.shell.send("\x1a", until=r"Stopped +\$D run")
     case.shell.foreground_is("bash")
     time.sleep(7)
     assert case.is_busy("x")
-    case.shell.line("fg")
-    case.shell.foreground_is("cat")
-    case.shell.line("on" "ward")
-    case.shell.expect("onward\r\nonward")
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +\$D run")
-    case.shell.line("fg")
-    case.shell.foreground_is("cat")
-    case.shell.send("\x04")
-    case.shell.expect(r"\$> ")
+    case.shell.line("fg", runs="cat")
+    case.shell.line("on" "ward", until="onward\r\nonward")
+    case.shell.send("\x1a", until=r"Stopped +\$D run")
+    case.shell.line("fg", runs="cat")
+    case.shell.send("\x04", until=r"\$> ")
     case.shell.expect_status(0)
     assert not case.is_busy("x")
 
 
 def kill_while_stopped(case):
     """A stopped job can be killed."""
-    case.shell.line("$D run x -- sleep 1000")
-    case.shell.foreground_is("sleep")
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("$D run x -- sleep 1000", runs="sleep")
+    case.shell.send("\x1a", until=r"Stopped +\$D run")
     case.shell.line("kill %1")
     case.until(lambda: not case.is_busy("x"), "the lock is still held")
     case.shell.line("wait %1")  # the lock is free a moment before the job has ended
@@ -247,28 +228,23 @@ def kill_while_stopped(case):
 
 def stop_while_waiting(case):
     """Ctrl-Z while waiting also stops the wait: nothing is run unnoticed."""
-    case.shell.line("$D run x -- sleep 1000 &")
-    case.shell.expect(r"\$> ")
+    case.shell.line("$D run x -- sleep 1000 &", until=r"\$> ")
     case.until(lambda: case.is_busy("x"), "not held")
     case.shell.line("""$D run x -- sh -c 'echo "got"" it"'""")
     time.sleep(0.5)
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +\$D run")
+    case.shell.send("\x1a", until=r"Stopped +\$D run")
     case.shell.line("kill %1; wait %1")
     case.shell.expect_status(143)
     case.shell.refuse("got it", 1)
-    case.shell.line("fg")
-    case.shell.expect("got it")
+    case.shell.line("fg", until="got it")
     case.shell.expect_status(0)
 
 
 def interrupt_while_waiting(case):
     """Ctrl-C while waiting ends the wait."""
-    case.shell.line("$D run x -- sleep 1000 &")
-    case.shell.expect(r"\$> ")
+    case.shell.line("$D run x -- sleep 1000 &", until=r"\$> ")
     case.until(lambda: case.is_busy("x"), "not held")
-    case.shell.line("$D run -v x -- true")
-    case.shell.expect("waiting for")
+    case.shell.line("$D run -v x -- true", until="waiting for")
     case.shell.send("\x03")
     case.shell.expect_status(130)
     case.shell.line("kill %1")
@@ -276,8 +252,7 @@ def interrupt_while_waiting(case):
 
 def background(case):
     """In the background a command that reads the terminal is stopped, and fg lets it read."""
-    case.shell.line("""$D run x -- sh -c 'read a; echo "go""t:$a"' &""")
-    case.shell.expect(r"\$> ")
+    case.shell.line("""$D run x -- sh -c 'read a; echo "go""t:$a"' &""", until=r"\$> ")
     deadline = time.monotonic() + PATIENCE
     stopped = False
     while not stopped and time.monotonic() < deadline:
@@ -289,10 +264,8 @@ def background(case):
     case.shell.seen = ""
     case.shell.line("bg")
     time.sleep(0.5)
-    case.shell.line("fg")
-    case.shell.foreground_is("sh")
-    case.shell.line("data")
-    case.shell.expect("got:data")
+    case.shell.line("fg", runs="sh")
+    case.shell.line("data", until="got:data")
     case.shell.expect_status(0)
 
 
@@ -308,14 +281,11 @@ def pipeline(case):
     case.shell.line("""$D run x -- sh -c 'echo "wri""tten"; sleep 0.5; read a </dev/tty; echo "go""t:$a"' | cat""")
     case.shell.expect("written")
     case.shell.foreground_is("sh")
-    case.shell.line("data")
-    case.shell.expect("got:data")
-    case.shell.foreground_is("bash")
+    case.shell.line("data", until="got:data", runs="bash")
     case.shell.expect_status(0)
     case.shell.line("""$D run x -- sh -c 'echo "a ""line"; sleep 1000' | (read a </dev/tty; cat)""")
     time.sleep(0.5)
-    case.shell.line("for the other side")
-    case.shell.expect("a line")
+    case.shell.line("for the other side", until="a line")
     case.shell.send("\x03")
     case.shell.expect_status(130)
 
@@ -327,8 +297,7 @@ def no_shell_above(case):
         terminal.foreground_is("cat")
         terminal.send("\x1a")
         time.sleep(0.5)
-        terminal.line("hel" "lo")
-        terminal.expect("hello\r\nhello")
+        terminal.line("hel" "lo", until="hello\r\nhello")
         terminal.send("\x04")
         assert os.waitstatus_to_exitcode(os.waitpid(terminal.pid, 0)[1]) == 0
     finally:
@@ -340,8 +309,7 @@ def hold(case):
     case.shell.line("""bash -c 'while :; do $D run --hold 1h x -- true; echo "ag""ain"; done'""")
     case.shell.expect(r'the command has ended with status 0; "x" is held for another (59m 5\d|60m 0)s \(--hold\), Ctrl-C releases it')
     assert case.is_busy("x")
-    case.shell.send("\x03")
-    case.shell.expect(r'SIGINT: "x" is released (59m \d+|60m 0)s before the end of --hold')
+    case.shell.send("\x03", until=r'SIGINT: "x" is released (59m \d+|60m 0)s before the end of --hold')
     case.shell.expect(r"\$> ")
     assert "again" not in case.shell.seen
     case.shell.expect_status(130)
@@ -350,10 +318,8 @@ def hold(case):
 
 def interrupt_leaves_no_hold(case):
     """Ctrl-C on the command gives the prompt back at once."""
-    case.shell.line("$D run --hold 1h x -- sleep 1000")
-    case.shell.foreground_is("sleep")
-    case.shell.send("\x03")
-    case.shell.expect(r'SIGINT: "x" is released')
+    case.shell.line("$D run --hold 1h x -- sleep 1000", runs="sleep")
+    case.shell.send("\x03", until=r'SIGINT: "x" is released')
     case.shell.expect(r"\$> ")
     case.shell.expect_status(130)
     assert not case.is_busy("x")
@@ -361,40 +327,31 @@ def interrupt_leaves_no_hold(case):
 
 def stop_while_held(case):
     """Ctrl-Z stops the job, not the hold; a short one ends in that time."""
-    case.shell.line("$D run --hold 1h x -- sh -c 'exit 3'")
-    case.shell.expect("held for another")
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("$D run --hold 1h x -- sh -c 'exit 3'", until="held for another")
+    case.shell.send("\x1a", until=r"Stopped +\$D run")
     assert case.is_busy("x")
     case.shell.line("kill %1")
     case.until(lambda: not case.is_busy("x"), "the lock is still held")
-    case.shell.line("wait %1")
-    case.shell.expect(r"Exit 3 +\$D run")
-    case.shell.line("$D run --hold 3 x -- sh -c 'exit 4'")
-    case.shell.expect("held for another")
-    case.shell.send("\x1a")
-    case.shell.expect(r"Stopped +\$D run")
+    case.shell.line("wait %1", until=r"Exit 3 +\$D run")
+    case.shell.line("$D run --hold 3 x -- sh -c 'exit 4'", until="held for another")
+    case.shell.send("\x1a", until=r"Stopped +\$D run")
     case.until(lambda: not case.is_busy("x"), "the lock is still held")
-    case.shell.line("fg")
-    case.shell.expect(r"\$> ")
+    case.shell.line("fg", until=r"\$> ")
     case.shell.expect_status(4)
 
 
 def pipeline_while_held(case):
     """A pipeline's reader sees the end of the output when the command has ended."""
-    case.shell.line("""$D run --hold 1h x -- echo "a ""line" | (cat; echo "en""ded")""")
-    case.shell.expect("a line")
+    case.shell.line("""$D run --hold 1h x -- echo "a ""line" | (cat; echo "en""ded")""", until="a line")
     case.shell.expect("ended\r\n")
     assert case.is_busy("x")
-    case.shell.send("\x03")
-    case.shell.expect(r"\$> ")
+    case.shell.send("\x03", until=r"\$> ")
     assert not case.is_busy("x")
 
 
 def killed_front(case):
     """SIGKILL of the process that the shell knows takes the command along."""
-    case.shell.line("$D run x -- sleep 1000")
-    case.shell.foreground_is("sleep")
+    case.shell.line("$D run x -- sleep 1000", runs="sleep")
     command = os.tcgetpgrp(case.shell.fd)
     job = parent_of(parent_of(command))
     os.kill(job, signal.SIGKILL)
@@ -404,8 +361,7 @@ def killed_front(case):
 
 def hangup(case):
     """When the terminal goes away, so does the command."""
-    case.shell.line("$D run x -- sleep 1000")
-    case.shell.foreground_is("sleep")
+    case.shell.line("$D run x -- sleep 1000", runs="sleep")
     command = os.tcgetpgrp(case.shell.fd)
     os.close(case.shell.fd)
     case.shell.fd = os.open(os.devnull, os.O_RDWR)
@@ -415,16 +371,11 @@ def hangup(case):
 
 def nothing_held(case):
     """Without any holder, a terminal gets a message; a pipe gets no line."""
-    case.shell.line("$D list")
-    case.shell.expect(r"[\r\n]no lock is held\r\n")
-    case.shell.line("$D list x")
-    case.shell.expect(r'[\r\n]no lock is held whose name begins with "x"\r\n')
-    case.shell.line("$D inspect x")
-    case.shell.expect(r"[\r\n]x  free\r\n")
-    case.shell.line('echo "<$($D list)>"')
-    case.shell.expect(r"[\r\n]<>\r\n")
-    case.shell.line("$D list --json")
-    case.shell.expect(r'[\r\n]\{"prefix": "", "holders": \[\]\}\r\n')
+    case.shell.line("$D list", until=r"[\r\n]no lock is held\r\n")
+    case.shell.line("$D list x", until=r'[\r\n]no lock is held whose name begins with "x"\r\n')
+    case.shell.line("$D inspect x", until=r"[\r\n]x  free\r\n")
+    case.shell.line('echo "<$($D list)>"', until=r"[\r\n]<>\r\n")
+    case.shell.line("$D list --json", until=r'[\r\n]\{"prefix": "", "holders": \[\]\}\r\n')
 
 
 CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, interrupt_ends_a_redirected_script, handled_interrupt,

@@ -84,8 +84,9 @@ class Terminal:
     def resize(self, lines, columns):
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def send(self, text):
+    def send(self, text, until=None):
         os.write(self.fd, text.encode())
+        if until: self.expect(until)
 
     def expect(self, pattern):
         """Waits for what matches, and forgets all up to its end."""
@@ -181,17 +182,14 @@ def keys():
         terminal = screen()
         shown = terminal.expect(rb"alpha.*beta.*evil\?2J\? end.*somebody\?\]0;owned\?\?\[2J")
         check("what is hostile", [bad for bad in (b"\x1b]0", b"\x07", b"\x1b[2J", b"\x9b", b"\xff") if bad in shown], [])
-        terminal.send("s")
-        terminal.expect(rb"remaining lease")
-        terminal.send("/BET")
-        terminal.expect(rb"filter: BET_|T_")
+        terminal.send("s", until=rb"remaining lease")
+        terminal.send("/BET", until=rb"filter: BET_|T_")
         terminal.send("\r\x0c")  # and redraw everything
         terminal.expect(rb"dlock top.*NAME.*beta.*/ filter: BET")
         terminal.seen = b""
         terminal.send("\x0c")
         terminal.expect(rb"dlock top(?:(?!alpha|evil).)*/ filter: BET")
-        terminal.send("\x1b")
-        terminal.expect(rb"alpha")
+        terminal.send("\x1b", until=rb"alpha")
         terminal.resize(12, 60)
         terminal.expect(rb"\x1b\[12(?:;1H|d).*q quit")
         terminal.resize(3, 10)
@@ -214,14 +212,10 @@ def signals():
 def stopped():
     terminal = Terminal("bash", "--norc", "--noprofile", "-i", PS1="$> ", HISTFILE="")
     terminal.expect(rb"\$> ")
-    terminal.send(f"{DLOCK} top -i 300ms\n")
-    terminal.expect(rb"q quit")
-    terminal.send("\x1a")
-    terminal.expect(rb"\x1b\[\?1049l.*Stopped.*\$> ")
-    terminal.send("fg\n")
-    terminal.expect(rb"\x1b\[\?1049h.*q quit|q quit")
-    terminal.send("q")
-    terminal.expect(rb"\x1b\[\?1049l.*\$> ")
+    terminal.send(f"{DLOCK} top -i 300ms\n", until=rb"q quit")
+    terminal.send("\x1a", until=rb"\x1b\[\?1049l.*Stopped.*\$> ")
+    terminal.send("fg\n", until=rb"\x1b\[\?1049h.*q quit|q quit")
+    terminal.send("q", until=rb"\x1b\[\?1049l.*\$> ")
     terminal.send("exit\n")
     terminal.process.wait(PATIENCE)
 

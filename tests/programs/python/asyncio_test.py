@@ -53,6 +53,12 @@ class Case(unittest.IsolatedAsyncioTestCase):
         self.addAsyncCleanup(client.close)
         return client
 
+    async def cancel(self, task):
+        """It ends at once."""
+        task.cancel()
+        with self.assertRaises(asyncio.CancelledError):
+            await timed(task)
+
     async def free(self, name=None):
         """The lock is free, or soon will be: another client gets it."""
         other = await self.open()
@@ -265,9 +271,7 @@ class Several(Case):
         for step in range(30):
             task = asyncio.create_task(self.hold_all())
             await asyncio.sleep(step / 10000)
-            task.cancel()
-            with self.assertRaises(asyncio.CancelledError):
-                await task
+            await self.cancel(task)
         await self.all_free()
 
     async def test_cancelled_while_one_is_taken(self):
@@ -275,9 +279,7 @@ class Several(Case):
         async with other.lock(self.names[1]):
             task = asyncio.create_task(self.hold_all())
             await turns()
-            task.cancel()
-            with self.assertRaises(asyncio.CancelledError):
-                await task
+            await self.cancel(task)
             while any(thread.name == "dlock-wait" for thread in threading.enumerate()):
                 await turns(1)
         await self.all_free()
@@ -309,9 +311,7 @@ class Cancellation(Case):
         other = await self.open()
         waiter = asyncio.create_task(other.lock(self.name).acquire())
         await turns()
-        waiter.cancel()
-        with self.assertRaises(asyncio.CancelledError):
-            await timed(waiter)
+        await self.cancel(waiter)
         if "queue" in self.client.backend.capabilities:
             while (await self.client.inspect(self.name))[0].waiters:
                 await turns(1)
@@ -377,9 +377,7 @@ class Cancellation(Case):
 
         task = asyncio.create_task(work())
         await timed(held.wait())
-        task.cancel()
-        with self.assertRaises(asyncio.CancelledError):
-            await task
+        await self.cancel(task)
         await self.free()
 
     async def test_by_the_lock(self):
@@ -403,9 +401,7 @@ class Cancellation(Case):
                 try:
                     waiter = asyncio.create_task(client.lock(self.name).acquire())
                     await turns()
-                    waiter.cancel()
-                    with self.assertRaises(asyncio.CancelledError):
-                        await timed(waiter)
+                    await self.cancel(waiter)
                 finally:
                     os.kill(pid, signal.SIGCONT)
                 await (await other.lock(self.name).acquire(support.LONG)).release()
