@@ -52,7 +52,7 @@ static int end_walk(const struct dlock_info *info, void *arg) {
 static void look_at(const struct dlock_options *options, struct expected *expected) {
     struct dlock_options by_handle = *options;
     by_handle.owner = DLOCK_OWNER_HANDLE;
-    struct actor waiting;
+    SCOPED_ACTOR waiting;
     struct dlock_options exclusive = options_with(LONG_LEASE_MS, 0);
     actor_start(&waiting, suite.name, options->mode == DLOCK_SHARED ? &exclusive : options);
     dlock_client *clients[HOLDERS], *watcher = open_client();
@@ -80,7 +80,6 @@ static void look_at(const struct dlock_options *options, struct expected *expect
     for (int i = 0; i < HOLDERS; i++) dlock_close(clients[i]);
     dlock_close(watcher);
     if (suite.caps & DLOCK_CAP_QUEUE) ACTOR_FINISH(0, &waiting);
-    actor_end(&waiting);
 }
 
 void case_inspect_shows_every_reader(void) {
@@ -100,7 +99,7 @@ static void take_from_all(const struct dlock_options *options) {
     for (int i = 0; i < HOLDERS; i++) actor_start(&holders[i], suite.name, options);
     bool writer_waits = options->mode == DLOCK_SHARED; /* a writer could not wait for permits */
     actor_start(&waiting, suite.name, writer_waits ? &exclusive : options);
-    dlock_client *operator_client = open_client();
+    SCOPED_CLIENT *operator_client = open_client();
     uint64_t fence = 0;
     for (int i = 0; i < HOLDERS; i++) fence = ACTOR_DO(0, &holders[i], ACTOR_ACQUIRE, 0).fence;
     actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
@@ -123,7 +122,6 @@ static void take_from_all(const struct dlock_options *options) {
     ACTOR_DO(0, &waiting, ACTOR_RELEASE, 0);
     EXPECT_CODE(DLOCK_EOWNER, dlock_break(operator_client, suite.name, ERR));
     EXPECT_FREE(suite.name);
-    dlock_close(operator_client);
     for (int i = 0; i < HOLDERS; i++) actor_end(&holders[i]);
     actor_end(&waiting);
 }

@@ -22,9 +22,9 @@ static int note_holder(const struct dlock_info *info, void *arg) {
 }
 
 void case_inspect_shows_the_holder(void) {
-    dlock_client *client = open_client(), *watcher = open_client();
+    SCOPED_CLIENT *client = open_client(), *watcher = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     struct seen seen = {0};
     EXPECT_CODE(0, dlock_inspect(watcher, suite.name, note_holder, &seen, ERR));
     EXPECT(seen.n == 0);
@@ -43,17 +43,14 @@ void case_inspect_shows_the_holder(void) {
     EXPECT_CODE(0, dlock_inspect(watcher, suite.name, note_holder, &seen, ERR));
     EXPECT(seen.n == 1);
     EXPECT_CODE(DLOCK_EINVAL, dlock_inspect(watcher, "", note_holder, &seen, ERR));
-    dlock_free(lock);
-    dlock_close(client);
-    dlock_close(watcher);
 }
 
 void case_inspect_counts_waiters(void) {
     enum { N = 3 };
     struct actor waiters[N];
     for (int i = 0; i < N; i++) actor_start(&waiters[i], suite.name, NULL);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int i = 0; i < N; i++) {
         actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
@@ -65,8 +62,6 @@ void case_inspect_counts_waiters(void) {
         await_waiters(client, suite.name, (uint32_t)(N - 1 - i));
         ACTOR_DO(0, &waiters[i], ACTOR_RELEASE, 0);
     }
-    dlock_free(lock);
-    dlock_close(client);
     for (int i = 0; i < N; i++) actor_end(&waiters[i]);
 }
 
@@ -91,7 +86,7 @@ static int mark_holder(const struct dlock_info *info, void *arg) {
 
 /* The prefix is taken literally, also if it looks like a pattern, and long walks show everything. */
 void case_list_by_prefix(void) {
-    dlock_client *client = open_client(), *watcher = open_client();
+    SCOPED_CLIENT *client = open_client(), *watcher = open_client();
     static struct marks marks;
     static dlock_lock *locks[MANY];
     tagged_name(marks.prefix, "*[a]?%/");
@@ -120,17 +115,15 @@ void case_list_by_prefix(void) {
     seen = (struct seen){0};
     EXPECT_CODE(0, dlock_list(watcher, suite.name, note_holder, &seen, ERR));
     EXPECT(seen.n == 0);
-    dlock_close(client);
-    dlock_close(watcher);
 }
 
 void case_break_wakes_a_waiter(void) {
     enum { POLL_MS = 1000 }; /* servers without wake-ups are asked at least this often */
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    struct actor holder, waiter;
+    SCOPED_ACTOR holder, waiter;
     actor_start(&holder, suite.name, &options);
     actor_start(&waiter, suite.name, &options);
-    dlock_client *operator_client = open_client();
+    SCOPED_CLIENT *operator_client = open_client();
     uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
     actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
     await_waiters(operator_client, suite.name, 1);
@@ -143,15 +136,12 @@ void case_break_wakes_a_waiter(void) {
     EXPECT_TAKEN(suite.name);
     ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
     ACTOR_DO(0, &holder, ACTOR_ACQUIRE, SLACK_MS);
-    actor_end(&holder);
-    actor_end(&waiter);
-    dlock_close(operator_client);
 }
 
 void case_break_of_a_free_lock(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     EXPECT_CODE(DLOCK_EOWNER, dlock_break(client, suite.name, ERR));
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     uint64_t fence = dlock_fence(lock);
     EXPECT_CODE(0, dlock_release(lock, ERR));
@@ -159,6 +149,4 @@ void case_break_of_a_free_lock(void) {
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT(dlock_fence(lock) > fence);
     EXPECT_CODE(DLOCK_EINVAL, dlock_break(client, "", ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }

@@ -37,13 +37,12 @@ static void expect_all(bool taken, int n, int but) {
 /* Fails unless the first n names, except `taken_one`, are free in a moment. A call whose time is up ends on time
  * (dlock.h), and locks that a slow server has not released by then are released in the background. */
 static void expect_soon_free(int n, int taken_one) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *locks[N];
     new_locks(client, locks, n, NULL);
     for (int i = 0; i < n; i++)
         EXPECT_CODE(i == taken_one ? DLOCK_EBUSY : 0, dlock_acquire(locks[i], i == taken_one ? 0 : SLACK_MS, ERR));
     free_locks(locks, n);
-    dlock_close(client);
 }
 
 static void expect_held(dlock_lock **locks, int n, bool held) {
@@ -51,7 +50,7 @@ static void expect_held(dlock_lock **locks, int n, bool held) {
 }
 
 void case_all_of_several(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *locks[N], *backwards[N];
     new_locks(client, locks, N, NULL);
     for (int i = 0; i < N; i++) backwards[i] = locks[N - 1 - i];
@@ -71,12 +70,11 @@ void case_all_of_several(void) {
     EXPECT_CODE(0, dlock_acquire_all(locks, 1, 0, ERR));
     EXPECT_CODE(0, dlock_release(locks[0], ERR));
     free_locks(locks, N);
-    dlock_close(client);
 }
 
 /* With one lock busy nothing is left held, neither by a try nor by a wait that ends. */
 void case_all_or_nothing(void) {
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     dlock_lock *locks[N], *foreign[N];
     new_locks(client, locks, N, &options);
@@ -97,8 +95,6 @@ void case_all_or_nothing(void) {
     free_locks(locks, N);
     expect_all(false, N, -1);
     free_locks(foreign, N);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 struct call_all {
@@ -123,7 +119,7 @@ static void *acquire_all_here(void *arg) {
 /* A wait for a busy lock keeps only the locks that come before it in its own order, and gets all when the busy one
  * becomes free. */
 void case_all_wait_for_the_busy_one(void) {
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     dlock_lock *locks[N], *foreign[N];
     new_locks(client, locks, N, &options);
@@ -144,18 +140,16 @@ void case_all_wait_for_the_busy_one(void) {
     expect_all(false, N, -1);
     free_locks(locks, N);
     free_locks(foreign, N);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* The timeout is for all locks together, not for each. */
 void case_all_share_the_time(void) {
-    struct actor first;
+    SCOPED_ACTOR first;
     char name[DLOCK_NAME_MAX + 1];
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
     tagged_name(name, "0");
     actor_start(&first, name, &options);
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *locks[N], *foreign[N];
     new_locks(client, locks, N, &options);
     new_locks(other, foreign, N, &options);
@@ -170,13 +164,10 @@ void case_all_share_the_time(void) {
     expect_soon_free(N, N - 1);
     free_locks(locks, N);
     free_locks(foreign, N);
-    dlock_close(client);
-    dlock_close(other);
-    actor_end(&first);
 }
 
 void case_all_refused(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options by_handle = DLOCK_OPTIONS_INIT, once = options_with(0, DLOCK_NO_REENTRY);
     by_handle.owner = DLOCK_OWNER_HANDLE;
     dlock_lock *locks[N], *handles[2], *strict[2];
@@ -200,12 +191,11 @@ void case_all_refused(void) {
     free_locks(locks, N);
     free_locks(handles, 2);
     free_locks(strict, 2);
-    dlock_close(client);
 }
 
 /* A lock that the thread already holds is counted once more, and released once. */
 void case_all_reenter(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *locks[N];
     new_locks(client, locks, N, NULL);
     EXPECT_CODE(0, dlock_acquire(locks[BUSY], 0, ERR)); /* 1 */
@@ -224,12 +214,11 @@ void case_all_reenter(void) {
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(locks[BUSY], ERR));
     expect_all(false, N, -1);
     free_locks(locks, N);
-    dlock_close(client);
 }
 
 /* All are released whatever happens; the first error is returned. */
 void case_all_are_released(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options brief = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
     char name[DLOCK_NAME_MAX + 1];
     tagged_name(name, "ends");
@@ -248,7 +237,6 @@ void case_all_are_released(void) {
     expect_held(locks, N + 1, false);
     expect_all(false, N, -1);
     free_locks(locks, N + 1);
-    dlock_close(client);
 }
 
 /* Handles of two clients of one server, which may have names in common. */
@@ -305,7 +293,7 @@ void case_all_cancelled(void) {
 void case_all_of_mixed_modes(void) {
     struct dlock_options options[] = {options_with(0, 0), options_for(DLOCK_SHARED, 0, 0),
                                       options_for(DLOCK_PERMIT, 2, 0)};
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *locks[3], *foreign[3];
     for (int i = 0; i < 3; i++) {
         char name[DLOCK_NAME_MAX + 1], tag[16];
@@ -328,8 +316,6 @@ void case_all_of_mixed_modes(void) {
     EXPECT_CODE(0, dlock_acquire_all(locks, 3, SLACK_MS, ERR));
     free_locks(locks, 3);
     free_locks(foreign, 3);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* ---- all together, in every order -------------------------------------------------------------------------------- */
@@ -376,23 +362,18 @@ static void *take_some(void *arg) {
 enum { PROCESSES = 4, THREADS = 2 };
 
 static void taking_process(void *arg) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct worker workers[THREADS];
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) {
-        workers[i] = (struct worker){client, *(int *)arg * THREADS + i + 1};
-        threads[i] = start_thread(take_some, &workers[i]);
-    }
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
-    dlock_close(client);
+    for (int i = 0; i < THREADS; i++) workers[i] = (struct worker){client, *(int *)arg * THREADS + i + 1};
+    run_threads(take_some, workers, sizeof *workers, THREADS);
 }
 
 void case_all_in_opposite_orders(void) {
     arena = shared_memory(sizeof *arena);
     atomic_store(&arena->until_ms, now_ms() + RUN_MS);
-    pid_t pids[PROCESSES];
-    for (int i = 0; i < PROCESSES; i++) pids[i] = start_process(taking_process, &i, sizeof i);
-    for (int i = 0; i < PROCESSES; i++) join_process(pids[i]);
+    int numbers[PROCESSES];
+    for (int i = 0; i < PROCESSES; i++) numbers[i] = i;
+    run_processes(taking_process, numbers, sizeof *numbers, PROCESSES);
     int rounds = 0;
     for (int i = 1; i <= PROCESSES * THREADS; i++) {
         EXPECT(atomic_load(&arena->rounds[i]) > 0);
@@ -407,9 +388,9 @@ enum { PERMITS = 4, WANTED = 3 };
 /* Several permits in one call, all or none. */
 void case_all_permits_of_one_name(void) {
     struct dlock_options options = options_for(DLOCK_PERMIT, PERMITS, LONG_LEASE_MS);
-    struct actor waiter;
+    SCOPED_ACTOR waiter;
     actor_start(&waiter, suite.name, &options);
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
     dlock_lock *locks[PERMITS + 1];
     for (int i = 0; i <= PERMITS; i++) locks[i] = lock;
@@ -436,9 +417,6 @@ void case_all_permits_of_one_name(void) {
     EXPECT_CODE(0, dlock_acquire_all(locks, PERMITS, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release_all(locks, PERMITS, ERR));
     dlock_free(theirs);
-    dlock_close(client);
-    dlock_close(other);
-    actor_end(&waiter);
 }
 
 /* Each worker repeatedly takes more than half of the permits: each gets all of its permits in the end, and no two have
@@ -446,7 +424,7 @@ void case_all_permits_of_one_name(void) {
 static void take_most(void *arg) {
     atomic_int *inside = arg;
     struct dlock_options options = options_for(DLOCK_PERMIT, PERMITS, LONG_LEASE_MS);
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *locks[WANTED] = {lock, lock, lock};
     for (int round = 0; round < 5; round++) {
         EXPECT_CODE(0, dlock_acquire_all(locks, WANTED, DLOCK_FOREVER, ERR));
@@ -456,14 +434,11 @@ static void take_most(void *arg) {
         EXPECT_CODE(0, dlock_release_all(locks, WANTED, ERR));
     }
     dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_all_permits_for_several_callers(void) {
     enum { CALLERS = 3 };
     atomic_int *inside = shared_memory(sizeof *inside);
-    pid_t pids[CALLERS];
-    for (int i = 0; i < CALLERS; i++) pids[i] = start_process(take_most, inside, 0);
-    for (int i = 0; i < CALLERS; i++) join_process(pids[i]);
+    run_processes(take_most, inside, 0, CALLERS);
     EXPECT_FREE(suite.name);
 }

@@ -9,8 +9,8 @@
 void case_async_cancel_races_with_the_grant(void) {
     enum { ROUNDS = 60 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, &options);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, &options);
     struct async async = {.lock = new_lock(client, suite.name, &options)};
     int calls = 0, granted = 0;
     for (int i = 0; i < ROUNDS; i++) {
@@ -38,17 +38,14 @@ void case_async_cancel_races_with_the_grant(void) {
     EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
     EXPECT(atomic_load(&async.calls) == calls && calls == ROUNDS + granted);
     dlock_free(async.lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 /* The same for handles in line on one name, cancelled in any order while the lock goes from one to the next. */
 void case_async_cancel_in_line(void) {
     enum { LINE = 30, ROUNDS = 6 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, &options);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, &options);
     struct async line[LINE] = {0};
     for (int i = 0; i < LINE; i++) line[i].lock = new_lock(client, suite.name, &options);
     unsigned random = 1;
@@ -78,17 +75,14 @@ void case_async_cancel_in_line(void) {
     }
     EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
     for (int i = 0; i < LINE; i++) dlock_free(line[i].lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 /* dlock_free ends the handle's wait, whose callback has run when it returns, and releases a grant that came first. */
 void case_async_free_while_waiting(void) {
     enum { ROUNDS = 40 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, &options);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, &options);
     for (int i = 0; i < ROUNDS; i++) {
         struct async async = {.lock = new_lock(client, suite.name, &options)};
         EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
@@ -104,17 +98,14 @@ void case_async_free_while_waiting(void) {
         EXPECT(atomic_load(&async.calls) == 1);
     }
     EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 /* A release in progress ends well even if its handle is freed or its client closed. */
 void case_async_free_while_releasing(void) {
     enum { ROUNDS = 20 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *other = open_client();
-    dlock_lock *next = new_lock(other, suite.name, &options);
+    SCOPED_CLIENT *other = open_client();
+    SCOPED_LOCK *next = new_lock(other, suite.name, &options);
     for (int i = 0; i < ROUNDS; i++) {
         dlock_client *client = open_client();
         struct async async = {.lock = new_lock(client, suite.name, &options)};
@@ -135,15 +126,13 @@ void case_async_free_while_releasing(void) {
         EXPECT_CODE(0, dlock_release(next, ERR));
         EXPECT(atomic_load(&async.calls) == 1);
     }
-    dlock_free(next);
-    dlock_close(other);
 }
 
 void case_async_close_while_waiting(void) {
     enum { N = 50, ROUNDS = 4 };
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *holder = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, &options);
+    SCOPED_CLIENT *holder = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, &options);
     for (int round = 0; round < ROUNDS; round++) {
         static struct async all[N];
         dlock_client *client = open_client();
@@ -173,8 +162,6 @@ void case_async_close_while_waiting(void) {
         for (int i = 0; i < N; i++) dlock_free(all[i].lock);
         for (int i = 0; i < N; i++) EXPECT(atomic_load(&all[i].calls) == 1);
     }
-    dlock_free(held);
-    dlock_close(holder);
 }
 
 static void free_inside(dlock_lock *lock, const struct dlock_error *err, void *arg) {

@@ -112,16 +112,11 @@ void case_async_ends_of_waits(void) {
     EXPECT(atomic_load(&async.calls) == 4);
 }
 
-static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock, (void)err, (void)arg;
-    FAIL("the callback of a refused call came");
-}
-
 void case_async_refused(void) {
     struct dlock_options options = async_options(LONG_LEASE_MS), brief = async_options(LEASE_MS / 2);
     brief.flags = DLOCK_FIXED_LEASE;
     dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *by_thread = new_lock(client, suite.name, NULL), *held = new_lock(other, suite.name, &options);
+    SCOPED_LOCK *by_thread = new_lock(client, suite.name, NULL), *held = new_lock(other, suite.name, &options);
     struct async async = {.lock = new_lock(client, suite.name, &options)};
     EXPECT_CODE(DLOCK_ENOTSUP, dlock_acquire_async(by_thread, 0, never_called, NULL));
     EXPECT_CODE(0, dlock_acquire(by_thread, 0, ERR));
@@ -153,8 +148,6 @@ void case_async_refused(void) {
     EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire_async(async.lock, 0, never_called, NULL));
     dlock_free(ends.lock);
     dlock_free(async.lock);
-    dlock_free(by_thread);
-    dlock_free(held);
     dlock_close(other);
 }
 
@@ -167,8 +160,8 @@ void case_async_many_on_one_name(void) {
     static struct async all[MANY];
     atomic_int turn = 0;
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *held = new_lock(other, suite.name, &options);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *held = new_lock(other, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     for (int i = 0; i < MANY; i++) {
         all[i].lock = new_lock(client, suite.name, &options);
@@ -191,9 +184,6 @@ void case_async_many_on_one_name(void) {
     }
     EXPECT_FREE(suite.name);
     for (int i = 0; i < MANY; i++) dlock_free(all[i].lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 void case_async_many_names(void) {
@@ -201,7 +191,7 @@ void case_async_many_names(void) {
     /* Without a queue all of them poll. In a session, all grants must outlive the crowd. */
     const int many = !(suite.caps & DLOCK_CAP_QUEUE) ? MANY / 8 : suite.caps & DLOCK_CAP_SESSION ? MANY / 2 : MANY;
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     for (int i = 0; i < many; i++) {
         char name[DLOCK_NAME_MAX + 1], tag[16];
         snprintf(tag, sizeof tag, "%d", i);
@@ -222,8 +212,6 @@ void case_async_many_names(void) {
     for (int i = 0; i < many; i++) ASYNC_FINISH(0, &all[i], 2);
     for (int i = 0; i < many; i++) dlock_free(all[i].lock);
     for (int i = 0; i < many; i++) dlock_free(held[i].lock);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* A release whose callback begins the next acquire. */
@@ -254,7 +242,7 @@ void case_async_callbacks_go_on(void) {
     enum { CHAINS = 3 };
     struct chain chains[CHAINS] = {0};
     struct dlock_options options = async_options(0);
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *locks[CHAINS];
     for (int i = 0; i < CHAINS; i++) {
         chains[i].wanted = 60;
@@ -268,7 +256,6 @@ void case_async_callbacks_go_on(void) {
         if (now_ms() > until) FAIL("the chains stand still");
     EXPECT_FREE(suite.name);
     for (int i = 0; i < CHAINS; i++) dlock_free(locks[i]);
-    dlock_close(client);
 }
 
 /* Readers in line are granted together. The quickest of some rounds counts, since the machine may be busy. */
@@ -277,8 +264,8 @@ void case_async_readers(void) {
     static struct async all[N];
     struct dlock_options exclusive = async_options(LONG_LEASE_MS), shared = exclusive;
     shared.mode = DLOCK_SHARED;
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *held = new_lock(other, suite.name, &exclusive);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *held = new_lock(other, suite.name, &exclusive);
     for (int i = 0; i < N; i++) all[i].lock = new_lock(client, suite.name, &shared);
     int64_t best_ms = INT64_MAX;
     for (int calls = 0; calls < 2 * ROUNDS && best_ms > SLACK_MS; calls += 2) {
@@ -298,7 +285,4 @@ void case_async_readers(void) {
     EXPECT_BETWEEN(0, SLACK_MS, best_ms);
     EXPECT_FREE(suite.name);
     for (int i = 0; i < N; i++) dlock_free(all[i].lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(other);
 }

@@ -74,7 +74,7 @@ void case_on_lost_may_free_its_handle(void) {
 
 void case_free_waits_for_on_lost(void) {
     struct story story = {.takes_ms = 400};
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *lock = soon_lost(client, linger, &story);
     await(&story.begun);
     dlock_free(lock);
@@ -85,15 +85,13 @@ void case_free_waits_for_on_lost(void) {
     dlock_free(lock);
     sleep_ms(LEASE_MS);
     EXPECT(atomic_load(&untold.begun) == 0);
-    dlock_close(client);
 }
 
 void case_close_waits_for_on_lost(void) {
     struct story story = {.takes_ms = 400};
     dlock_client *client = open_client();
-    dlock_lock *lock = soon_lost(client, linger, &story);
+    SCOPED_LOCK *lock = soon_lost(client, linger, &story);
     await(&story.begun);
     dlock_close(client);
     EXPECT(atomic_load(&story.ended) == 1);
-    dlock_free(lock);
 }

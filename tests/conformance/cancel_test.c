@@ -4,9 +4,9 @@
 
 void case_cancel_ends_waits(void) {
     enum { N = 3 };
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
-    dlock_lock *other = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    SCOPED_LOCK *other = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     pthread_t threads[N + 1];
     struct call waits[N + 1];
@@ -27,16 +27,11 @@ void case_cancel_ends_waits(void) {
     EXPECT_CODE(0, dlock_release(held, ERR));
     pthread_join(threads[N], NULL);
     EXPECT_CODE(0, waits[N].code);
-    dlock_free(lock);
-    dlock_free(other);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 void case_cancel_is_not_remembered(void) {
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_cancel(lock));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_cancel(lock)); /* what is held stays so */
@@ -48,18 +43,14 @@ void case_cancel_is_not_remembered(void) {
     EXPECT_CODE(DLOCK_ETIMEDOUT, dlock_acquire(lock, MOMENT_MS, ERR));
     EXPECT_BETWEEN(MOMENT_MS - 1, MOMENT_MS + SLACK_MS, now_ms() - begun);
     EXPECT_CODE(0, dlock_release(held, ERR));
-    dlock_free(lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 void case_cancel_leaves_no_entry(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    struct actor waiter;
+    SCOPED_ACTOR waiter;
     actor_start(&waiter, suite.name, &options);
-    dlock_client *client = open_client(), *third = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(third, suite.name, &options);
+    SCOPED_CLIENT *client = open_client(), *third = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *next = new_lock(third, suite.name, &options);
     for (int i = 0; i < 3; i++) {
         EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
         actor_begin(&waiter, ACTOR_WAIT_UNTIL_CANCELLED, 0);
@@ -72,18 +63,13 @@ void case_cancel_leaves_no_entry(void) {
         EXPECT_CODE(0, dlock_release(next, ERR));
     }
     ACTOR_DO(0, &waiter, ACTOR_ACQUIRE, 0);
-    dlock_free(lock);
-    dlock_free(next);
-    dlock_close(client);
-    dlock_close(third);
-    actor_end(&waiter);
 }
 
 /* A cancel coincides with a release: in either order, no client holds the lock without knowing it. */
 void case_cancel_races_with_the_grant(void) {
-    dlock_client *holder = open_client(), *client = open_client();
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    dlock_lock *held = new_lock(holder, suite.name, &options), *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *held = new_lock(holder, suite.name, &options), *lock = new_lock(client, suite.name, &options);
     for (int i = 0; i < 40; i++) {
         EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
         struct call wait = {.lock = lock, .timeout_ms = DLOCK_FOREVER};
@@ -95,8 +81,4 @@ void case_cancel_races_with_the_grant(void) {
         if (wait.code != 0) EXPECT_CODE(DLOCK_ECANCELED, wait.code);
     }
     EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
-    dlock_free(lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }

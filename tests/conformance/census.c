@@ -5,7 +5,6 @@
 #include <stdio.h>
 
 enum {
-    MAX_PROCESSES = 8,
     MAX_KINDS = 8,
     MEETING_MS = 30000 /* until when two that may be inside together have been, however busy the machine is */
 };
@@ -120,21 +119,14 @@ static void *visit(void *arg) {
 static void visitors_process(void *arg) {
     const struct visitors *visitors = arg;
     struct visitor each[MAX_KINDS];
-    pthread_t threads[MAX_KINDS];
-    dlock_client *client = open_client();
-    for (int i = 0; i < visitors->n_kinds; i++) {
-        each[i] = (struct visitor){visitors, i, client};
-        threads[i] = start_thread(visit, &each[i]);
-    }
-    for (int i = 0; i < visitors->n_kinds; i++) pthread_join(threads[i], NULL);
-    dlock_close(client);
+    SCOPED_CLIENT *client = open_client();
+    for (int i = 0; i < visitors->n_kinds; i++) each[i] = (struct visitor){visitors, i, client};
+    run_threads(visit, each, sizeof *each, visitors->n_kinds);
 }
 
 void census_run(const struct visitors *visitors, int processes) {
-    pid_t pids[MAX_PROCESSES];
     struct visitors mine = *visitors;
-    for (int i = 0; i < processes; i++) pids[i] = start_process(visitors_process, &mine, sizeof mine);
-    for (int i = 0; i < processes; i++) join_process(pids[i]);
+    run_processes(visitors_process, &mine, 0, processes);
 }
 
 void census_close(struct census *census) {

@@ -19,12 +19,12 @@ static void expect_same_grant(uint64_t before, uint64_t after) {
 }
 
 void case_downgrade(void) {
-    struct actor reader, writer;
+    SCOPED_ACTOR reader, writer;
     start(&reader, DLOCK_SHARED);
     start(&writer, DLOCK_EXCLUSIVE);
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &exclusive);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &exclusive);
     for (int i = 0; i < 3; i++) {
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
         uint64_t fence = dlock_fence(lock);
@@ -46,10 +46,6 @@ void case_downgrade(void) {
         ACTOR_DO(0, &writer, ACTOR_RELEASE, 0);
         EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
     }
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&reader);
-    actor_end(&writer);
 }
 
 /* Readers that are first in line are granted at once; a writer behind them has to wait for all of them. */
@@ -58,8 +54,8 @@ void case_downgrade_lets_readers_in(void) {
     for (int i = 0; i < 2; i++) start(&readers[i], DLOCK_SHARED);
     start(&writer, DLOCK_EXCLUSIVE);
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &exclusive);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &exclusive);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int i = 0; i < 2; i++) {
         actor_begin(&readers[i], ACTOR_ACQUIRE, PATIENCE_MS);
@@ -83,42 +79,16 @@ void case_downgrade_lets_readers_in(void) {
     EXPECT_WAITING(&writer, 200);
     ACTOR_DO(0, &readers[0], ACTOR_RELEASE, 0);
     EXPECT(ACTOR_FINISH(0, &writer).held);
-    dlock_free(lock);
-    dlock_close(client);
     for (int i = 0; i < 2; i++) actor_end(&readers[i]);
     actor_end(&writer);
-}
-
-void case_downgrade_in_front_of_a_writer(void) {
-    struct actor writer, reader;
-    start(&writer, DLOCK_EXCLUSIVE);
-    start(&reader, DLOCK_SHARED);
-    struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &exclusive);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    actor_begin(&writer, ACTOR_ACQUIRE, PATIENCE_MS);
-    await_waiters(client, suite.name, 1);
-    EXPECT_CODE(0, dlock_downgrade(lock, ERR));
-    EXPECT_WAITING(&writer, 300);
-    if (suite.caps & DLOCK_CAP_QUEUE) ACTOR_DO(DLOCK_EBUSY, &reader, ACTOR_ACQUIRE, 0);
-    EXPECT(dlock_held(lock));
-    uint64_t fence = dlock_fence(lock);
-    EXPECT_CODE(0, dlock_release(lock, ERR));
-    struct actor_report report = ACTOR_FINISH(0, &writer);
-    EXPECT(report.held && report.fence > fence);
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&writer);
-    actor_end(&reader);
 }
 
 /* The whole grant becomes a reader's, however often it was acquired; each acquisition still needs its release. */
 void case_downgrade_of_a_counted_lock(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE), shared = kind(DLOCK_SHARED);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *one = new_lock(client, suite.name, &exclusive), *two = new_lock(client, suite.name, &exclusive);
-    dlock_lock *read = new_lock(client, suite.name, &shared), *foreign = new_lock(other, suite.name, &shared);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *one = new_lock(client, suite.name, &exclusive), *two = new_lock(client, suite.name, &exclusive);
+    SCOPED_LOCK *read = new_lock(client, suite.name, &shared), *foreign = new_lock(other, suite.name, &shared);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR)); /* 1 */
     EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 2 */
     EXPECT_CODE(0, dlock_downgrade(two, ERR));
@@ -138,23 +108,17 @@ void case_downgrade_of_a_counted_lock(void) {
     EXPECT_FREE(suite.name);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR)); /* exclusive again */
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
-    dlock_free(one);
-    dlock_free(two);
-    dlock_free(read);
-    dlock_free(foreign);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* A writer that also reads, and releases as a writer, continues as a reader. No other writer gets in between, not even
  * a waiting one. */
 void case_writer_reads_on(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE), shared = kind(DLOCK_SHARED);
-    struct actor writer;
+    SCOPED_ACTOR writer;
     start(&writer, DLOCK_EXCLUSIVE);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *write = new_lock(client, suite.name, &exclusive), *read = new_lock(client, suite.name, &shared);
-    dlock_lock *foreign = new_lock(other, suite.name, &shared);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *write = new_lock(client, suite.name, &exclusive), *read = new_lock(client, suite.name, &shared);
+    SCOPED_LOCK *foreign = new_lock(other, suite.name, &shared);
     for (int i = 0; i < 3; i++) {
         EXPECT_CODE(0, dlock_acquire(write, PATIENCE_MS, ERR));
         EXPECT_CODE(0, dlock_acquire(read, 0, ERR));
@@ -181,12 +145,6 @@ void case_writer_reads_on(void) {
         EXPECT(granted.at_us > released_us && granted.fence > fence);
         ACTOR_DO(0, &writer, ACTOR_RELEASE, 0);
     }
-    dlock_free(write);
-    dlock_free(read);
-    dlock_free(foreign);
-    dlock_close(client);
-    dlock_close(other);
-    actor_end(&writer);
 }
 
 static void *downgrade_here(void *arg) {
@@ -200,9 +158,9 @@ void case_downgrade_refused(void) {
     struct dlock_options shared = kind(DLOCK_SHARED), by_handle = kind(DLOCK_EXCLUSIVE);
     struct dlock_options brief = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
     by_handle.owner = DLOCK_OWNER_HANDLE;
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL), *read = new_lock(client, suite.name, &shared);
-    dlock_lock *handle = new_lock(client, suite.name, &by_handle), *ends = new_lock(client, suite.name, &brief);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL), *read = new_lock(client, suite.name, &shared);
+    SCOPED_LOCK *handle = new_lock(client, suite.name, &by_handle), *ends = new_lock(client, suite.name, &brief);
     EXPECT_CODE(DLOCK_EOWNER, dlock_downgrade(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(read, 0, ERR));
     EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(read, ERR));
@@ -222,18 +180,13 @@ void case_downgrade_refused(void) {
     EXPECT_CODE(DLOCK_ELOST, dlock_release(ends, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_downgrade(ends, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_free(read);
-    dlock_free(handle);
-    dlock_free(ends);
-    dlock_close(client);
 }
 
 /* After a break, with the lock held by another client, the downgrade brings nothing back. */
 void case_downgrade_after_a_break(void) {
     struct dlock_options exclusive = kind(DLOCK_EXCLUSIVE);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &exclusive), *next = new_lock(other, suite.name, &exclusive);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &exclusive), *next = new_lock(other, suite.name, &exclusive);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_break(other, suite.name, ERR));
     EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
@@ -243,10 +196,6 @@ void case_downgrade_after_a_break(void) {
     EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_release(next, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_free(next);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* Renewals continue as a reader's: the grant is neither lost, nor exclusive again. */
@@ -266,12 +215,10 @@ void case_renewal_after_a_downgrade(void) {
     EXPECT(ACTOR_DO(0, &writer, ACTOR_LOOK, 0).held);
     int64_t killed_ms = now_ms();
     kill_process(writer.pid);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, now_ms() - killed_ms);
-    dlock_free(lock);
-    dlock_close(client);
     actor_end(&reader);
 }
 
@@ -309,9 +256,7 @@ static void *write_and_read(void *arg) {
 static void downgrading_process(void *arg) {
     enum { THREADS = 2 };
     struct downgrader mine = {arg, open_client()};
-    pthread_t threads[THREADS];
-    for (int i = 0; i < THREADS; i++) threads[i] = start_thread(write_and_read, &mine);
-    for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    run_threads(write_and_read, &mine, 0, THREADS);
     dlock_close(mine.client);
 }
 

@@ -21,8 +21,8 @@ static void expect_ticket(const char *ticket) {
 /* Acquires and exports, so that it no longer holds the grant; then its process ends, and with it its client. */
 static void exporting_process(void *arg) {
     struct hand_over *hand_over = arg;
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, hand_over->name, &hand_over->options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, hand_over->name, &hand_over->options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     hand_over->fence = dlock_fence(lock);
     EXPECT_CODE(0, dlock_export(lock, hand_over->ticket, sizeof hand_over->ticket, ERR));
@@ -30,8 +30,6 @@ static void exporting_process(void *arg) {
     EXPECT(!dlock_held(lock) && dlock_remaining_ms(lock) == 0 && dlock_fence(lock) == 0);
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
     if (hand_over->options.mode == DLOCK_EXCLUSIVE) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* Runs an exporting process to its end; the grant is then in the ticket alone. */
@@ -54,7 +52,7 @@ static dlock_lock *import(dlock_client *client, const char *ticket, const struct
 void case_export_to_another_process(void) {
     struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
     struct hand_over *hand_over = take_ticket(suite.name, &options);
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *lock = import(client, hand_over->ticket, NULL);
     EXPECT(dlock_fence(lock) > hand_over->fence && dlock_fence(lock) >> 8 == hand_over->fence >> 8);
     EXPECT_TAKEN(suite.name);
@@ -69,7 +67,6 @@ void case_export_to_another_process(void) {
     EXPECT(dlock_fence(lock) > fence);
     dlock_free(lock);
     EXPECT_FREE(suite.name);
-    dlock_close(client);
 }
 
 /* A grant changes hands repeatedly, with growing fences; each process has it alone. */
@@ -106,15 +103,15 @@ void case_export_from_hand_to_hand(void) {
 /* The exporter's threads that wait for the lock keep waiting until the importer releases it. */
 void case_export_in_front_of_waiters(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     char ticket[DLOCK_TICKET_MAX + 1];
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     struct call call = {.lock = lock, .timeout_ms = PATIENCE_MS, .code = 1};
     pthread_t thread = start_thread(acquire_here, &call);
     sleep_ms(200);
     EXPECT_CODE(0, dlock_export(lock, ticket, sizeof ticket, ERR));
-    dlock_lock *imported = import(other, ticket, NULL);
+    SCOPED_LOCK *imported = import(other, ticket, NULL);
     sleep_ms(300);
     EXPECT(dlock_held(imported));
     uint64_t fence = dlock_fence(imported);
@@ -124,10 +121,6 @@ void case_export_in_front_of_waiters(void) {
     EXPECT_CODE(0, call.code);
     EXPECT(call.fence > fence);
     EXPECT_BETWEEN(0, SLACK_MS, (call.at_us - released_us) / 1000);
-    dlock_free(lock);
-    dlock_free(imported);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* A ticket is not renewed: the grant ends with its lease, and after that the ticket is invalid. */
@@ -138,7 +131,7 @@ void case_ticket_ends_with_its_lease(void) {
     struct hand_over *used = take_ticket(name, &longer);
     int64_t begun = now_ms();
     struct hand_over *hand_over = take_ticket(suite.name, &options);
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, NULL), *imported = NULL;
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT_BETWEEN(LEASE_MS / 2, LEASE_MS + SLACK_MS, now_ms() - begun);
@@ -157,7 +150,6 @@ void case_ticket_ends_with_its_lease(void) {
     EXPECT_FREE(suite.name);
     EXPECT_FREE(name);
     dlock_free(lock);
-    dlock_close(client);
 }
 
 static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *arg) {
@@ -195,8 +187,8 @@ void case_export_of_a_fixed_lease(void) {
 void case_export_of_a_reader(void) {
     struct dlock_options shared = options_for(DLOCK_SHARED, 0, LONG_LEASE_MS);
     struct hand_over *hand_over = take_ticket(suite.name, &shared);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = import(client, hand_over->ticket, NULL), *reader = new_lock(other, suite.name, &shared);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = import(client, hand_over->ticket, NULL), *reader = new_lock(other, suite.name, &shared);
     EXPECT_CODE(0, dlock_acquire(reader, 0, ERR));
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(DLOCK_EINVAL, dlock_downgrade(lock, ERR)); /* it is a reader's already */
@@ -207,30 +199,24 @@ void case_export_of_a_reader(void) {
     /* A writer's grant that was downgraded is a reader's. */
     char ticket[DLOCK_TICKET_MAX + 1];
     struct dlock_options exclusive = options_with(LONG_LEASE_MS, 0);
-    dlock_lock *writer = new_lock(client, suite.name, &exclusive);
+    SCOPED_LOCK *writer = new_lock(client, suite.name, &exclusive);
     EXPECT_CODE(0, dlock_acquire(writer, 0, ERR));
     EXPECT_CODE(0, dlock_downgrade(writer, ERR));
     EXPECT_CODE(0, dlock_export(writer, ticket, sizeof ticket, ERR));
-    dlock_lock *imported = import(other, ticket, &shared);
+    SCOPED_LOCK *imported = import(other, ticket, &shared);
     EXPECT_CODE(0, in_thread(acquire_here, reader, 0).code);
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(imported, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(writer);
-    dlock_free(imported);
-    dlock_free(reader);
-    dlock_free(lock);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 void case_export_of_a_permit(void) {
     struct dlock_options permits = options_for(DLOCK_PERMIT, 2, LONG_LEASE_MS);
     struct dlock_options more = options_for(DLOCK_PERMIT, 3, LONG_LEASE_MS);
     struct hand_over *hand_over = take_ticket(suite.name, &permits);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = NULL, *permit = new_lock(other, suite.name, &permits),
-               *misfit = new_lock(other, suite.name, &more);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = NULL, *permit = new_lock(other, suite.name, &permits),
+                *misfit = new_lock(other, suite.name, &more);
     EXPECT_CODE(DLOCK_EINVAL, dlock_import(client, hand_over->ticket, &more, &lock, ERR));
     lock = import(client, hand_over->ticket, &permits);
     EXPECT_CODE(DLOCK_EINVAL, dlock_acquire(misfit, 0, ERR));
@@ -243,17 +229,12 @@ void case_export_of_a_permit(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_free(permit);
-    dlock_free(misfit);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 void case_export_refused(void) {
     struct dlock_options brief = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL), *ends = new_lock(client, suite.name, &brief);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL), *ends = new_lock(client, suite.name, &brief);
     char ticket[DLOCK_TICKET_MAX + 1] = "untouched";
     EXPECT_CODE(DLOCK_EOWNER, dlock_export(lock, ticket, sizeof ticket, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
@@ -277,17 +258,14 @@ void case_export_refused(void) {
         EXPECT(!dlock_held(lock) && strcmp(ticket, "untouched") == 0);
         EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
     }
-    dlock_free(lock);
-    dlock_free(ends);
-    dlock_close(client);
 }
 
 /* A ticket is untrusted input. */
 void case_import_refused(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0), other_lease = options_with(LONG_LEASE_MS * 2, 0);
     struct hand_over *hand_over = take_ticket(suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = NULL;
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = NULL;
     static const char *const garbage[] = {"", " ", "ticket", "dlock1", "dlock1+", "+++++++++++++++", "%", "\xff\xfe"};
     for (size_t i = 0; i < sizeof garbage / sizeof garbage[0]; i++)
         EXPECT_CODE(DLOCK_EINVAL, dlock_import(client, garbage[i], NULL, &lock, ERR));
@@ -310,6 +288,4 @@ void case_import_refused(void) {
     EXPECT_TAKEN(suite.name);
     lock = import(client, hand_over->ticket, &options); /* none of that has harmed it */
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }

@@ -1,5 +1,6 @@
 /* fork() and exec(): handles do not work in a child, and nothing that a child does disturbs its parent. */
 #include "actor.h"
+#include "thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,11 +22,6 @@ static int count_holder(const struct dlock_info *info, void *arg) {
     (void)info;
     ++*(int *)arg;
     return 0;
-}
-
-static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock, (void)err, (void)arg;
-    FAIL("a callback in a forked child");
 }
 
 static void expect_refusals(dlock_client *client, dlock_lock *lock) {
@@ -58,8 +54,8 @@ static void expect_refusals(dlock_client *client, dlock_lock *lock) {
 }
 
 void case_fork_child_is_refused(void) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     in_child(expect_refusals, client, lock);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     in_child(expect_refusals, client, lock);
@@ -67,8 +63,6 @@ void case_fork_child_is_refused(void) {
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static void do_nothing(dlock_client *client, dlock_lock *lock) {
@@ -76,9 +70,9 @@ static void do_nothing(dlock_client *client, dlock_lock *lock) {
 }
 
 void case_fork_parent_keeps_its_lock(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int64_t until = now_ms() + RENEWED_LEASE_MS * 5 / 4; now_ms() < until;) {
         in_child(do_nothing, client, lock);
@@ -89,8 +83,6 @@ void case_fork_parent_keeps_its_lock(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static void free_and_close(dlock_client *client, dlock_lock *lock) {
@@ -104,9 +96,9 @@ static void close_and_free(dlock_client *client, dlock_lock *lock) {
 }
 
 void case_fork_child_frees_and_closes(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     for (int held = 0; held < 2; held++) {
         if (held) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
         int64_t begun = now_ms();
@@ -118,60 +110,45 @@ void case_fork_child_frees_and_closes(void) {
     EXPECT(dlock_held(lock));
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
-}
-
-static void *acquire_and_release(void *arg) {
-    EXPECT_CODE(0, dlock_acquire(arg, PATIENCE_MS, ERR));
-    EXPECT_CODE(0, dlock_release(arg, ERR));
-    return NULL;
 }
 
 void case_fork_while_a_thread_waits(void) {
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
-    pthread_t thread = start_thread(acquire_and_release, lock);
+    struct call wait = {.lock = lock, .timeout_ms = PATIENCE_MS};
+    pthread_t thread = start_thread(acquire_here, &wait);
     sleep_ms(300);
     in_child(expect_refusals, client, lock);
     in_child(free_and_close, client, lock);
     EXPECT(dlock_held(held));
     EXPECT_CODE(0, dlock_release(held, ERR));
     pthread_join(thread, NULL);
+    EXPECT_CODE(0, wait.code);
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 static void open_own(dlock_client *parents_client, dlock_lock *parents_lock) {
     (void)parents_client;
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EFORKED, dlock_release(parents_lock, ERR));
     char name[DLOCK_NAME_MAX + 1];
     tagged_name(name, "child");
-    dlock_lock *own = new_lock(client, name, NULL);
+    SCOPED_LOCK *own = new_lock(client, name, NULL);
     EXPECT_CODE(0, dlock_acquire(own, 0, ERR));
     EXPECT_CODE(0, dlock_release(own, ERR));
-    dlock_free(own);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_fork_child_opens_its_own(void) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     sleep_ms(200); /* let the client's threads become idle: a sanitizer's allocator may not be forked in a call */
     in_child(open_own, client, lock);
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* As a daemon starts: the child opens its own client and continues when the parent's is closed. Both, and later
@@ -195,18 +172,15 @@ static void expect_held(const char *tag) {
 }
 
 static void go_on(struct daemon *daemon) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     expect_held("parent");
-    dlock_lock *first = hold(client, "first");
+    SCOPED_LOCK *first = hold(client, "first");
     sem_post(&daemon->parent);
     signal_wait(&daemon->child);
     expect_held("later");
-    dlock_lock *second = hold(client, "second");
+    SCOPED_LOCK *second = hold(client, "second");
     sem_post(&daemon->parent);
     signal_wait(&daemon->child);
-    dlock_close(client);
-    dlock_free(first);
-    dlock_free(second);
 }
 
 void case_fork_child_opens_its_own_and_goes_on(void) {
@@ -270,14 +244,12 @@ static void child_outlives_the_holder(bool exec, struct dlock_options held, cons
     family->exec = exec;
     family->options = held;
     pid_t holder = start_process(hold_with_child, family, 0);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, asked);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, asked);
     signal_wait(&family->ready);
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
     kill_process(holder);
     EXPECT_CODE(0, dlock_acquire(lock, LEASE_MS + SLACK_MS, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_fork_child_outlives_the_holder(void) {

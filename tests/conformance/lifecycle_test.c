@@ -6,7 +6,7 @@
 void case_close_ends_waits(void) {
     enum { N = 4 };
     dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, NULL);
+    SCOPED_LOCK *held = new_lock(holder, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     pthread_t threads[N];
     struct call waits[N];
@@ -31,7 +31,6 @@ void case_close_ends_waits(void) {
     /* Until the server of a session notices that the connection of a wait is gone, it may grant that wait the lock. */
     EXPECT_CODE(0, dlock_acquire(held, suite.caps & DLOCK_CAP_SESSION ? PATIENCE_MS : 0, ERR));
     EXPECT_CODE(0, dlock_release(held, ERR));
-    dlock_free(held);
     dlock_close(holder);
 }
 
@@ -52,17 +51,12 @@ void case_close_releases(void) {
     dlock_close(other);
 }
 
-static void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock, (void)err, (void)arg;
-    FAIL("a callback of a refused call");
-}
-
 void case_close_refuses_every_call(void) {
     struct dlock_options by_handle = DLOCK_OPTIONS_INIT;
     by_handle.owner = DLOCK_OWNER_HANDLE;
     for (int held = 0; held < 2; held++) {
         dlock_client *client = open_client();
-        dlock_lock *lock = new_lock(client, suite.name, &by_handle);
+        SCOPED_LOCK *lock = new_lock(client, suite.name, &by_handle);
         char text[DLOCK_TICKET_MAX + 1] = "";
         if (held) EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
         dlock_close(client);
@@ -78,7 +72,6 @@ void case_close_refuses_every_call(void) {
         EXPECT_CODE(0, dlock_cancel(lock));
         EXPECT(!dlock_held(lock) && dlock_fence(lock) == 0 && dlock_remaining_ms(lock) == 0 && text[0] == '\0');
         EXPECT_FREE(suite.name);
-        dlock_free(lock);
     }
 }
 
@@ -112,7 +105,7 @@ void case_close_while_threads_work(void) {
 
 void case_free_releases(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
@@ -120,13 +113,11 @@ void case_free_releases(void) {
     EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
     EXPECT_CODE(0, dlock_release(next, ERR));
     dlock_free(next);
-    dlock_close(other);
-    dlock_close(client);
 }
 
 /* Freeing one of two handles releases its part of the count; the rest stays. */
 void case_free_gives_back_its_share(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
@@ -138,12 +129,11 @@ void case_free_gives_back_its_share(void) {
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(two, ERR));
     EXPECT_FREE(suite.name);
     dlock_free(two);
-    dlock_close(client);
 }
 
 void case_free_ends_waits(void) {
-    dlock_client *holder = open_client(), *client = open_client();
-    dlock_lock *held = new_lock(holder, suite.name, NULL);
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    SCOPED_LOCK *held = new_lock(holder, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     struct call wait = {.lock = new_lock(client, suite.name, NULL), .timeout_ms = DLOCK_FOREVER};
     pthread_t thread = start_thread(acquire_here, &wait);
@@ -153,13 +143,10 @@ void case_free_ends_waits(void) {
     EXPECT_CODE(DLOCK_ECANCELED, wait.code);
     EXPECT_CODE(0, dlock_release(held, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(holder);
 }
 
 void case_free_while_another_handle_waits(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
     struct call wait = {.lock = two, .timeout_ms = DLOCK_FOREVER};
@@ -176,7 +163,6 @@ void case_free_while_another_handle_waits(void) {
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
     EXPECT_FREE(suite.name);
     dlock_free(two);
-    dlock_close(client);
 }
 
 /* Two handles and their client are ended in each of the six orders, with nothing held, one held, and both held
@@ -209,18 +195,14 @@ static int count_entries(const char *path) {
 }
 
 static void whole_life(void) {
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(other, suite.name, NULL);
     /* The second one may be too short for an answer, and be granted without the client's knowledge: then the next first
      * one has to wait until that lease ends. */
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     int code = dlock_acquire(wanted, 5, NULL);
     EXPECT(code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE);
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_free(wanted);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* Neither descriptors nor threads accumulate. Threads that end in the background get a moment for it. */

@@ -46,8 +46,8 @@ void case_linger_costs_nothing(void) {
 void case_linger_fences_grow(void) {
     linger();
     struct dlock_options options = long_lease();
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *second = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *second = new_lock(client, suite.name, &options);
     uint64_t fence = 0;
     for (int i = 0; i < 700; i++) {
         dlock_lock *through = i % 3 ? lock : second;
@@ -59,16 +59,13 @@ void case_linger_fences_grow(void) {
     struct call call = in_thread(acquire_here, lock, PATIENCE_MS);
     EXPECT_CODE(0, call.code);
     EXPECT(call.fence > fence);
-    dlock_free(lock);
-    dlock_free(second);
-    dlock_close(client);
 }
 
 /* Another process that asks, by a wait or by repeated tries, gets the lock long before the lingering would end. */
 void case_linger_ends_when_wanted(void) {
     linger();
     struct dlock_options options = long_lease();
-    struct actor other, holder;
+    SCOPED_ACTOR other, holder;
     actor_start(&other, suite.name, &options);
     actor_start(&holder, suite.name, &options);
     uint64_t fence = 0;
@@ -92,8 +89,6 @@ void case_linger_ends_when_wanted(void) {
         EXPECT_BETWEEN(0, SOON_MS, (report.at_us - begun_us) / 1000);
         ACTOR_DO(0, &other, ACTOR_RELEASE, 0);
     }
-    actor_end(&holder);
-    actor_end(&other);
 }
 
 /* The same between clients of one process, and for a client that was waiting before the release: then nothing
@@ -101,7 +96,7 @@ void case_linger_ends_when_wanted(void) {
 void case_linger_not_while_others_wait(void) {
     linger();
     struct dlock_options options = long_lease();
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *wanted = new_lock(other, suite.name, &options);
     for (int round = 0; round < 4; round++) {
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
@@ -129,8 +124,6 @@ void case_linger_not_while_others_wait(void) {
     }
     dlock_free(lock);
     dlock_free(wanted);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* Lingering ends on its own, and a client without linger gets the lock as soon as it asks. */
@@ -160,8 +153,8 @@ void case_linger_for_other_wishes(void) {
     struct dlock_options shorter = options_with(LONG_LEASE_MS / 2, 0);
     struct dlock_options shared = options_for(DLOCK_SHARED, 0, LONG_LEASE_MS);
     const struct dlock_options *wishes[] = {&fixed, &shorter, suite.caps & DLOCK_CAP_SHARED ? &shared : &fixed};
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     for (int i = 0; i < 6; i++) { /* asked after the release, and before */
         struct call call = {.lock = new_lock(client, suite.name, wishes[i / 2]), .timeout_ms = PATIENCE_MS, .code = 1};
         pthread_t thread = 0;
@@ -182,8 +175,6 @@ void case_linger_for_other_wishes(void) {
         EXPECT(call.fence >> 8 > fence >> 8); /* a new grant of the server */
         dlock_free(call.lock);
     }
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* A process that dies while a lock lingers is treated like any dead holder; a lingering grant can be broken. */
@@ -195,7 +186,7 @@ void case_linger_and_loss(void) {
     actor_start(&other, suite.name, &renewed);
     uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
     ACTOR_DO(0, &holder, ACTOR_RELEASE, 0);
-    dlock_client *operator_client = NULL;
+    SCOPED_CLIENT *operator_client = NULL;
     EXPECT_CODE(0, dlock_open(suite.uri, NULL, &operator_client, ERR));
     EXPECT_CODE(0, dlock_break(operator_client, suite.name, ERR));
     struct actor_report report = ACTOR_DO(0, &other, ACTOR_ACQUIRE, PATIENCE_MS);
@@ -209,6 +200,5 @@ void case_linger_and_loss(void) {
     kill_process(other.pid);
     report = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, PATIENCE_MS);
     EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
-    dlock_close(operator_client);
     actor_end(&holder);
 }

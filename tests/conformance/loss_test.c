@@ -30,15 +30,14 @@ static void await_loss(dlock_lock *lock) {
 
 /* Breaks `name` as an operator does, with another client. */
 static void take_away(const char *name) {
-    dlock_client *operator_client = open_client();
+    SCOPED_CLIENT *operator_client = open_client();
     EXPECT_CODE(0, dlock_break(operator_client, name, ERR));
-    dlock_close(operator_client);
 }
 
 void case_break_is_reported(void) {
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     struct dlock_options options = reporting();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     uint64_t fence = dlock_fence(lock);
     take_away(suite.name);
@@ -57,17 +56,13 @@ void case_break_is_reported(void) {
     EXPECT(dlock_fence(lock) > fence);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT(atomic_load(&losses) == 1);
-    dlock_free(lock);
-    dlock_free(next);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* Every counted acquisition gets ELOST once, and so does re-entry until all of them have. */
 void case_break_counts_down(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = reporting();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *again = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *again = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(again, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
@@ -85,46 +80,31 @@ void case_break_counts_down(void) {
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_free(again);
-    dlock_close(client);
-}
-
-static void *acquire_and_release(void *arg) {
-    EXPECT_CODE(0, dlock_acquire(arg, PATIENCE_MS, ERR));
-    EXPECT(dlock_held(arg));
-    EXPECT_CODE(0, dlock_release(arg, ERR));
-    return NULL;
 }
 
 /* A loss that its owner has not noticed yet does not block the other threads of the client. */
 void case_other_thread_after_loss(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = reporting();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *other = new_lock(client, suite.name, NULL);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *other = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     take_away(suite.name);
     await_loss(lock);
-    pthread_t threads[2];
-    threads[0] = start_thread(acquire_and_release, lock);
-    threads[1] = start_thread(acquire_and_release, other);
-    pthread_join(threads[0], NULL);
-    pthread_join(threads[1], NULL);
+    struct call calls[] = {{.lock = lock, .timeout_ms = PATIENCE_MS}, {.lock = other, .timeout_ms = PATIENCE_MS}};
+    run_threads(acquire_here, calls, sizeof *calls, 2);
+    for (int i = 0; i < 2; i++) EXPECT(calls[i].code == 0 && calls[i].held);
     EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_free(other);
-    dlock_close(client);
 }
 
 /* After a break that was not noticed, with the lock held by another client, a waiting thread does not get the ended
  * grant. */
 void case_break_before_a_hand_over(void) {
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    dlock_lock *lock = new_lock(client, suite.name, &options), *waiting = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *waiting = new_lock(client, suite.name, &options);
     options.owner = DLOCK_OWNER_HANDLE;
-    dlock_lock *next = new_lock(other, suite.name, &options);
+    SCOPED_LOCK *next = new_lock(other, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     struct call call = {.lock = waiting, .timeout_ms = PATIENCE_MS}, others = {.lock = next, .timeout_ms = PATIENCE_MS};
     pthread_t others_thread = start_thread(acquire_and_keep, &others);
@@ -143,11 +123,6 @@ void case_break_before_a_hand_over(void) {
     EXPECT(call.code == 0 && call.held);
     EXPECT(call.fence > others.fence);
     EXPECT(call.at_us >= released_us);
-    dlock_free(lock);
-    dlock_free(waiting);
-    dlock_free(next);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 void case_holder_killed(void) {

@@ -30,7 +30,7 @@ static bool is_readable(dlock_client *client, int within_ms) {
 
 void case_manual_dispatch(void) {
     struct dlock_options options = async_options(RENEWED_LEASE_MS);
-    dlock_client *client = open_manual();
+    SCOPED_CLIENT *client = open_manual();
     struct async async = {.lock = new_lock(client, suite.name, &options)};
     int fd = dlock_client_fd(client);
     EXPECT(fd >= 0);
@@ -57,13 +57,12 @@ void case_manual_dispatch(void) {
         EXPECT_FREE(suite.name);
     }
     dlock_free(async.lock);
-    dlock_close(client);
 }
 
 /* Calls that wait need no dispatch, and run no callbacks themselves. */
 void case_manual_calls_that_wait(void) {
-    dlock_client *client = open_manual(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL), *held = new_lock(other, suite.name, NULL);
+    SCOPED_CLIENT *client = open_manual(), *other = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL), *held = new_lock(other, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
@@ -72,10 +71,6 @@ void case_manual_calls_that_wait(void) {
     EXPECT_CODE(0, dlock_release(held, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT(dlock_client_dispatch(client) == 0 && !is_readable(client, 0));
-    dlock_free(lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 struct loss {
@@ -117,8 +112,8 @@ void case_manual_loop(void) {
     static struct async all[N];
     atomic_int turn = 0;
     struct dlock_options options = async_options(LONG_LEASE_MS);
-    dlock_client *client = open_manual(), *other = open_client();
-    dlock_lock *held = new_lock(other, suite.name, &options);
+    SCOPED_CLIENT *client = open_manual(), *other = open_client();
+    SCOPED_LOCK *held = new_lock(other, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     for (int i = 0; i < N; i++) {
         all[i] = (struct async){.lock = new_lock(client, suite.name, &options), .turn = &turn};
@@ -141,16 +136,13 @@ void case_manual_loop(void) {
     }
     EXPECT_FREE(suite.name);
     for (int i = 0; i < N; i++) dlock_free(all[i].lock);
-    dlock_free(held);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* A pending callback is called when its handle or its client ends, in the thread that ends it, exactly once. */
 void case_manual_ends(void) {
     struct dlock_options options = async_options(LONG_LEASE_MS);
     dlock_client *client = open_manual(), *other = open_client();
-    dlock_lock *held = new_lock(other, suite.name, &options);
+    SCOPED_LOCK *held = new_lock(other, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
     struct async freed = {.lock = new_lock(client, suite.name, &options)}, closed = freed, done = freed;
     closed.lock = new_lock(client, suite.name, &options);
@@ -176,6 +168,5 @@ void case_manual_ends(void) {
     dlock_free(closed.lock);
     dlock_free(done.lock);
     EXPECT(atomic_load(&closed.calls) == 1 && atomic_load(&done.calls) == 1);
-    dlock_free(held);
     dlock_close(other);
 }

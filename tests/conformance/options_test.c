@@ -1,4 +1,4 @@
-/* Invalid options are refused, structs of other sizes are understood, and what a backend lacks is reported. */
+/* Options of a client that are refused, and what a backend lacks is reported. */
 #include "suite.h"
 
 #include <stddef.h>
@@ -11,53 +11,8 @@ static void expect_refused(dlock_client *client, int wanted, const struct dlock_
     EXPECT(lock == NULL);
 }
 
-void case_options_refused(void) {
-    dlock_client *client = open_client();
-    static const int64_t leases[] = {50, 99, 1, -1, -1000, INT64_MIN, INT64_MAX};
-    for (size_t i = 0; i < sizeof leases / sizeof leases[0]; i++) {
-        struct dlock_options options = options_with(leases[i], 0);
-        expect_refused(client, DLOCK_EINVAL, &options);
-    }
-    struct dlock_options options = options_with(100, DLOCK_FIXED_LEASE | DLOCK_NO_REENTRY);
-    dlock_free(new_lock(client, suite.name, &options));
-    options = options_with(0, 0x80000000u);
-    expect_refused(client, DLOCK_EINVAL, &options);
-    options = options_with(0, 4);
-    expect_refused(client, DLOCK_EINVAL, &options);
-    options = options_with(0, 0);
-    options.limit = 3; /* exclusive locks have no limit */
-    expect_refused(client, DLOCK_EINVAL, &options);
-    options = options_with(0, 0);
-    options.mode = (enum dlock_mode)7;
-    expect_refused(client, DLOCK_EINVAL, &options);
-    options = options_with(0, 0);
-    options.owner = (enum dlock_owner)7;
-    expect_refused(client, DLOCK_EINVAL, &options);
-    dlock_close(client);
-}
-
-/* Longer structs are understood as long as the unknown bytes are zero. */
-void case_options_of_other_sizes(void) {
-    dlock_client *client = open_client();
-    struct {
-        struct dlock_options known;
-        char later[24];
-    } longer = {DLOCK_OPTIONS_INIT, {0}};
-    longer.known.size = sizeof longer;
-    dlock_free(new_lock(client, suite.name, &longer.known));
-    longer.later[20] = 1;
-    expect_refused(client, DLOCK_EINVAL, &longer.known);
-    struct dlock_options shorter = DLOCK_OPTIONS_INIT; /* shorter than any version ever was */
-    shorter.size = offsetof(struct dlock_options, lease_ms);
-    expect_refused(client, DLOCK_EINVAL, &shorter);
-    struct dlock_options empty = DLOCK_OPTIONS_INIT;
-    empty.size = 0;
-    expect_refused(client, DLOCK_EINVAL, &empty);
-    dlock_close(client);
-}
-
 void case_client_options_refused(void) {
-    dlock_client *client = NULL;
+    SCOPED_CLIENT *client = NULL;
     struct {
         struct dlock_client_options known;
         char later[16];
@@ -71,12 +26,10 @@ void case_client_options_refused(void) {
     EXPECT(client == NULL);
     longer.known.flags = DLOCK_CLIENT_LAZY;
     EXPECT_CODE(0, dlock_open(suite.uri, &longer.known, &client, ERR));
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_ENOTSUP, dlock_client_fd(client));
     EXPECT_CODE(DLOCK_ENOTSUP, dlock_client_dispatch(client));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static int any_holder(const struct dlock_info *info, void *arg) {

@@ -2,8 +2,8 @@
 #include "thread.h"
 
 void case_reentry_counts(void) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT(!dlock_held(lock));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR)); /* 1 */
     uint64_t fence = dlock_fence(lock);
@@ -17,13 +17,11 @@ void case_reentry_counts(void) {
     EXPECT(!dlock_held(lock));
     EXPECT_FREE(suite.name);
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_reentry_across_handles(void) {
-    dlock_client *client = open_client();
-    dlock_lock *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR)); /* 1 */
     EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 2 */
     EXPECT(dlock_held(one) && dlock_held(two));
@@ -36,15 +34,12 @@ void case_reentry_across_handles(void) {
     EXPECT_FREE(suite.name);
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(one, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(two, ERR));
-    dlock_free(one);
-    dlock_free(two);
-    dlock_close(client);
 }
 
 void case_no_reentry(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = options_with(0, DLOCK_NO_REENTRY);
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, DLOCK_FOREVER, ERR));
@@ -52,8 +47,6 @@ void case_no_reentry(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static struct dlock_options handle_owned(void) {
@@ -63,9 +56,9 @@ static struct dlock_options handle_owned(void) {
 }
 
 void case_handle_owner_any_thread_releases(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = handle_owned();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     struct call call = in_thread(release_here, lock, 0);
     EXPECT(call.held);
@@ -76,14 +69,12 @@ void case_handle_owner_any_thread_releases(void) {
     EXPECT(dlock_held(lock) && dlock_fence(lock) > 0);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_handle_owner_second_acquire(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     struct dlock_options options = handle_owned();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *other = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *other = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, DLOCK_FOREVER, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, in_thread(acquire_here, lock, 0).code);
@@ -95,14 +86,11 @@ void case_handle_owner_second_acquire(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(other, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release(other, ERR));
-    dlock_free(lock);
-    dlock_free(other);
-    dlock_close(client);
 }
 
 void case_thread_owner_excludes_threads(void) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     struct call call = in_thread(acquire_here, lock, 0);
     EXPECT_CODE(DLOCK_EBUSY, call.code);
@@ -116,13 +104,11 @@ void case_thread_owner_excludes_threads(void) {
     EXPECT_CODE(0, call.code);
     EXPECT(call.held);
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_release_by_other_thread(void) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     struct call call = in_thread(release_here, lock, 0);
     EXPECT(!call.held);
@@ -130,21 +116,4 @@ void case_release_by_other_thread(void) {
     EXPECT(dlock_held(lock));
     EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
-}
-
-void case_release_by_other_client(void) {
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL), *same_name = new_lock(other, suite.name, NULL);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    EXPECT(!dlock_held(same_name));
-    EXPECT_CODE(DLOCK_EOWNER, dlock_release(same_name, ERR));
-    EXPECT(dlock_held(lock));
-    EXPECT_TAKEN(suite.name);
-    EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_free(same_name);
-    dlock_close(client);
-    dlock_close(other);
 }

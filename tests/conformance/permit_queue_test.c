@@ -15,8 +15,8 @@ void case_permits_fifo(void) {
     struct dlock_options options = permits();
     struct actor waiters[WAITERS];
     for (int i = 0; i < WAITERS; i++) actor_start(&waiters[i], suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int i = 0; i < WAITERS; i++) {
         actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
@@ -35,8 +35,6 @@ void case_permits_fifo(void) {
             if (actor_poll(&waiters[later], 0, &report)) FAIL("waiter %d was served before its turn", later);
         if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* waiters are not overtaken */
     }
-    dlock_free(lock);
-    dlock_close(client);
     for (int i = 0; i < WAITERS; i++) actor_end(&waiters[i]);
 }
 
@@ -47,8 +45,8 @@ void case_freed_permits_wake_waiters(void) {
     struct dlock_options options = permits();
     struct actor waiters[LIMIT];
     for (int i = 0; i < LIMIT; i++) actor_start(&waiters[i], suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     int64_t best_ms = INT64_MAX;
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
@@ -68,38 +66,7 @@ void case_freed_permits_wake_waiters(void) {
     }
     printf("# %d freed permits reached %d waiters in %d ms\n", LIMIT, LIMIT, (int)best_ms);
     EXPECT_BETWEEN(0, AT_ONCE_MS, best_ms);
-    dlock_free(lock);
-    dlock_close(client);
     for (int i = 0; i < LIMIT; i++) actor_end(&waiters[i]);
-}
-
-/* A waiter that gives up keeps no permit and blocks no other. */
-void case_permit_waiter_gives_up(void) {
-    struct dlock_options options = permits();
-    struct actor impatient, patient;
-    actor_start(&impatient, suite.name, &options);
-    actor_start(&patient, suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
-    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    for (int way = 0; way < 2; way++) {
-        actor_begin(&impatient, way == 0 ? ACTOR_ACQUIRE : ACTOR_WAIT_UNTIL_CANCELLED, GIVES_UP_MS);
-        await_waiters(client, suite.name, 1);
-        actor_begin(&patient, ACTOR_ACQUIRE, PATIENCE_MS);
-        if (way == 1) actor_begin(&impatient, ACTOR_CANCEL, 0);
-        ACTOR_FINISH(way == 0 ? DLOCK_ETIMEDOUT : DLOCK_ECANCELED, &impatient);
-        await_waiters(client, suite.name, 1);
-        int64_t begun = now_ms();
-        EXPECT_CODE(0, dlock_release(lock, ERR));
-        EXPECT_BETWEEN(0, SLACK_MS, ACTOR_FINISH(0, &patient).at_us / 1000 - begun);
-        EXPECT(!ACTOR_DO(0, &impatient, ACTOR_LOOK, 0).held);
-        ACTOR_DO(0, &patient, ACTOR_RELEASE, 0);
-        EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
-    }
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&impatient);
-    actor_end(&patient);
 }
 
 static void many_permits(bool patient) {
@@ -114,12 +81,10 @@ static void many_permits(bool patient) {
     census_close(census);
     EXPECT(atomic_load(&census->most[DLOCK_PERMIT]) > 1);
     /* No permit was lost. */
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &kinds[0]);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &kinds[0]);
     for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_permits_never_exceed_the_limit(void) {

@@ -37,31 +37,13 @@ void case_permits_up_to_the_limit(void) {
     for (int i = 0; i <= LIMIT; i++) actor_end(&actors[i]);
 }
 
-/* The same largest limit for every backend, checked before the server is asked. */
-void case_permits_have_one_bound(void) {
-    dlock_client *client = open_client();
-    const uint32_t too_many[] = {UINT32_C(1) << 31, UINT32_MAX};
-    for (size_t i = 0; i < sizeof too_many / sizeof too_many[0]; i++) {
-        struct dlock_options options = permits_of(too_many[i], 0);
-        dlock_lock *refused = NULL;
-        EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &options, &refused, ERR));
-        EXPECT(!refused && strstr(last_error.message, "2147483647"));
-    }
-    struct dlock_options most = permits_of(DLOCK_LIMIT_MAX, 0);
-    dlock_lock *lock = new_lock(client, suite.name, &most);
-    for (int i = 0; i < 2; i++) EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-    for (int i = 0; i < 2; i++) EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
-    dlock_close(client);
-}
-
 /* Many grants of one name are released in one request; other clients' permits stay, and waiters get theirs. */
 void case_permits_are_given_back_together(void) {
     enum { MANY = 20 };
     struct dlock_options options = permits_of(MANY, LONG_LEASE_MS);
     struct actor waiters[2];
     for (int i = 0; i < 2; i++) actor_start(&waiters[i], suite.name, &options);
-    dlock_client *client = open_client(), *other = open_client();
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *theirs = new_lock(other, suite.name, &options);
     dlock_lock *locks[MANY];
     EXPECT_CODE(0, dlock_acquire(theirs, PATIENCE_MS, ERR));
@@ -86,8 +68,6 @@ void case_permits_are_given_back_together(void) {
     EXPECT_CODE(0, dlock_release(theirs, ERR));
     for (int i = 0; i < 2; i++) actor_end(&waiters[i]);
     dlock_free(theirs);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* One thread may take several permits: each acquire adds one, and each release gives the youngest back. */
@@ -127,9 +107,9 @@ void case_permits_of_handles_and_threads(void) {
     struct dlock_options options = permits_of(LIMIT, LONG_LEASE_MS), by_handle = options, once = options;
     by_handle.owner = DLOCK_OWNER_HANDLE;
     once.flags = DLOCK_NO_REENTRY;
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *lock = new_lock(client, suite.name, &options), *handle = new_lock(client, suite.name, &by_handle);
-    dlock_lock *strict = new_lock(client, suite.name, &once);
+    SCOPED_LOCK *strict = new_lock(client, suite.name, &once);
     EXPECT_CODE(0, dlock_acquire(handle, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(handle, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(strict, 0, ERR));
@@ -144,25 +124,19 @@ void case_permits_of_handles_and_threads(void) {
     dlock_free(lock);
     EXPECT_FREE(suite.name);
     dlock_free(handle);
-    dlock_free(strict);
-    dlock_close(client);
 }
 
 void case_renewal_of_many_permits(void) {
     enum { N = 30 };
     struct dlock_options options = permits_of(N, RENEWED_LEASE_MS);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *foreign = new_lock(other, suite.name, &options);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *foreign = new_lock(other, suite.name, &options);
     for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int64_t until = now_ms() + RENEWED_LEASE_MS * 3 / 2; now_ms() < until; sleep_ms(50))
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(foreign, 0, ERR));
     EXPECT(dlock_held(lock));
     for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_release(lock, ERR));
     for (int i = 0; i < N; i++) EXPECT_CODE(0, dlock_acquire(foreign, SLACK_MS, ERR));
-    dlock_free(lock);
-    dlock_free(foreign);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* A dead holder's permit, and no other, comes back when its lease ends. */
@@ -202,7 +176,7 @@ void case_permits_limit_a_rate(void) {
     struct dlock_options options = permits_of(LIMIT, WINDOW_MS);
     options.flags = DLOCK_FIXED_LEASE;
     options.owner = DLOCK_OWNER_HANDLE;
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *permits[WINDOWS * LIMIT];
     int64_t taken_ms[WINDOWS * LIMIT], ends_ms[WINDOWS * LIMIT], begun_ms = now_ms();
     bool whole = true; /* a session without recent proof keeps its grants for less */
@@ -216,7 +190,7 @@ void case_permits_limit_a_rate(void) {
         whole = whole && now_ms() + left_ms - asked_ms >= WINDOW_MS * 98 / 100; /* leases end 1 % and 2 ms early */
     }
     EXPECT(whole || suite.caps & DLOCK_CAP_SESSION);
-    dlock_lock *more = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *more = new_lock(client, suite.name, &options);
     if (now_ms() < taken_ms[(WINDOWS - 1) * LIMIT] + WINDOW_MS / 2)
         EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(more, 0, ERR));
     for (int i = LIMIT; i < WINDOWS * LIMIT; i++) {
@@ -227,8 +201,6 @@ void case_permits_limit_a_rate(void) {
         EXPECT_CODE(DLOCK_ELOST, dlock_release(permits[i - LIMIT], ERR));
     }
     for (int i = 0; i < WINDOWS * LIMIT; i++) dlock_free(permits[i]);
-    dlock_free(more);
-    dlock_close(client);
 }
 
 /* ---- what does not fit together ---------------------------------------------------------------------------------- */
@@ -243,71 +215,49 @@ static void expect_misfit(dlock_lock *lock, const char *mention) {
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
 }
 
-void case_permits_disagree_about_the_limit(void) {
-    enum { ONE_LIMIT = 31337, OTHER_LIMIT = 31338 };
-    struct dlock_options options = permits_of(ONE_LIMIT, LONG_LEASE_MS),
-                         others = permits_of(OTHER_LIMIT, LONG_LEASE_MS);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *foreign = new_lock(other, suite.name, &others);
-    dlock_lock *same_client = new_lock(client, suite.name, &others);
-    for (int i = 0; i < 2; i++) {
-        EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-        expect_misfit(foreign, "31337");
-        expect_misfit(same_client, "31337");
-        EXPECT(dlock_held(lock));
-        EXPECT_CODE(0, dlock_release(lock, ERR));
-        EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
-        expect_misfit(lock, "31338");
-        EXPECT_CODE(0, dlock_release(foreign, ERR));
-    }
-    dlock_free(lock);
-    dlock_free(same_client);
-    dlock_free(foreign);
-    dlock_close(client);
-    dlock_close(other);
-}
-
-static void expect_modes_exclude(const struct dlock_options *one, const struct dlock_options *two) {
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, one), *foreign = new_lock(other, suite.name, two);
-    dlock_lock *same_client = new_lock(client, suite.name, two);
+/* Each is refused while the other has the name, with a message that says so, and is as good as any when it is free. */
+static void expect_uses_exclude(struct dlock_options one, const char *told_one, struct dlock_options two,
+                                const char *told_two) {
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &one), *foreign = new_lock(other, suite.name, &two);
+    SCOPED_LOCK *same_client = new_lock(client, suite.name, &two);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     uint64_t fence = dlock_fence(lock);
-    expect_misfit(foreign, "permit");
+    expect_misfit(foreign, told_one);
     EXPECT(!dlock_held(foreign));
     EXPECT_CODE(DLOCK_EINVAL, in_thread(acquire_here, same_client, 0).code);
-    expect_misfit(same_client, "permit");
+    expect_misfit(same_client, told_one);
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
     EXPECT(dlock_fence(foreign) > fence);
-    expect_misfit(lock, "permit");
+    expect_misfit(lock, told_two);
     EXPECT_CODE(0, dlock_release(foreign, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    dlock_free(same_client);
-    dlock_free(foreign);
-    dlock_close(client);
-    dlock_close(other);
 }
 
-/* A name is in use either as a lock or as permits; when it is free, both are possible. */
+void case_permits_disagree_about_the_limit(void) {
+    expect_uses_exclude(permits_of(31337, LONG_LEASE_MS), "31337", permits_of(31338, LONG_LEASE_MS), "31338");
+}
+
+/* A name is in use either as a lock or as permits. */
 void case_permits_and_locks_do_not_mix(void) {
-    struct dlock_options permit = permits_of(LIMIT, LONG_LEASE_MS), exclusive = options_with(LONG_LEASE_MS, 0);
-    expect_modes_exclude(&permit, &exclusive);
-    if (suite.caps & DLOCK_CAP_SHARED) {
-        struct dlock_options shared = options_for(DLOCK_SHARED, 0, LONG_LEASE_MS);
-        expect_modes_exclude(&shared, &permit);
-    }
+    struct dlock_options permit = permits_of(LIMIT, LONG_LEASE_MS),
+                         shared = options_for(DLOCK_SHARED, 0, LONG_LEASE_MS);
+    expect_uses_exclude(permit, "permit", options_with(LONG_LEASE_MS, 0), "permit");
+    if (suite.caps & DLOCK_CAP_SHARED) expect_uses_exclude(shared, "permit", permit, "permit");
     EXPECT_FREE(suite.name);
 }
 
 void case_permit_options_refused(void) {
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *lock = NULL;
-    struct dlock_options none = permits_of(0, 0);
-    EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &none, &lock, ERR));
-    EXPECT(lock == NULL);
+    const uint32_t limits[] = {0, DLOCK_LIMIT_MAX + UINT32_C(1), UINT32_MAX};
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        struct dlock_options options = permits_of(limits[i], 0);
+        EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &options, &lock, ERR));
+        EXPECT(lock == NULL && strstr(last_error.message, "2147483647"));
+    }
     if (suite.caps & DLOCK_CAP_SHARED) {
         struct dlock_options readers = options_for(DLOCK_SHARED, 5, 0); /* readers have no limit */
         EXPECT_CODE(DLOCK_EINVAL, dlock_new(client, suite.name, &readers, &lock, ERR));
@@ -320,5 +270,4 @@ void case_permit_options_refused(void) {
         EXPECT_CODE(0, dlock_release(lock, ERR));
         dlock_free(lock);
     }
-    dlock_close(client);
 }

@@ -141,6 +141,22 @@ pthread_t start_thread(void *(*run)(void *), void *arg) {
     return thread;
 }
 
+enum { MOST_AT_ONCE = 16 };
+
+void run_threads(void *(*run)(void *), void *args, size_t size, int n) {
+    pthread_t threads[MOST_AT_ONCE];
+    EXPECT(n <= MOST_AT_ONCE);
+    for (int i = 0; i < n; i++) threads[i] = start_thread(run, (char *)args + (size_t)i * size);
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+}
+
+void run_processes(void (*run)(void *), void *args, size_t size, int n) {
+    pid_t pids[MOST_AT_ONCE];
+    EXPECT(n <= MOST_AT_ONCE);
+    for (int i = 0; i < n; i++) pids[i] = start_process(run, (char *)args + (size_t)i * size, size);
+    for (int i = 0; i < n; i++) join_process(pids[i]);
+}
+
 /* ---- semaphores -------------------------------------------------------------------------------------------------- */
 
 void signal_init(sem_t *semaphore) {

@@ -41,11 +41,10 @@ struct waiter {
 };
 
 static void wait_in_line(const struct waiter *waiter) {
-    dlock_lock *lock = new_lock(waiter->client, suite.name, NULL);
+    SCOPED_LOCK *lock = new_lock(waiter->client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     note_grant(waiter->number, dlock_fence(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_free(lock);
 }
 
 static void waiting_process(void *arg) {
@@ -70,8 +69,8 @@ void case_fifo_processes(void) {
         signal_init(&go[i]);
         pids[i] = start_process(waiting_process, &waiter, sizeof waiter);
     }
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     uint64_t fence = dlock_fence(lock);
     for (int i = 0; i < WAITERS; i++) {
@@ -83,14 +82,12 @@ void case_fifo_processes(void) {
     for (int i = 0; i < WAITERS; i++) join_process(pids[i]);
     expect_arrival_order(fence);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_fifo_threads(void) {
     grants = shared_memory(sizeof *grants);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     uint64_t fence = dlock_fence(lock);
     pthread_t threads[WAITERS];
@@ -105,16 +102,14 @@ void case_fifo_threads(void) {
     for (int i = 0; i < WAITERS; i++) pthread_join(threads[i], NULL);
     for (int i = 0; i < WAITERS; i++) dlock_close(waiters[i].client);
     expect_arrival_order(fence);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* A holder that releases and acquires again while another client waits must wait its turn. */
 void case_nobody_barges(void) {
-    struct actor waiter;
+    SCOPED_ACTOR waiter;
     actor_start(&waiter, suite.name, NULL);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     for (int i = 0; i < 10; i++) {
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
         actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
@@ -124,9 +119,6 @@ void case_nobody_barges(void) {
         ACTOR_FINISH(0, &waiter);
         ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
     }
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&waiter);
 }
 
 void case_dead_waiters_are_skipped(void) {
@@ -135,8 +127,8 @@ void case_dead_waiters_are_skipped(void) {
     struct actor dead[DEAD], last;
     for (int i = 0; i < DEAD; i++) actor_start(&dead[i], suite.name, &options);
     actor_start(&last, suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int i = 0; i < DEAD; i++) {
         actor_begin(&dead[i], ACTOR_ACQUIRE, DLOCK_FOREVER);
@@ -153,8 +145,6 @@ void case_dead_waiters_are_skipped(void) {
     EXPECT_BETWEEN(0, notice_ms(), report.at_us / 1000 - begun);
     ACTOR_DO(0, &last, ACTOR_RELEASE, 0);
     EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
-    dlock_free(lock);
-    dlock_close(client);
     actor_end(&last);
 }
 
@@ -166,8 +156,8 @@ void case_first_waiter_killed_when_granted(void) {
     struct actor first, second;
     actor_start(&first, suite.name, &options);
     actor_start(&second, suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     actor_begin(&first, ACTOR_ACQUIRE_AND_DIE, DLOCK_FOREVER);
     await_waiters(client, suite.name, 1);
@@ -183,8 +173,6 @@ void case_first_waiter_killed_when_granted(void) {
     EXPECT_BETWEEN(0, (short_grant ? HAND_OVER_MS : LEASE_MS * 10) + SLACK_MS, report.at_us / 1000 - begun);
     if (suite.caps & DLOCK_CAP_QUEUE) kill_process(first.pid);
     ACTOR_DO(0, &second, ACTOR_RELEASE, 0);
-    dlock_free(lock);
-    dlock_close(client);
     actor_end(&second);
 }
 
@@ -195,8 +183,8 @@ void case_holder_killed_with_a_long_queue(void) {
     struct dlock_options options = options_with(RENEWED_LEASE_MS, 0);
     struct actor waiters[LINE];
     for (int i = 0; i < LINE; i++) actor_start(&waiters[i], suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int i = 0; i < LINE; i++) {
         actor_begin(&waiters[i], i == LINE - 2 ? ACTOR_ACQUIRE_AND_DIE : ACTOR_ACQUIRE, DLOCK_FOREVER);
@@ -216,17 +204,15 @@ void case_holder_killed_with_a_long_queue(void) {
     kill_process(waiters[LINE - 2].pid);
     for (int i = 0; i < LINE - 2; i++) actor_end(&waiters[i]);
     actor_end(&waiters[LINE - 1]);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_stopped_waiter_reports_no_stale_grant(void) {
     struct dlock_options options = options_with(LONG_LEASE_MS, 0), short_lease = options_with(LEASE_MS, 0);
-    struct actor stopped, other;
+    SCOPED_ACTOR stopped, other;
     actor_start(&stopped, suite.name, &short_lease);
     actor_start(&other, suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     actor_begin(&stopped, ACTOR_ACQUIRE, PATIENCE_MS);
     await_waiters(client, suite.name, 1);
@@ -247,33 +233,38 @@ void case_stopped_waiter_reports_no_stale_grant(void) {
     EXPECT_TAKEN(suite.name);
     ACTOR_DO(0, &stopped, ACTOR_RELEASE, 0);
     EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&stopped);
-    actor_end(&other);
+}
+
+/* A waiter that gives up, before one that does not, keeps nothing and is in nobody's way. One client has it all: so many
+ * times. */
+static void waiter_gives_up(struct dlock_options options, int times) {
+    SCOPED_ACTOR impatient, patient;
+    actor_start(&impatient, suite.name, &options);
+    actor_start(&patient, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
+    for (int i = 0; i < times; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    for (int way = 0; way < 2; way++) {
+        actor_begin(&impatient, way == 0 ? ACTOR_ACQUIRE : ACTOR_WAIT_UNTIL_CANCELLED, GIVES_UP_MS);
+        await_waiters(client, suite.name, 1);
+        actor_begin(&patient, ACTOR_ACQUIRE, PATIENCE_MS);
+        if (way == 1) actor_begin(&impatient, ACTOR_CANCEL, 0);
+        ACTOR_FINISH(way == 0 ? DLOCK_ETIMEDOUT : DLOCK_ECANCELED, &impatient);
+        await_waiters(client, suite.name, 1);
+        int64_t begun = now_ms();
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        EXPECT_BETWEEN(0, SLACK_MS, ACTOR_FINISH(0, &patient).at_us / 1000 - begun);
+        EXPECT(!ACTOR_DO(0, &impatient, ACTOR_LOOK, 0).held);
+        ACTOR_DO(0, &patient, ACTOR_RELEASE, 0);
+        EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+    }
 }
 
 void case_timed_out_waiter_leaves_the_queue(void) {
-    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    struct actor impatient, patient;
-    actor_start(&impatient, suite.name, &options);
-    actor_start(&patient, suite.name, &options);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    actor_begin(&impatient, ACTOR_ACQUIRE, GIVES_UP_MS);
-    await_waiters(client, suite.name, 1);
-    actor_begin(&patient, ACTOR_ACQUIRE, PATIENCE_MS);
-    ACTOR_FINISH(DLOCK_ETIMEDOUT, &impatient);
-    await_waiters(client, suite.name, 1);
-    int64_t begun = now_ms();
-    EXPECT_CODE(0, dlock_release(lock, ERR));
-    EXPECT_BETWEEN(-SLACK_MS, SLACK_MS, ACTOR_FINISH(0, &patient).at_us / 1000 - begun);
-    EXPECT(!ACTOR_DO(0, &impatient, ACTOR_LOOK, 0).held);
-    ACTOR_DO(0, &patient, ACTOR_RELEASE, 0);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&impatient);
-    actor_end(&patient);
+    waiter_gives_up(options_with(LONG_LEASE_MS, 0), 1);
+}
+
+void case_permit_waiter_gives_up(void) {
+    enum { LIMIT = 3 };
+    waiter_gives_up(options_for(DLOCK_PERMIT, LIMIT, LONG_LEASE_MS), LIMIT);
 }

@@ -15,7 +15,7 @@ static dlock_client *open_young(void) {
 }
 
 static void expect_not_ready(dlock_client *client, const struct dlock_options *options) {
-    dlock_lock *lock = new_lock(client, suite.name, options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, options);
     EXPECT_CODE(0, dlock_ready(lock, ERR)); /* no request was sent */
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire_all(&lock, 1, 0, ERR));
@@ -26,11 +26,10 @@ static void expect_not_ready(dlock_client *client, const struct dlock_options *o
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_ready(lock, ERR));
     EXPECT(!dlock_held(lock));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-    dlock_free(lock);
 }
 
 void case_quarantine_grants_nothing(void) {
-    dlock_client *young = open_young();
+    SCOPED_CLIENT *young = open_young();
     struct dlock_options options = options_for(DLOCK_EXCLUSIVE, 0, LEASE_MS);
     EXPECT(dlock_client_quarantine_ms(young) == QUARANTINE_MS);
     expect_not_ready(young, &options);
@@ -43,13 +42,12 @@ void case_quarantine_grants_nothing(void) {
         expect_not_ready(young, &options);
     }
     EXPECT_FREE(suite.name); /* the tries and waits have left nothing */
-    dlock_close(young);
 }
 
 /* Another client, for which the server is old enough, is not disturbed by such a client, nor the other way round. */
 void case_quarantine_keeps_what_is_granted(void) {
-    dlock_client *young = open_young(), *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(young, suite.name, NULL);
+    SCOPED_CLIENT *young = open_young(), *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL), *wanted = new_lock(young, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     int code = dlock_acquire(wanted, 0, ERR);
     EXPECT(code == DLOCK_EBUSY || code == DLOCK_ENOTREADY); /* it may ask the server, or not */
@@ -58,8 +56,4 @@ void case_quarantine_keeps_what_is_granted(void) {
     EXPECT_CODE(DLOCK_ENOTREADY, dlock_acquire(wanted, MOMENT_MS, ERR));
     EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
     EXPECT_CODE(0, dlock_release(lock, ERR));
-    dlock_close(young);
-    dlock_free(lock);
-    dlock_free(wanted);
-    dlock_close(client);
 }

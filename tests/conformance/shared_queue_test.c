@@ -22,11 +22,11 @@ static void line_up(struct actor *actor, dlock_client *watcher, uint32_t positio
 }
 
 void case_reader_behind_a_writer_waits(void) {
-    struct actor first, writer, late;
+    SCOPED_ACTOR first, writer, late;
     start(&first, DLOCK_SHARED);
     start(&writer, DLOCK_EXCLUSIVE);
     start(&late, DLOCK_SHARED);
-    dlock_client *watcher = open_client();
+    SCOPED_CLIENT *watcher = open_client();
     for (int i = 0; i < 3; i++) {
         uint64_t fence = ACTOR_DO(0, &first, ACTOR_ACQUIRE, PATIENCE_MS).fence;
         line_up(&writer, watcher, 1);
@@ -43,10 +43,6 @@ void case_reader_behind_a_writer_waits(void) {
         EXPECT(report.held && report.fence > fence);
         ACTOR_DO(0, &late, ACTOR_RELEASE, 0);
     }
-    dlock_close(watcher);
-    actor_end(&first);
-    actor_end(&writer);
-    actor_end(&late);
 }
 
 /* Two readers, a writer, two readers, a writer: four turns. */
@@ -56,8 +52,8 @@ void case_readers_and_writers_take_turns(void) {
                                              DLOCK_SHARED, DLOCK_SHARED, DLOCK_EXCLUSIVE};
     struct actor actors[N];
     for (int i = 0; i < N; i++) start(&actors[i], modes[i]);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     for (int i = 0; i < N; i++) line_up(&actors[i], client, (uint32_t)i + 1);
     uint64_t fence = dlock_fence(lock);
@@ -78,8 +74,6 @@ void case_readers_and_writers_take_turns(void) {
         }
     }
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    dlock_close(client);
     for (int i = 0; i < N; i++) actor_end(&actors[i]);
 }
 
@@ -90,7 +84,7 @@ void case_writer_gives_up(void) {
     start(&first, DLOCK_SHARED);
     start(&writer, DLOCK_EXCLUSIVE);
     for (int i = 0; i < 2; i++) start(&late[i], DLOCK_SHARED);
-    dlock_client *watcher = open_client();
+    SCOPED_CLIENT *watcher = open_client();
     ACTOR_DO(0, &first, ACTOR_ACQUIRE, 0);
     for (int way = 0; way < WAYS; way++) {
         actor_begin(&writer, way == TIMES_OUT ? ACTOR_ACQUIRE : ACTOR_WAIT_UNTIL_CANCELLED, 1000);
@@ -106,7 +100,6 @@ void case_writer_gives_up(void) {
         }
     }
     EXPECT(ACTOR_DO(0, &first, ACTOR_LOOK, 0).held);
-    dlock_close(watcher);
     actor_end(&first);
     actor_end(&writer);
     for (int i = 0; i < 2; i++) actor_end(&late[i]);
@@ -118,7 +111,7 @@ void case_waiting_writer_killed(void) {
     start(&first, DLOCK_SHARED);
     start(&writer, DLOCK_EXCLUSIVE);
     start(&late, DLOCK_SHARED);
-    dlock_client *watcher = open_client();
+    SCOPED_CLIENT *watcher = open_client();
     ACTOR_DO(0, &first, ACTOR_ACQUIRE, 0);
     line_up(&writer, watcher, 1);
     kill_process(writer.pid);
@@ -129,7 +122,6 @@ void case_waiting_writer_killed(void) {
     struct actor_report report = ACTOR_FINISH(0, &late);
     EXPECT(report.held);
     EXPECT_BETWEEN(-SLACK_MS, notice_ms(), (report.at_us - released_us) / 1000);
-    dlock_close(watcher);
     actor_end(&first);
     actor_end(&late);
 }
@@ -175,15 +167,11 @@ struct crowd_start {
 static void crowd_process(void *arg) {
     const struct crowd_start *begin = arg;
     struct crowd_member members[CROWD_THREADS];
-    pthread_t threads[CROWD_THREADS];
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     signal_wait(begin->go);
-    for (int i = 0; i < CROWD_THREADS; i++) {
+    for (int i = 0; i < CROWD_THREADS; i++)
         members[i] = (struct crowd_member){client, begin->number * CROWD_THREADS + i};
-        threads[i] = start_thread(crowd_thread, &members[i]);
-    }
-    for (int i = 0; i < CROWD_THREADS; i++) pthread_join(threads[i], NULL);
-    dlock_close(client);
+    run_threads(crowd_thread, members, sizeof *members, CROWD_THREADS);
 }
 
 /* Returns after how many milliseconds all are inside, counted from the writer's release. */
@@ -263,8 +251,8 @@ static void endless_reader(void *arg) {
     enum { ALONE_MS = 300 };
     struct census *census = arg;
     struct dlock_options options = kind(DLOCK_SHARED);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
     while (!census_is_over(census)) {
         uint64_t before = census_fence(census);
         EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
@@ -275,8 +263,6 @@ static void endless_reader(void *arg) {
         census_leave(census, DLOCK_SHARED);
         EXPECT_CODE(0, dlock_release(lock, ERR));
     }
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* With readers always inside a writer gets its turn all the same. */

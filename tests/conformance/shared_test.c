@@ -15,13 +15,11 @@ static struct dlock_options writer(int64_t lease_ms) {
 /* Fails unless a new client is refused as a writer. On a busy machine the last question of a wait may have no answer:
  * then tries once more. */
 static void expect_no_writer(int64_t timeout_ms) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     int code = dlock_acquire(lock, timeout_ms, ERR);
     for (int tries = 0; code == DLOCK_EUNAVAILABLE && tries < 3; tries++) code = dlock_acquire(lock, timeout_ms, ERR);
     expect_code(__FILE__, __LINE__, "dlock_acquire", timeout_ms == 0 ? DLOCK_EBUSY : DLOCK_ETIMEDOUT, code);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void case_readers_together(void) {
@@ -48,9 +46,9 @@ void case_readers_together(void) {
 void case_readers_of_one_client(void) {
     struct dlock_options shared = reader(LONG_LEASE_MS), by_handle = shared;
     by_handle.owner = DLOCK_OWNER_HANDLE;
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &shared);
-    dlock_lock *one = new_lock(client, suite.name, &by_handle), *two = new_lock(client, suite.name, &by_handle);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &shared);
+    SCOPED_LOCK *one = new_lock(client, suite.name, &by_handle), *two = new_lock(client, suite.name, &by_handle);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(two, PATIENCE_MS, ERR));
@@ -67,18 +65,14 @@ void case_readers_of_one_client(void) {
     expect_no_writer(0);
     EXPECT_CODE(0, dlock_release(two, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(lock);
-    dlock_free(one);
-    dlock_free(two);
-    dlock_close(client);
 }
 
 void case_reader_waits_for_a_writer(void) {
     struct dlock_options shared = reader(LONG_LEASE_MS), exclusive = writer(LONG_LEASE_MS);
-    struct actor waiting;
+    SCOPED_ACTOR waiting;
     actor_start(&waiting, suite.name, &shared);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &exclusive), *same = new_lock(client, suite.name, &shared);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &exclusive), *same = new_lock(client, suite.name, &shared);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     ACTOR_DO(DLOCK_EBUSY, &waiting, ACTOR_ACQUIRE, 0);
     ACTOR_DO(DLOCK_ETIMEDOUT, &waiting, ACTOR_ACQUIRE, MOMENT_MS);
@@ -94,10 +88,6 @@ void case_reader_waits_for_a_writer(void) {
     EXPECT(report.held && report.fence > fence);
     EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - released_us) / 1000);
     EXPECT_CODE(0, in_thread(acquire_here, same, PATIENCE_MS).code);
-    dlock_free(lock);
-    dlock_free(same);
-    dlock_close(client);
-    actor_end(&waiting);
 }
 
 void case_writer_waits_for_all_readers(void) {
@@ -105,7 +95,7 @@ void case_writer_waits_for_all_readers(void) {
     struct actor readers[READERS], waiting;
     for (int i = 0; i < READERS; i++) actor_start(&readers[i], suite.name, &shared);
     actor_start(&waiting, suite.name, &exclusive);
-    dlock_client *watcher = open_client();
+    SCOPED_CLIENT *watcher = open_client();
     uint64_t fence = 0;
     for (int i = 0; i < READERS; i++) fence = ACTOR_DO(0, &readers[i], ACTOR_ACQUIRE, PATIENCE_MS).fence;
     actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
@@ -121,7 +111,6 @@ void case_writer_waits_for_all_readers(void) {
     EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - released_us) / 1000);
     ACTOR_DO(DLOCK_EBUSY, &readers[0], ACTOR_ACQUIRE, 0);
     ACTOR_DO(0, &waiting, ACTOR_RELEASE, 0);
-    dlock_close(watcher);
     actor_end(&waiting);
     for (int i = 0; i < READERS; i++) actor_end(&readers[i]);
 }
@@ -129,9 +118,9 @@ void case_writer_waits_for_all_readers(void) {
 void case_reader_reentry(void) {
     struct dlock_options shared = reader(0), once = options_for(DLOCK_SHARED, 0, 0);
     once.flags = DLOCK_NO_REENTRY;
-    dlock_client *client = open_client();
-    dlock_lock *one = new_lock(client, suite.name, &shared), *two = new_lock(client, suite.name, &shared);
-    dlock_lock *strict = new_lock(client, suite.name, &once);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *one = new_lock(client, suite.name, &shared), *two = new_lock(client, suite.name, &shared);
+    SCOPED_LOCK *strict = new_lock(client, suite.name, &once);
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));           /* 1 */
     EXPECT_CODE(0, dlock_acquire(two, PATIENCE_MS, ERR)); /* 2 */
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR));           /* 3 */
@@ -145,18 +134,14 @@ void case_reader_reentry(void) {
     EXPECT(!dlock_held(one) && !dlock_held(two));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(two, ERR));
     EXPECT_FREE(suite.name);
-    dlock_free(one);
-    dlock_free(two);
-    dlock_free(strict);
-    dlock_close(client);
 }
 
 /* A writer may read as well: its grant stays exclusive to the end. */
 void case_writer_reenters_as_reader(void) {
     struct dlock_options shared = reader(0);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *write = new_lock(client, suite.name, NULL), *read = new_lock(client, suite.name, &shared);
-    dlock_lock *foreign = new_lock(other, suite.name, &shared);
+    SCOPED_CLIENT *client = open_client(), *other = open_client();
+    SCOPED_LOCK *write = new_lock(client, suite.name, NULL), *read = new_lock(client, suite.name, &shared);
+    SCOPED_LOCK *foreign = new_lock(other, suite.name, &shared);
     EXPECT_CODE(0, dlock_acquire(write, 0, ERR));            /* 1 */
     EXPECT_CODE(0, dlock_acquire(read, 0, ERR));             /* 2 */
     EXPECT_CODE(0, dlock_acquire(read, DLOCK_FOREVER, ERR)); /* 3 */
@@ -169,18 +154,13 @@ void case_writer_reenters_as_reader(void) {
     EXPECT_CODE(0, dlock_release(write, ERR)); /* 0 */
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(read, ERR));
     EXPECT_CODE(0, dlock_acquire(foreign, 0, ERR));
-    dlock_free(write);
-    dlock_free(read);
-    dlock_free(foreign);
-    dlock_close(client);
-    dlock_close(other);
 }
 
 /* A reader that waits for the exclusive lock would wait for itself. */
 void case_upgrade_is_refused(void) {
     struct dlock_options shared = reader(0), exclusive = writer(0);
-    dlock_client *client = open_client();
-    dlock_lock *read = new_lock(client, suite.name, &shared), *write = new_lock(client, suite.name, &exclusive);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *read = new_lock(client, suite.name, &shared), *write = new_lock(client, suite.name, &exclusive);
     EXPECT_CODE(0, dlock_acquire(read, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(write, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(write, 100, ERR));
@@ -197,16 +177,13 @@ void case_upgrade_is_refused(void) {
     EXPECT_CODE(0, call.code);
     EXPECT_CODE(0, dlock_acquire(write, 0, ERR));
     EXPECT_CODE(0, dlock_release(write, ERR));
-    dlock_free(read);
-    dlock_free(write);
-    dlock_close(client);
 }
 
 void case_renewal_of_many_readers(void) {
     enum { N = 40 };
     struct dlock_options shared = reader(RENEWED_LEASE_MS);
     shared.owner = DLOCK_OWNER_HANDLE;
-    dlock_client *client = open_client();
+    SCOPED_CLIENT *client = open_client();
     dlock_lock *locks[N];
     uint64_t fences[N];
     for (int i = 0; i < N; i++) {
@@ -222,7 +199,6 @@ void case_renewal_of_many_readers(void) {
     EXPECT_CODE(0, dlock_release(locks[N - 1], ERR));
     EXPECT_FREE(suite.name);
     for (int i = 0; i < N; i++) dlock_free(locks[i]);
-    dlock_close(client);
 }
 
 /* Every reader has its own lease: a dead reader's ends, a living one's does not. */
@@ -250,11 +226,11 @@ void case_reader_killed(void) {
 void case_fixed_leases_of_readers_end(void) {
     struct dlock_options brief = reader(LEASE_MS), longer = reader(LEASE_MS * 2);
     brief.flags = longer.flags = DLOCK_FIXED_LEASE;
-    struct actor one, two;
+    SCOPED_ACTOR one, two;
     actor_start(&one, suite.name, &brief);
     actor_start(&two, suite.name, &longer);
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
     int64_t begun = now_ms();
     ACTOR_DO(0, &one, ACTOR_ACQUIRE, 0);
     struct actor_report granted = ACTOR_DO(0, &two, ACTOR_ACQUIRE, 0);
@@ -271,8 +247,4 @@ void case_fixed_leases_of_readers_end(void) {
         ACTOR_DO(DLOCK_ELOST, actors[i], ACTOR_RELEASE, 0);
     }
     EXPECT_TAKEN(suite.name);
-    dlock_free(lock);
-    dlock_close(client);
-    actor_end(&one);
-    actor_end(&two);
 }

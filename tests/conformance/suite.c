@@ -123,25 +123,26 @@ void tagged_name(char *name, const char *tag) {
 }
 
 void expect_taken(const char *file, int line, const char *name, bool taken) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, name, NULL);
     struct dlock_error err;
     int code = dlock_acquire(lock, 0, &err);
     if (taken && code != DLOCK_EBUSY) fail_at(file, line, "a try of the taken lock answers %s", code_name(code));
     if (!taken && code != 0) fail_at(file, line, "a try of the free lock answers %s: %s", code_name(code), err.message);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 void await_taken(const char *name) {
-    dlock_client *client = open_client();
-    dlock_lock *lock = new_lock(client, name, NULL);
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, name, NULL);
     for (int64_t until = now_ms() + PATIENCE_MS; dlock_acquire(lock, 0, NULL) == 0; sleep_ms(2)) {
         EXPECT_CODE(0, dlock_release(lock, ERR));
         if (now_ms() > until) FAIL("nobody takes \"%s\"", name);
     }
-    dlock_free(lock);
-    dlock_close(client);
+}
+
+void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err, (void)arg;
+    FAIL("a refused call has called back");
 }
 
 char *uri_with(const char *uri, const char *key, const char *value) {

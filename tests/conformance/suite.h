@@ -3,7 +3,7 @@
 #ifndef CONFORMANCE_SUITE_H
 #define CONFORMANCE_SUITE_H
 
-#include <dlock/dlock.h>
+#include "support/scoped.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -104,6 +104,9 @@ void expect_taken(const char *file, int line, const char *name, bool taken);
 /* Waits until `name` is held. */
 void await_taken(const char *name);
 
+/* A callback of a call that is refused. */
+void never_called(dlock_lock *lock, const struct dlock_error *err, void *arg);
+
 /* ---- URIs -------------------------------------------------------------------------------------------------------- */
 
 /* `uri` with its query key `key` set or replaced. The caller frees it. */
@@ -134,6 +137,12 @@ void continue_process(pid_t pid);
 
 /* pthread_create; a failure fails the case. */
 pthread_t start_thread(void *(*run)(void *), void *arg);
+
+/* Runs n threads, each with the next `size` bytes at `args` (0: all of them with `args`), and waits for their ends. */
+void run_threads(void *(*run)(void *), void *args, size_t size, int n);
+
+/* The same with processes, of which start_process says what `size` is. */
+void run_processes(void (*run)(void *), void *args, size_t size, int n);
 
 /* A semaphore in shared memory; a wait that takes longer than PATIENCE_MS fails the case. */
 void signal_init(sem_t *semaphore);

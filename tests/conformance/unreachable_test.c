@@ -65,38 +65,38 @@ static void expect_calls_fail(const char *uri) {
     EXPECT_BETWEEN(0, 1000 + SLACK_MS, now_ms() - begun);
 }
 
-void case_closed_port(void) {
-    int port, fd = silent_socket(false, &port);
+static void ask_a_port(bool listening, void (*ask)(const char *uri)) {
+    int port, fd = silent_socket(listening, &port);
     char *uri = uri_of("127.0.0.1", port);
-    expect_open_fails(uri, SLACK_MS);
-    dlock_client *client;
-    EXPECT_CODE(DLOCK_EUNAVAILABLE, dlock_open(uri, NULL, &client, NULL)); /* nor has the backend an error to fill */
+    ask(uri);
     free(uri);
     close(fd);
+}
+
+static void expect_refused(const char *uri) {
+    dlock_client *client;
+    expect_open_fails(uri, SLACK_MS);
+    EXPECT_CODE(DLOCK_EUNAVAILABLE, dlock_open(uri, NULL, &client, NULL)); /* nor has the backend an error to fill */
+}
+
+static void expect_silence(const char *uri) {
+    expect_open_fails(uri, 1000 + SLACK_MS);
+}
+
+void case_closed_port(void) {
+    ask_a_port(false, expect_refused);
 }
 
 void case_closed_port_lazy(void) {
-    int port, fd = silent_socket(false, &port);
-    char *uri = uri_of("127.0.0.1", port);
-    expect_calls_fail(uri);
-    free(uri);
-    close(fd);
+    ask_a_port(false, expect_calls_fail);
 }
 
 void case_silent_server(void) {
-    int port, fd = silent_socket(true, &port);
-    char *uri = uri_of("127.0.0.1", port);
-    expect_open_fails(uri, 1000 + SLACK_MS);
-    free(uri);
-    close(fd);
+    ask_a_port(true, expect_silence);
 }
 
 void case_silent_server_lazy(void) {
-    int port, fd = silent_socket(true, &port);
-    char *uri = uri_of("127.0.0.1", port);
-    expect_calls_fail(uri);
-    free(uri);
-    close(fd);
+    ask_a_port(true, expect_calls_fail);
 }
 
 /* A server whose queue of connections is full: connect() itself gets no answer. */

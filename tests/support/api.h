@@ -2,7 +2,7 @@
 #ifndef DLOCK_TESTS_SUPPORT_API_H
 #define DLOCK_TESTS_SUPPORT_API_H
 
-#include <dlock/dlock.h>
+#include "support/scoped.h"
 
 DLOCK_PRINTF(1, 2) dlock_client *api_client(const char *uri, ...);
 dlock_lock *api_lock(dlock_client *client, const char *name, const struct dlock_options *options);

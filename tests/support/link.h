@@ -34,6 +34,8 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
 void link_to(struct link *link, int port, char letter);
 void link_listen(struct link *link);
 void link_end(struct link *link); /* a second call does nothing */
+/* One that ends so with the block that declares it. */
+#define SCOPED_LINK __attribute__((cleanup(link_end))) struct link
 
 /* Waits for a wake-up of a listening connection, which must not fail. False if none comes within `ms`. */
 bool wake_within(struct link *link, struct dlock_wake *wake, int ms);

@@ -17,6 +17,11 @@ struct relay *relay_at(const char *address, int port, int server_port);
 typedef void relay_edit(char *bytes, size_t size, char before);
 struct relay *relay_to_socket(int port, const char *path, relay_edit *edit);
 void relay_end(struct relay *relay);
+/* One that ends so with the block that declares it: SCOPED_RELAY *relay = relay_new(port). */
+#define SCOPED_RELAY __attribute__((cleanup(relay_end_scoped))) struct relay
+static inline void relay_end_scoped(struct relay **relay) {
+    relay_end(*relay);
+}
 int relay_port(const struct relay *relay);
 
 /* Delays bytes that arrive from now on by `ms`, in both directions. */

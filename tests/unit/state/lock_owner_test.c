@@ -204,8 +204,9 @@ TEST(bad_options_are_refused) {
     dlock_lock *const untouched = (dlock_lock *)(void *)&client;
     dlock_lock *lock = untouched;
     struct dlock_error err;
-    struct dlock_options bad[7];
-    for (int i = 0; i < 7; i++) bad[i] = (struct dlock_options)DLOCK_OPTIONS_INIT;
+    enum { BAD = 11 };
+    struct dlock_options bad[BAD];
+    for (int i = 0; i < BAD; i++) bad[i] = (struct dlock_options)DLOCK_OPTIONS_INIT;
     bad[0].size = 3;
     bad[1].mode = (enum dlock_mode)9;
     bad[2].owner = (enum dlock_owner)9;
@@ -213,7 +214,11 @@ TEST(bad_options_are_refused) {
     bad[4].lease_ms = 99;
     bad[5].lease_ms = -1;
     bad[6].limit = 3;
-    for (int i = 0; i < 7; i++) {
+    bad[7].size = 0;
+    bad[8].size = offsetof(struct dlock_options, lease_ms); /* shorter than any version ever was */
+    bad[9].lease_ms = INT64_MAX;
+    bad[10].flags = 4;
+    for (int i = 0; i < BAD; i++) {
         assert_int_equal(dlock_new(client, "n", &bad[i], &lock, &err), DLOCK_EINVAL);
         assert_int_equal(err.code, DLOCK_EINVAL);
         assert_ptr_equal(lock, untouched);
@@ -231,7 +236,7 @@ TEST(bad_options_are_refused) {
     char long_name[DLOCK_NAME_MAX + 2];
     memset(long_name, 'x', sizeof long_name);
     long_name[sizeof long_name - 1] = '\0';
-    const char *const names[] = {NULL, "", "a\nb", "a\x7f", long_name};
+    const char *const names[] = {NULL, "", "a\nb", "a\tb", "\x01", "a\x1f", "a\x7f", long_name};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         assert_int_equal(dlock_new(client, names[i], NULL, &lock, &err), DLOCK_EINVAL);
     long_name[DLOCK_NAME_MAX] = '\0';
