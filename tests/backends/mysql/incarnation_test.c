@@ -100,7 +100,7 @@ static void a_record_from_the_future(void **state) {
 
 /* A replica's client writes nothing into it, and grants nothing, however long the record has been there. */
 static void a_replica_is_no_primary(void **state) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     struct dlock_error err;
     (void)state;
@@ -113,7 +113,6 @@ static void a_replica_is_no_primary(void **state) {
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "look for the primary"));
     assert_int_equal(sql_number("SELECT fence FROM dlock_locks WHERE name = ''"), 1);
-    link_end(&link);
 }
 
 /* A client's knowledge ends when another server's changes arrive: it grants and keeps nothing more. */
@@ -141,7 +140,7 @@ static void a_primary_that_becomes_a_replica(void **state) {
 
 /* Locks that the promoted server knows stay held, are renewed and released, and others see their owners. */
 static void known_grants_outlive_a_promotion(void **state) {
-    struct link mine, others;
+    SCOPED_LINK mine, others;
     struct held held, rival;
     (void)state;
     quarantine_ms = MOMENT_MS;
@@ -161,8 +160,6 @@ static void known_grants_outlive_a_promotion(void **state) {
     assert_int_equal(renew(&mine, &held), 0);
     assert_int_equal(release(&mine, &held), 0);
     assert_int_equal(acquire(&others, &rival), DLOCK_ENOTREADY);
-    link_end(&mine);
-    link_end(&others);
 }
 
 /* The quarantine costs a connection one question, and its cycles none. */
@@ -181,14 +178,13 @@ static int none(const struct dlock_info *info, void *arg) {
 }
 
 static void the_record_is_no_lock(void **state) {
-    struct link link;
+    SCOPED_LINK link;
     struct dlock_error err;
     char cursor[256] = "";
     (void)state;
     assert_int_equal(ask(MOMENT_MS), 0);
     link_new(&link, mode, 'a');
     assert_int_equal(backend->list(link.conn, "", cursor, none, NULL, TIMEOUT_MS, &err), 0);
-    link_end(&link);
 }
 
 #define BOTH(test)                                            \

@@ -40,12 +40,11 @@ static int set_action(void **state) {
 /* The first test: libmariadb is initialized once. */
 static void its_action_stays(void **state) {
     struct sigaction now;
-    struct link link;
+    SCOPED_LINK link;
     (void)state;
     link_here(&link);
     sigaction(SIGPIPE, NULL, &now);
     assert_ptr_equal(now.sa_handler, count_it);
-    link_end(&link);
 }
 
 /* The connection ends in the kernel, so that the next write fails. */

@@ -15,7 +15,7 @@ TEST(many_claims_are_one_request) {
     static char names[N][16];
     struct dlock_claim *claims[N];
     struct dlock_error err;
-    struct link link;
+    SCOPED_LINK link;
     link_new(&link, NULL, 'a');
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "many-%03d", i);
@@ -31,7 +31,6 @@ TEST(many_claims_are_one_request) {
     assert_int_equal(backend->release(link.conn, claims, N, TIMEOUT_MS, &err), 0);
     for (int i = 0; i < N; i++) assert_int_equal(claims[i]->result, i == 50 ? DLOCK_ELOST : 0);
     assert_int_equal(requests - before, 3);
-    link_end(&link);
 }
 
 /* A table of all names that were ever used is not searched for one. */
@@ -109,7 +108,7 @@ static void run_documented(const char *first_words) {
 TEST(old_rows_are_deleted_beside_locks) {
     static const char *const names[] = {"idle1", "a-new-name", "z-new-name"};
     enum { STEP = 1000, STEPS = 3 };
-    struct link link;
+    SCOPED_LINK link;
     struct held held, fresh;
     sql("DELETE FROM dlock_locks WHERE name <> ''");
     sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_%d", STEP * STEPS);
@@ -136,12 +135,11 @@ TEST(old_rows_are_deleted_beside_locks) {
     assert_int_equal(release(&link, &held), 0);
     assert_int_equal(sql_number("SELECT COUNT(*) FROM dlock_locks WHERE name = ''"), 1);
     sql("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ");
-    link_end(&link);
 }
 
 /* A row keeps its fence when the clock goes back, and when the lock is broken. */
 TEST(fences_outlive_the_clock) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     link_new(&link, NULL, 'a');
     held_new(&held, &link, "clock");
@@ -153,7 +151,6 @@ TEST(fences_outlive_the_clock) {
     held_new(&held, &link, "clock");
     assert_int_equal(acquire(&link, &held), 0);
     assert_true(held.claim.fence == fence + 1);
-    link_end(&link);
 }
 
 static int64_t held_for_us(const char *name) {
@@ -165,7 +162,7 @@ static int64_t held_for_us(const char *name) {
 /* Requests in the socket of a server that hung: when it continues, no client waits for them any more. By its clock an
  * hour has passed. The grant of another request with the token stays unchanged. */
 TEST(a_late_request_gets_nothing) {
-    struct link link, other;
+    SCOPED_LINK link, other;
     struct held held;
     struct dlock_error err;
     link_new(&link, NULL, 'a');
@@ -183,8 +180,6 @@ TEST(a_late_request_gets_nothing) {
         assert_int_equal(acquire(&link, &held), 0); /* by its clock as it is now */
         assert_int_equal(release(&link, &held), 0);
     }
-    link_end(&link);
-    link_end(&other);
 }
 
 static void *acquire_both(void *arg) {
@@ -198,7 +193,7 @@ static void *acquire_both(void *arg) {
 
 /* Another client's transaction that has written more than ours: the server ends ours. */
 TEST(a_deadlock_is_tried_again) {
-    struct link link;
+    SCOPED_LINK link;
     struct held a, b;
     pthread_t thread;
     void *rc;
@@ -236,12 +231,11 @@ TEST(a_deadlock_is_tried_again) {
     assert_true(sql_number("SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS "
                            "WHERE VARIABLE_NAME = 'Innodb_deadlocks'") > deadlocks);
     assert_true(requests - before > 3);
-    link_end(&link);
 }
 
 /* It is not opened again unnoticed: the core has to know. */
 TEST(an_ended_connection_stays_so) {
-    struct link link, next;
+    SCOPED_LINK link, next;
     struct held held;
     struct dlock_error err;
     link_new(&link, NULL, 'a');
@@ -253,12 +247,10 @@ TEST(an_ended_connection_stays_so) {
     link_new(&next, NULL, 'a');
     assert_int_equal(renew(&next, &held), 0);
     assert_int_equal(release(&next, &held), 0);
-    link_end(&link);
-    link_end(&next);
 }
 
 TEST(rights) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     struct dlock_error err;
     sql("DROP TABLE IF EXISTS dlock_locks");
@@ -282,7 +274,6 @@ TEST(rights) {
     sql("DROP USER app_%d", (int)getpid());
     assert_int_equal(link_as(&link, "nobody", NULL, 'a', &err), DLOCK_EAUTH);
     assert_null(strstr(err.message, "secret"));
-    link_end(&link);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

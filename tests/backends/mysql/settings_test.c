@@ -66,15 +66,13 @@ static void check_promises(struct link *mine, struct link *others) {
 }
 
 static void check_with(const char *variable, const char *value) {
-    struct link mine, others;
+    SCOPED_LINK mine, others;
     change(variable, value);
     link_new(&mine, NULL, 'a');
     link_new(&others, NULL, 'b');
     change_back(NULL);
     printf("         %s = %s\n", variable, value);
     check_promises(&mine, &others);
-    link_end(&mine);
-    link_end(&others);
 }
 
 TEST(a_commit_ends_its_transaction) {
@@ -98,7 +96,7 @@ TEST(a_session_has_its_own) {
         {"lock_wait_timeout", "1000", "1"},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        struct link link;
+        SCOPED_LINK link;
         char text[16];
         change(settings[i][0], settings[i][1]);
         link_new(&link, NULL, 'a');
@@ -110,7 +108,6 @@ TEST(a_session_has_its_own) {
         const struct maria_value *row = maria_row(maria, 0, 1);
         assert_true(row && maria_bytes(row, 1, text, sizeof text));
         assert_string_equal(text, settings[i][2]);
-        link_end(&link);
     }
 }
 

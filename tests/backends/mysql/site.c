@@ -103,7 +103,7 @@ void link_new(struct link *link, const char *mode, char letter) {
 }
 
 void check_cycles(const char *mode, const char *other) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     link_new(&link, mode, 'a');
     held_new(&held, &link, "cycle");
@@ -119,7 +119,6 @@ void check_cycles(const char *mode, const char *other) {
         assert_int_equal(release(&link, &held), 0);
     }
     assert_int_equal(requests - before, 20);
-    link_end(&link);
 }
 
 int64_t link_id(const struct link *link) {

@@ -103,7 +103,7 @@ static bool is_flushed(const char *names, const char *modes, const char *flags) 
 /* A crash of the server must undo no grant, in whatever way it came about; a place in the queue may be lost. */
 TEST(grants_are_flushed) {
     static const char *const names[] = {"flushed-1", "flushed-2"};
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     link_new(&link, 'a');
     for (int i = 0; i < 2; i++) { /* their rows are there */
@@ -118,7 +118,6 @@ TEST(grants_are_flushed) {
     assert_true(is_flushed("'flushed-1', 'flushed-new'", "0, 2", "0, 0"));
     assert_false(is_flushed("'flushed-2'", "0", "1"));
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 /* Rows unused for a day are deleted, others stay; the next fence of a deleted name is greater than its last one. */

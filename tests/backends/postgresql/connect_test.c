@@ -106,7 +106,7 @@ TEST(keys) {
 
 TEST(application_name) {
     const struct params given = {.more = {{"application_name", "my locks"}}};
-    struct link link;
+    SCOPED_LINK link;
     link_new(&link, 'a');
     assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
                                  PQbackendPID(pg_of(&link)->link)),
@@ -116,7 +116,6 @@ TEST(application_name) {
     assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
                                  PQbackendPID(pg_of(&link)->link)),
                         "my locks");
-    link_end(&link);
 }
 
 TEST(unix_sockets) {

@@ -276,7 +276,7 @@ static void expect_no_writes(int (*ask)(struct link *, struct held *), struct li
  * waiter for `first` already. */
 static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dlock_mode wish,
                                  const enum dlock_mode *first) {
-    struct link link, other, ear;
+    SCOPED_LINK link, other, ear;
     struct held held[2], before, loser;
     link_new(&link, 'a');
     link_new(&other, 'b');
@@ -295,9 +295,6 @@ static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dl
     assert_int_equal(queue_up(&other, &loser), DLOCK_EBUSY);
     expect_no_writes(queue_up, &other, &loser);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.queue WHERE name = '%s'", name), first ? 2 : 1);
-    link_end(&link);
-    link_end(&other);
-    link_end(&ear);
 }
 
 TEST(a_loser_writes_nothing) {

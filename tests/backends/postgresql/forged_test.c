@@ -25,7 +25,7 @@ TEST(nonsense_on_the_channel) {
                                            "wanted 6",
                                            "wanted 6100",
                                            "wantedx61"};
-    struct scene s;
+    SCOPED_SCENE s;
     struct dlock_wake wake;
     scene_begin(&s, "stranger");
     char channel[64];
@@ -37,7 +37,6 @@ TEST(nonsense_on_the_channel) {
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.first_ear, &wake);
     assert_granted(&wake, &s.one, 0);
-    scene_end(&s);
 }
 
 /* The message that a stranger's session, listening on the same channel, has received; "" for none. */
@@ -60,7 +59,7 @@ static void forge(PGconn *stranger, const char *channel, const char *message) {
 /* Every role may notify. A role that has learned the channel, from one that may see statements, receives every token
  * and every message, but cannot send what the client would believe. */
 TEST(nobody_can_forge_a_wake) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct held again;
     struct dlock_wake wake;
     char channel[64], heard[1024], text[2048];
@@ -97,12 +96,11 @@ TEST(nobody_can_forge_a_wake) {
     forge(stranger, channel, text);
     assert_true(wake_none(&s.first_ear));
     stranger_end(stranger);
-    scene_end(&s);
 }
 
 /* Of the next listener everything is another. */
 TEST(every_listener_has_its_own_secret) {
-    struct link ear;
+    SCOPED_LINK ear;
     char channel[64], secret[64];
     link_new(&ear, 'b');
     link_listen(&ear);
@@ -120,7 +118,6 @@ TEST(every_listener_has_its_own_secret) {
                                 "(SELECT secret FROM {}.listeners WHERE client = '%s') IN a::text) > 0",
                                 ear.client),
                      0);
-    link_end(&ear);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

@@ -1,9 +1,10 @@
 /* Hand-overs that their waiter confirms, or does not confirm in time. */
+#include "parties.h"
 #include "queue_scene.h"
 
 /* A waiter listens, and is stopped: its hand-over ends unconfirmed, and all that its client waits with goes. */
 TEST(a_hand_over_lapses) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct held again;
     struct dlock_wake wake;
     scene_begin(&s, "lapse");
@@ -19,43 +20,26 @@ TEST(a_hand_over_lapses) {
     assert_int_equal(queue_up(&s.second, &s.two), 0);
     assert_int_equal(waiting("lapse"), 0);
     assert_int_equal(renew(&s.first, &s.one), DLOCK_ELOST);
-    scene_end(&s);
 }
 
 /* Clients that listen and never ask, as if their host was lost, in front of one that lives. */
-struct crowd {
-    struct link holder, dead[3], dead_ear[3], live, live_ear;
-    struct held held, waits[3], lives;
-};
+static struct held dead[3], lives;
+static const int live = 4; /* the party that lives */
 
-static void crowd_begin(struct crowd *c, const char *name, int64_t lease_ms) {
-    link_new(&c->holder, 'a');
-    held_new(&c->held, &c->holder, name);
-    assert_int_equal(acquire(&c->holder, &c->held), 0);
+static void crowd_waits(const char *name, int64_t lease_ms) {
+    struct held held;
+    assert_int_equal(take(&held, 0, name, DLOCK_EXCLUSIVE), 0);
     for (int i = 0; i < 3; i++) {
-        link_new(&c->dead[i], (char)('b' + i));
-        link_new(&c->dead_ear[i], (char)('b' + i));
-        link_listen(&c->dead_ear[i]);
-        held_new(&c->waits[i], &c->dead[i], name);
-        c->waits[i].claim.lease_ms = lease_ms;
-        assert_int_equal(queue_up(&c->dead[i], &c->waits[i]), DLOCK_EBUSY);
+        want(&dead[i], i + 1, name, DLOCK_EXCLUSIVE, 0);
+        dead[i].claim.lease_ms = lease_ms;
+        assert_int_equal(queue_up(&party[i + 1].link, &dead[i]), DLOCK_EBUSY);
     }
-    link_new(&c->live, 'e');
-    link_new(&c->live_ear, 'e');
-    link_listen(&c->live_ear);
-    held_new(&c->lives, &c->live, name);
-    assert_int_equal(queue_up(&c->live, &c->lives), DLOCK_EBUSY);
-    assert_int_equal(release(&c->holder, &c->held), 0);
+    assert_int_equal(wait_for(&lives, live, name, DLOCK_EXCLUSIVE), DLOCK_EBUSY);
+    assert_int_equal(give(&held, 0), 0);
 }
 
-static void crowd_end(struct crowd *c) {
-    link_end(&c->holder);
-    for (int i = 0; i < 3; i++) {
-        link_end(&c->dead[i]);
-        link_end(&c->dead_ear[i]);
-    }
-    link_end(&c->live);
-    link_end(&c->live_ear);
+static int live_asks(void) {
+    return queue_up(&party[live].link, &lives);
 }
 
 /* Ends the hand-over that is under way, as if its time had passed since it began. */
@@ -70,41 +54,33 @@ static void let_lapse(const char *name) {
 
 /* However many dead waiters there are, the live one waits for one hand-over, and no client waits for theirs any
  * more. */
-TEST(several_dead_cost_one_hand_over) {
-    struct crowd c;
-    crowd_begin(&c, "three dead", LEASE_MS);
-    assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
-    assert_in_range(c.lives.claim.retry_ms, 1, 2250);
+TEST_WITH(parties_begin, parties_end, several_dead_cost_one_hand_over) {
+    crowd_waits("three dead", LEASE_MS);
+    assert_int_equal(live_asks(), DLOCK_EBUSY);
+    assert_in_range(lives.claim.retry_ms, 1, 2250);
     let_lapse("three dead");
-    assert_int_equal(queue_up(&c.live, &c.lives), 0);
+    assert_int_equal(live_asks(), 0);
     assert_int_equal(waiting("three dead"), 0);
-    crowd_end(&c);
 }
 
 /* A hand-over for a shorter lease is no proof that a waiter which has not asked since is dead: it keeps its place, and
  * one that asks goes first this time. */
-TEST(short_hand_overs_are_passed_over) {
-    struct crowd c;
-    crowd_begin(&c, "short lives", 500);
+TEST_WITH(parties_begin, parties_end, short_hand_overs_are_passed_over) {
+    crowd_waits("short lives", 500);
     let_lapse("short lives");
-    assert_int_equal(queue_up(&c.live, &c.lives), 0);
+    assert_int_equal(live_asks(), 0);
     assert_int_equal(waiting("short lives"), 2);
-    crowd_end(&c);
 }
 
 /* A waiter that finds out that a hand-over has lapsed does not pass the living ones before it. */
-TEST(who_asked_meanwhile_keeps_its_place) {
-    struct crowd c;
-    struct dlock_wake wake;
-    crowd_begin(&c, "in order", LEASE_MS);
-    assert_int_equal(queue_up(&c.dead[1], &c.waits[1]), DLOCK_EBUSY);
-    assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
+TEST_WITH(parties_begin, parties_end, who_asked_meanwhile_keeps_its_place) {
+    crowd_waits("in order", LEASE_MS);
+    assert_int_equal(queue_up(&party[2].link, &dead[1]), DLOCK_EBUSY);
+    assert_int_equal(live_asks(), DLOCK_EBUSY);
     let_lapse("in order");
-    assert_int_equal(queue_up(&c.live, &c.lives), DLOCK_EBUSY);
-    wake_get(&c.dead_ear[1], &wake);
-    assert_granted(&wake, &c.waits[1], 0);
+    assert_int_equal(live_asks(), DLOCK_EBUSY);
+    assert_woken(2, &dead[1]);
     assert_int_equal(waiting("in order"), 1);
-    crowd_end(&c);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

@@ -94,7 +94,7 @@ TEST(rows_of_an_earlier_start) {
 TEST(no_longer_than_a_quarantine) {
     static const char says[] = "CREATE OR REPLACE FUNCTION {}.quarantine_left(quarantine_ms bigint) RETURNS bigint "
                                "LANGUAGE sql AS 'SELECT %s'";
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     assert_int_equal(ask(true), 0);
     sql(says, "36028797018963967");
@@ -103,7 +103,6 @@ TEST(no_longer_than_a_quarantine) {
     link_quarantined(&link, 'a', NULL);
     held_new(&held, &link, "free");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
-    link_end(&link);
 }
 
 /* A clock that was set back does not extend it without end. */
@@ -115,7 +114,7 @@ TEST(a_record_from_the_future) {
 
 /* Grants that the rows show stay held, and are renewed and released. */
 TEST(known_grants_stay) {
-    struct link mine, others;
+    SCOPED_LINK mine, others;
     struct held held, rivals[2];
     struct dlock_claim *claims[2] = {&rivals[0].claim, &rivals[1].claim};
     link_quarantined(&mine, 'a', NULL);
@@ -136,13 +135,11 @@ TEST(known_grants_stay) {
     let_an_hour_pass();
     assert_int_equal(acquire(&others, &rivals[0]), 0);
     assert_int_equal(release(&others, &rivals[0]), 0);
-    link_end(&mine);
-    link_end(&others);
 }
 
 /* A connection asks once. Behind a pooler each request may reach another server. */
 TEST(once_or_each_time) {
-    struct link link, pooled;
+    SCOPED_LINK link, pooled;
     link_quarantined(&link, 'a', NULL);
     link_quarantined(&pooled, 'b', "off");
     for (int i = 0; i < 2; i++) {
@@ -153,8 +150,6 @@ TEST(once_or_each_time) {
     sql("UPDATE {}.locks SET token = 'another' WHERE name = ''");
     assert_int_equal(cycle(&link), 0);
     assert_int_equal(cycle(&pooled), DLOCK_ENOTREADY);
-    link_end(&link);
-    link_end(&pooled);
 }
 
 static int none(const struct dlock_info *info, void *arg) {

@@ -39,10 +39,9 @@ static void give_up(struct link *link, struct held *held) {
 
 /* Releases the token over another connection, which finds nothing. */
 static void release_elsewhere(struct held *held) {
-    struct link other;
+    SCOPED_LINK other;
     connect_to(&other, 0, NULL);
     assert_int_equal(release(&other, held), DLOCK_ELOST);
-    link_end(&other);
 }
 
 static void expect_free(const struct held *held) {
@@ -57,7 +56,7 @@ static void expect_free(const struct held *held) {
 /* The request is in the network for longer than its client waits. */
 TEST(a_request_that_was_held_back) {
     for (size_t i = 0; i < WAYS; i++) {
-        struct relay *relay = relay_new(site.port);
+        SCOPED_RELAY *relay = relay_new(site.port);
         struct link link;
         struct held held;
         int pid = begin(&link, relay_port(relay), &ways[i], &held);
@@ -71,7 +70,6 @@ TEST(a_request_that_was_held_back) {
         link_end(&link);
         session_gone(pid);
         expect_free(&held);
-        relay_end(relay);
     }
 }
 
@@ -96,7 +94,7 @@ TEST(a_clock_that_was_set) {
     static const int64_t steps_us[] = {-3600000000, 3600000000};
     for (size_t i = 0; i < WAYS; i++) {
         for (size_t j = 0; j < 2; j++) {
-            struct link link;
+            SCOPED_LINK link;
             struct held held;
             begin(&link, 0, &ways[i], &held);
             pg_of(&link)->clock.server_us += steps_us[j];
@@ -104,7 +102,6 @@ TEST(a_clock_that_was_set) {
             assert_in_range(pg_of(&link)->clock.server_us, sql_number("SELECT {}.clock_us()") - 5000000,
                             sql_number("SELECT {}.clock_us()"));
             assert_int_equal(release(&link, &held), 0);
-            link_end(&link);
         }
     }
 }

@@ -20,11 +20,11 @@ static void await_channel_other_than(const char *channel) {
 }
 
 TEST(one_that_a_proxy_forgot_is_replaced) {
-    struct relay *relay = relay_new(site.port);
+    SCOPED_RELAY *relay = relay_new(site.port);
     const char *const uri = "postgresql://dlock@127.0.0.1:%d/postgres?schema=%s&lease=3s";
-    dlock_client *near = api_client(uri, site.port, site.schema);
-    dlock_client *far = api_client(uri, relay_port(relay), site.schema);
-    dlock_lock *held = api_lock(near, "n", NULL), *lock = api_lock(far, "n", NULL);
+    SCOPED_CLIENT *near = api_client(uri, site.port, site.schema);
+    SCOPED_CLIENT *far = api_client(uri, relay_port(relay), site.schema);
+    SCOPED_LOCK *held = api_lock(near, "n", NULL), *lock = api_lock(far, "n", NULL);
     char channel[128];
     pthread_t thread;
     void *code;
@@ -37,11 +37,6 @@ TEST(one_that_a_proxy_forgot_is_replaced) {
     assert_int_equal(dlock_release(held, NULL), 0);
     pthread_join(thread, &code);
     assert_int_equal((intptr_t)code, 0);
-    dlock_free(held);
-    dlock_free(lock);
-    dlock_close(near);
-    dlock_close(far);
-    relay_end(relay);
 }
 
 /* The message that the only waiter would have read about a grant that it had ten seconds ago. */
@@ -63,11 +58,11 @@ static void *acquire_and_release_it(void *arg) {
 /* It is read after the waiter has been granted the lock again, and before the wake-up for that: the fence is the
  * server's, and greater than the previous holder's. */
 TEST(one_that_brings_an_old_grant_late_is_not_believed) {
-    struct relay *relay = relay_new(site.port);
+    SCOPED_RELAY *relay = relay_new(site.port);
     const char *const uri = "postgresql://dlock@127.0.0.1:%d/postgres?schema=%s&lease=30s";
-    dlock_client *near = api_client(uri, site.port, site.schema);
-    dlock_client *far = api_client(uri, relay_port(relay), site.schema);
-    dlock_lock *held = api_lock(near, "n", NULL), *lock = api_lock(far, "n", NULL);
+    SCOPED_CLIENT *near = api_client(uri, site.port, site.schema);
+    SCOPED_CLIENT *far = api_client(uri, relay_port(relay), site.schema);
+    SCOPED_LOCK *held = api_lock(near, "n", NULL), *lock = api_lock(far, "n", NULL);
     pthread_t thread;
     void *fence;
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
@@ -80,18 +75,13 @@ TEST(one_that_brings_an_old_grant_late_is_not_believed) {
     relay_hold(relay, RELAY_ANSWERS, false);
     pthread_join(thread, &fence);
     assert_true(*(uint64_t *)fence > before);
-    dlock_free(held);
-    dlock_free(lock);
-    dlock_close(near);
-    dlock_close(far);
-    relay_end(relay);
 }
 
 /* The probe is in flight when the server sends a wake-up, which counts as the answer; then the next probe is due. */
 TEST(a_probe_that_a_wake_up_has_overtaken_does_no_harm) {
-    struct relay *relay = relay_new(site.port);
+    SCOPED_RELAY *relay = relay_new(site.port);
     const struct params through = {.port = relay_port(relay)};
-    struct link holder, waiter, ear;
+    SCOPED_LINK holder, waiter, ear;
     struct held held, waiting;
     struct dlock_wake wake;
     struct dlock_error err = {0};
@@ -113,10 +103,6 @@ TEST(a_probe_that_a_wake_up_has_overtaken_does_no_harm) {
     wake_get(&ear, &wake);
     assert_int_equal(wake.kind, DLOCK_WAKE_HEARD);
     assert_int_equal(release(&waiter, &waiting), 0);
-    link_end(&holder);
-    link_end(&waiter);
-    link_end(&ear);
-    relay_end(relay);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

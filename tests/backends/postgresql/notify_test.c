@@ -31,6 +31,8 @@ static void scene_end(struct scene *s) {
     link_end(&s->ear);
 }
 
+#define SCOPED_SCENE __attribute__((cleanup(scene_end))) struct scene
+
 /* A commit waits for a standby that does not exist, except where synchronous_commit is off or local. */
 static void standby(const char *name) {
     sql("SET synchronous_commit = local");
@@ -41,7 +43,7 @@ static void standby(const char *name) {
 
 /* Without other notifying transactions the release notifies by itself, in the same statement. */
 TEST(a_release_tells_by_itself) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct dlock_wake wake;
     scene_begin(&s, "alone");
     sql("ALTER FUNCTION {}.tell(text) RENAME TO untold");
@@ -49,14 +51,13 @@ TEST(a_release_tells_by_itself) {
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
     sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");
-    scene_end(&s);
 }
 
 /* Another client's hand-over is not committed yet. */
 TEST(a_release_beside_another_tells_afterwards) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct dlock_wake wake;
-    PGconn *other = plain_open();
+    SCOPED_PLAIN *other = plain_open();
     scene_begin(&s, "beside");
     plain_run(other, "BEGIN");
     plain_run(other, "SELECT pg_advisory_xact_lock(x'646c6f636b01'::bigint)");
@@ -67,8 +68,6 @@ TEST(a_release_beside_another_tells_afterwards) {
     assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST); /* which tells again */
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
-    PQfinish(other);
-    scene_end(&s);
 }
 
 static void commits_take_ms(int ms) {
@@ -88,7 +87,7 @@ static void release_nothing(struct scene *s) {
 /* NOTIFY's lock is kept while a commit is flushed: where that takes long, a release drops one before it takes the
  * other. */
 TEST(where_commits_are_slow_others_are_told_afterwards) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct held again, waits;
     struct dlock_wake wake;
     scene_begin(&s, "flushed");
@@ -112,12 +111,11 @@ TEST(where_commits_are_slow_others_are_told_afterwards) {
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
     commits_take_ms(0);
-    scene_end(&s);
 }
 
 /* One release may be late for many reasons, and the next ones are not. */
 TEST(after_one_slow_release_others_are_told_at_once) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct held again, waits;
     struct dlock_wake wake;
     scene_begin(&s, "late-once");
@@ -137,12 +135,11 @@ TEST(after_one_slow_release_others_are_told_at_once) {
     sql("ALTER FUNCTION {}.untold(text) RENAME TO tell");
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.waits.token);
-    scene_end(&s);
 }
 
 /* Each release of a lock that others wait for begins with a call that only a free lock needs. */
 TEST(a_release_that_tells_nobody_says_nothing_of_commits) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct held again;
     scene_begin(&s, "unawaited");
     held_new(&again, &s.holder, "nobody-waits");
@@ -150,7 +147,6 @@ TEST(a_release_that_tells_nobody_says_nothing_of_commits) {
     pg_of(&s.holder)->commit_us = 1000000;
     assert_int_equal(release(&s.holder, &again), 0);
     assert_int_equal(pg_of(&s.holder)->commit_us, 1000000);
-    scene_end(&s);
 }
 
 static atomic_bool commit_waits;
@@ -163,8 +159,8 @@ static void *notify_in_thread(void *arg) {
 
 /* Another session's slow commit has NOTIFY's lock. The grant is there before any client is told. */
 TEST(a_slow_commit_elsewhere) {
-    struct scene s;
-    PGconn *slow = plain_open();
+    SCOPED_SCENE s;
+    SCOPED_PLAIN *slow = plain_open();
     pthread_t thread;
     scene_begin(&s, "slow");
     release_nothing(&s); /* so quick that the next one is slow */
@@ -177,8 +173,6 @@ TEST(a_slow_commit_elsewhere) {
     assert_true(s.waits.claim.fence > s.held.claim.fence);
     standby("");
     pthread_join(thread, NULL);
-    PQfinish(slow);
-    scene_end(&s);
 }
 
 /* Calls notice it when they look, as where the queue is half full. */
@@ -199,7 +193,7 @@ static void room_again(void) {
 
 /* A waiter that was not told asks, and has it. */
 TEST(no_room_for_notices) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct held again;
     struct dlock_wake wake;
     scene_begin(&s, "full");
@@ -216,12 +210,11 @@ TEST(no_room_for_notices) {
     assert_int_equal(backend->break_lock(s.holder.conn, "full", TIMEOUT_MS, &err), 0);
     wake_get(&s.ear, &wake);
     assert_string_equal(wake.token, s.held.token);
-    scene_end(&s);
 }
 
 /* A client dies after its release has handed the lock over and before it has told so: its guardian releases again. */
 TEST(a_second_release_tells_again) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct dlock_wake wake;
     scene_begin(&s, "again");
     no_room();
@@ -235,7 +228,6 @@ TEST(a_second_release_tells_again) {
     assert_int_equal(renew(&s.waiter, &s.waits), 0);
     assert_int_equal(release(&s.holder, &s.held), DLOCK_ELOST);
     assert_true(wake_none(&s.ear)); /* it has confirmed the grant by now */
-    scene_end(&s);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

@@ -117,7 +117,7 @@ TEST(without_listening) {
 
 /* A pooler of whole sessions does no harm, once the URI says that it is one. */
 TEST(whole_sessions) {
-    struct link link, ear;
+    SCOPED_LINK link, ear;
     struct held held, waiter;
     struct dlock_wake wake;
     assert_int_equal(link_through(&link, "/sessions", "on", 'a'), 0);
@@ -132,8 +132,6 @@ TEST(whole_sessions) {
     assert_string_equal(wake.token, waiter.token);
     assert_int_equal(renew(&link, &waiter), 0);
     assert_int_equal(release(&link, &waiter), 0);
-    link_end(&link);
-    link_end(&ear);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

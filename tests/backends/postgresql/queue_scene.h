@@ -13,6 +13,7 @@ struct scene {
 /* Fails the test unless `name` is held by `held`, and `one` and then `two` wait for it. */
 void scene_begin(struct scene *s, const char *name);
 void scene_end(struct scene *s);
+#define SCOPED_SCENE __attribute__((cleanup(scene_end))) struct scene
 
 /* The wake-up says that the lock is `held`'s now, with a fence greater than `after`. */
 void assert_granted(const struct dlock_wake *wake, const struct held *held, uint64_t after);

@@ -5,7 +5,7 @@
 
 /* The first waiter's process is gone. */
 TEST(dead_waiters_are_skipped) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct dlock_wake wake;
     scene_begin(&s, "dead");
     link_end(&s.first_ear);
@@ -14,7 +14,6 @@ TEST(dead_waiters_are_skipped) {
     wake_get(&s.second_ear, &wake);
     assert_granted(&wake, &s.two, 0);
     assert_int_equal(waiting("dead"), 0);
-    scene_end(&s);
 }
 
 static void *release_in_thread(void *arg) {
@@ -98,7 +97,7 @@ TEST(joining_during_an_acquire) {
 /* A call that waits for the row in order to join the queue is not passed: a free lock is not taken before its turn. But
  * any client can take the turn, and keep it: that only delays. */
 TEST(a_turn_is_waited_for_but_not_for_long) {
-    struct scene s;
+    SCOPED_SCENE s;
     struct dlock_wake wake;
     scene_begin(&s, "turn");
     PGconn *stranger = stranger_open();
@@ -119,21 +118,18 @@ TEST(a_turn_is_waited_for_but_not_for_long) {
     assert_int_equal(acquire(&s.holder, &s.held), 0);
     assert_true(now_ms() - began >= 90);
     stranger_end(stranger);
-    scene_end(&s);
 }
 
 /* A release may have the row already, and so waits for no turn. */
 TEST(a_release_needs_no_turn) {
-    struct scene s;
-    PGconn *plain = plain_open();
+    SCOPED_SCENE s;
+    SCOPED_PLAIN *plain = plain_open();
     scene_begin(&s, "no turn");
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT pg_advisory_xact_lock({}.turn_key('no turn'))");
     assert_int_equal(release(&s.first, &s.one), DLOCK_ELOST);
     assert_int_equal(waiting("no turn"), 1);
     assert_int_equal(release(&s.holder, &s.held), 0);
-    PQfinish(plain);
-    scene_end(&s);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

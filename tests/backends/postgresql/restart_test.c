@@ -136,8 +136,8 @@ static void run(PGconn *plain, const char *statement) {
 
 /* mode=session: the fence comes from what another session has written ahead, and which is not on disk. */
 TEST(a_crash_repeats_no_fence) {
-    dlock_client *client = api_client("%s?mode=session&schema=crashing&timeout=10s", getenv("DLOCK_TEST_SERVER"));
-    dlock_lock *lock = lock_new(client, "fences", DLOCK_EXCLUSIVE, NULL, NULL);
+    SCOPED_CLIENT *client = api_client("%s?mode=session&schema=crashing&timeout=10s", getenv("DLOCK_TEST_SERVER"));
+    SCOPED_LOCK *lock = lock_new(client, "fences", DLOCK_EXCLUSIVE, NULL, NULL);
     PGconn *plain = PQconnectdb(getenv("DLOCK_TEST_SERVER"));
     if (dlock_acquire(lock, 0, &err) != 0) fail_msg("%s", err.message);
     if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
@@ -154,8 +154,6 @@ TEST(a_crash_repeats_no_fence) {
     if (dlock_acquire(lock, 20000, &err) != 0) fail_msg("%s", err.message);
     assert_true(dlock_fence(lock) > fence);
     if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 TESTS(NULL, NULL, NULL, NULL)

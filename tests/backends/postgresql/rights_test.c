@@ -79,7 +79,7 @@ static void assert_no_right_to_lock(struct link *link, const char *what) {
 
 /* A whole life of two locks as the role. */
 static void live_as_app(void) {
-    struct link link, ear;
+    SCOPED_LINK link, ear;
     struct held held, waiter;
     struct dlock_wake wake;
     struct dlock_error err;
@@ -95,8 +95,6 @@ static void live_as_app(void) {
     wake_get(&ear, &wake);
     assert_string_equal(wake.token, waiter.token);
     assert_int_equal(backend->break_lock(link.conn, "app", TIMEOUT_MS, &err), 0);
-    link_end(&link);
-    link_end(&ear);
 }
 
 TEST(created_on_first_use) {
@@ -122,7 +120,7 @@ TEST(no_right_to_create) {
 TEST(no_right_to_use) {
     struct dlock_error err;
     struct held held;
-    struct link link;
+    SCOPED_LINK link;
     make_as_dba();
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
     sql("GRANT USAGE ON SCHEMA {} TO %s", app);
@@ -133,7 +131,6 @@ TEST(no_right_to_use) {
     held_new(&held, &link, "app");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "GRANTs at the end of what `dlock schema postgresql` prints"));
-    link_end(&link);
 }
 
 /* Where there is no schema there is no lock, and only who takes one makes it. */
@@ -169,7 +166,7 @@ TEST(the_printed_grants_are_no_more) {
     make_as_dba();
     grant_as_printed();
     snprintf(text, sizeof text, "SET ROLE %s", app);
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     plain_run(plain, text);
     PGresult *result;
     static const char *const refused[] = {"SELECT FROM %s.locks",     "DELETE FROM %s.queue",
@@ -198,12 +195,11 @@ TEST(the_printed_grants_are_no_more) {
                                 "{}.clock_us() AND expires_us BETWEEN {}.clock_us() AND {}.clock_us() + 60000000"),
                      1);
     sql("DROP SCHEMA of_app_{} CASCADE");
-    PQfinish(plain);
 }
 
 /* Settings of a role that would break something. */
 TEST(settings_of_the_role) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     struct dlock_error err;
     make_as_dba();
@@ -225,7 +221,6 @@ TEST(settings_of_the_role) {
     assert_int_equal(link_with(&link, &off, 'a', TIMEOUT_MS, &err), 0);
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "default_transaction_isolation"));
-    link_end(&link);
 }
 
 static void *connect_in_thread(void *arg) {

@@ -35,7 +35,12 @@ SQL_PRINTF void sql(const char *format, ...);
 SQL_PRINTF int64_t sql_number(const char *format, ...);   /* the first value */
 SQL_PRINTF const char *sql_text(const char *format, ...); /* until the next call */
 PGconn *plain_open(void);                                 /* another such connection */
-void plain_run(PGconn *plain, const char *text);          /* {} as above */
+/* One that ends with the block that declares it: SCOPED_PLAIN *plain = plain_open(). */
+#define SCOPED_PLAIN __attribute__((cleanup(plain_end_scoped))) PGconn
+static inline void plain_end_scoped(PGconn **plain) {
+    PQfinish(*plain);
+}
+void plain_run(PGconn *plain, const char *text); /* {} as above */
 /* A session of a role without rights to our objects; one at a time. */
 PGconn *stranger_open(void);
 void stranger_end(PGconn *plain);
@@ -58,8 +63,8 @@ struct params {
 int link_with(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err);
 void link_new(struct link *link, char letter); /* as the superuser; must work */
 /* Declares such a link, which ends with its block; EAR: it also listens. */
-#define LINK(name, letter)                               \
-    __attribute__((cleanup(link_end))) struct link name; \
+#define LINK(name, letter) \
+    SCOPED_LINK name;      \
     link_new(&name, letter)
 #define EAR(name, letter) \
     LINK(name, letter);   \

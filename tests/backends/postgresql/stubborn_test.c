@@ -15,7 +15,7 @@ enum { PATIENCE_MS = 3000, LATE_MS = 10000 };
 TEST(a_row_locked_by_others) {
     struct held held, other;
     struct dlock_error err;
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     LINK(link, 'a');
     held_new(&held, &link, "sat-on");
     held.claim.lease_ms = 60000; /* longer than all of this */
@@ -47,7 +47,6 @@ TEST(a_row_locked_by_others) {
     /* The connection still works, and nothing happened late. */
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    PQfinish(plain);
 }
 
 struct renewal {
@@ -73,11 +72,11 @@ static void await_renewal(void) {
 
 /* The lease ends while its renewal waits for the row: the grant is lost. */
 TEST(a_lease_ends_while_it_is_renewed) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     struct renewal renewal = {.link = &link, .held = &held, .n = 1, .timeout_ms = TIMEOUT_MS};
     pthread_t thread;
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     link_new(&link, 'a');
     held_new(&held, &link, "overtaken");
     assert_int_equal(acquire(&link, &held), 0);
@@ -92,18 +91,16 @@ TEST(a_lease_ends_while_it_is_renewed) {
     assert_int_equal(renewal.rc, 0);
     assert_int_equal(held.claim.result, DLOCK_ELOST);
     assert_int_equal(release(&link, &held), DLOCK_ELOST);
-    link_end(&link);
-    PQfinish(plain);
 }
 
 /* Two rows are waited for in sequence: in total for as long as the caller waits. */
 TEST(patience_is_for_all_waits) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held[2];
     /* A second more than the server has for its word; with as much for each wait it would have none. */
     struct renewal renewal = {.link = &link, .held = held, .n = 2, .timeout_ms = 10000};
     pthread_t thread;
-    PGconn *first = plain_open(), *second = plain_open();
+    SCOPED_PLAIN *first = plain_open(), *second = plain_open();
     link_new(&link, 'a');
     for (int i = 0; i < 2; i++) {
         held_new(&held[i], &link, i ? "patience-2" : "patience-1");
@@ -122,9 +119,6 @@ TEST(patience_is_for_all_waits) {
     assert_int_equal(renewal.rc, DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(renewal.err.message, "locked the row")); /* the server gave up, before we did */
     plain_run(second, "COMMIT");
-    link_end(&link);
-    PQfinish(first);
-    PQfinish(second);
 }
 
 /* The server is slow, and we have given up before it grants or queues anything: then it does neither. */
@@ -162,7 +156,7 @@ TEST(nothing_is_taken_late) {
     struct link slow;
     struct held held;
     struct dlock_error err;
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     LINK(link, 'a');
     link_new(&slow, 'b');
     held_new(&held, &link, "taken late");
@@ -180,7 +174,6 @@ TEST(nothing_is_taken_late) {
     link_end(&slow);
     session_gone(pid);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE token = '%s'", held.token), 0);
-    PQfinish(plain);
 }
 
 /* A call that is repeated has less time left. */
@@ -222,7 +215,7 @@ static void *take(void *arg) {
 TEST(several_take_a_free_lock) {
     struct taker takers[TAKERS];
     int granted = 0;
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     sql("INSERT INTO {}.locks (name) VALUES ('taken')");
     plain_run(plain, "BEGIN");
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'taken' FOR UPDATE");
@@ -241,7 +234,6 @@ TEST(several_take_a_free_lock) {
     }
     assert_int_equal(granted, 1);
     for (int i = 0; i < TAKERS; i++) link_end(&takers[i].link);
-    PQfinish(plain);
 }
 
 /* ---- deadlocks --------------------------------------------------------------------------------------------------- */
@@ -311,7 +303,7 @@ static void *acquire_two(void *arg) {
 TEST(a_deadlock_with_others) {
     pthread_t thread;
     void *failure;
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     LINK(link, 'a');
     sql("INSERT INTO {}.locks (name) VALUES ('dead-1'), ('dead-2')");
     plain_run(plain, "SET deadlock_timeout = '30s'"); /* so that it is us who notice */
@@ -323,13 +315,12 @@ TEST(a_deadlock_with_others) {
     plain_run(plain, "COMMIT");
     pthread_join(thread, &failure);
     if (failure) fail_msg("%s", (char *)failure);
-    PQfinish(plain);
 }
 
 /* ---- connections that end ---------------------------------------------------------------------------------------- */
 
 TEST(a_terminated_session) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     struct dlock_error err;
     link_new(&link, 'a');
@@ -345,7 +336,6 @@ TEST(a_terminated_session) {
     link_new(&link, 'a');
     assert_int_equal(renew(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 /* The server's process hangs: we do not, and what it does later does not happen. */
@@ -377,7 +367,7 @@ TEST(a_stopped_server_process) {
 /* An old snapshot keeps dead rows from going away: it must not stop the locks. */
 TEST(an_old_snapshot) {
     struct held held;
-    PGconn *plain = plain_open();
+    SCOPED_PLAIN *plain = plain_open();
     LINK(link, 'a');
     plain_run(plain, "BEGIN ISOLATION LEVEL REPEATABLE READ");
     plain_run(plain, "SELECT count(*) FROM {}.locks");
@@ -389,7 +379,6 @@ TEST(an_old_snapshot) {
     }
     assert_true(now_ms() - before < 60000);
     plain_run(plain, "COMMIT");
-    PQfinish(plain);
 }
 
 TESTS(NULL, NULL, site_begin, site_end)

@@ -3,8 +3,8 @@
 
 /* A new listener does not wait for the end of the old one, and one of the two is enough to be alive. */
 TEST(listeners_of_one_client) {
-    struct scene s;
-    struct link third;
+    SCOPED_SCENE s;
+    SCOPED_LINK third;
     struct dlock_wake wake;
     scene_begin(&s, "twice");
     link_new(&third, 'b');
@@ -15,8 +15,6 @@ TEST(listeners_of_one_client) {
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&third, &wake);
     assert_granted(&wake, &s.one, 0);
-    link_end(&third);
-    scene_end(&s);
 }
 
 /* Waiters that live stay in the table, and most of the others go. */

@@ -41,16 +41,14 @@ TEST(a_stopped_minority_costs_no_waiting) {
 }
 
 TEST(a_member_that_stops_in_an_answer_costs_no_waiting) {
-    struct relay *relay = relay_new(member[0].port);
-    dlock_client *client =
+    SCOPED_RELAY *relay = relay_new(member[0].port);
+    SCOPED_CLIENT *client =
         api_client("quorum:?quarantine=0&" PATIENT "&of=redis%%3A%%2F%%2F127.0.0.1:%d&of=redis%%3A%%2F%%2F127.0.0.1:%d"
                    "&of=redis%%3A%%2F%%2F127.0.0.1:%d",
                    relay_port(relay), member[1].port, member[2].port);
     cycle_without(client, 10);
     relay_stop_short(relay);
     cycle_without(client, 200);
-    dlock_close(client);
-    relay_end(relay);
 }
 
 TEST_WITH(five, members_none, a_dead_minority_costs_no_waiting) {
@@ -68,8 +66,8 @@ TEST_WITH(five, members_none, a_dead_minority_costs_no_waiting) {
 
 /* Clients that contend are told at once as well. */
 TEST(a_busy_lock_is_busy_at_once) {
-    dlock_client *holder = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
-    dlock_client *other = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
+    SCOPED_CLIENT *holder = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
+    SCOPED_CLIENT *other = quorum_of(3, "quarantine=0&lease=5m&" PATIENT);
     dlock_lock *lock = take_everywhere(holder, "busy", NULL);
     member_stop(2);
     const int64_t begun_ms = now_ms();
@@ -80,13 +78,11 @@ TEST(a_busy_lock_is_busy_at_once) {
     }
     assert_true(now_ms() - begun_ms < 50000);
     give_back(lock);
-    dlock_close(other);
-    dlock_close(holder);
 }
 
 /* Nor does a client wait for it where its vote would decide: after a split vote the client tries again. */
 TEST(a_split_vote_waits_for_no_stopped_member) {
-    dlock_client *client = quorum_of(3, "quarantine=0&" PATIENT);
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&" PATIENT);
     cycle_without(client, 10);
     for (int i = 0; i < 3; i++) await_free(i, "cycled"); /* all are connected */
     ask_text(&member[0], "SET divided somebody PX 600000");
@@ -94,12 +90,11 @@ TEST(a_split_vote_waits_for_no_stopped_member) {
     const int64_t begun_ms = now_ms();
     for (int i = 0; i < 3; i++) assert_int_equal(try_once(client, "divided", NULL), DLOCK_EBUSY);
     assert_true(now_ms() - begun_ms < 50000);
-    dlock_close(client);
 }
 
 /* It gets the releases that it has missed: nothing stays there until its lease ends. */
 TEST(a_member_that_was_away_gets_its_releases) {
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=5m");
     dlock_lock *lock = take(client, "missed", NULL);
     await_held(2, "missed");
     member_stop(2);
@@ -119,14 +114,13 @@ TEST(a_member_that_was_away_gets_its_releases) {
     ask_number(&member[2], "CLIENT KILL TYPE normal SKIPME yes");
     give_back(lock);
     await_free(2, "cut");
-    dlock_close(client);
 }
 
 /* It grants the request that was in its socket when it continues. That grant is released as well, however long ago the
  * request was given up: without an end of its lease it would stay for good. */
 TEST(a_grant_made_late_is_given_back) {
     char fence[32];
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=1s");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=1s");
     give_back(take(client, "stale", NULL));
     for (int i = 0; i < 3; i++) await_free(i, "stale"); /* all are connected */
     snprintf(fence, sizeof fence, "%s", ask_text(&member[0], "GET {stale}:dlock:fence"));
@@ -140,7 +134,6 @@ TEST(a_grant_made_late_is_given_back) {
     do ask_number(&member[0], "PERSIST stale");
     while (ask_number(&member[0], "EXISTS stale") && now_ms() < until);
     assert_int_equal(ask_number(&member[0], "EXISTS stale"), 0);
-    dlock_close(client);
 }
 
 /* ---- a majority -------------------------------------------------------------------------------------------------- */
@@ -148,8 +141,8 @@ TEST(a_grant_made_late_is_given_back) {
 TEST(a_dead_majority_is_an_outage) {
     struct dlock_error err = {0};
     char port[16];
-    dlock_client *client = quorum_of(3, "quarantine=0&timeout=2s");
-    dlock_lock *lock = api_lock(client, "away", NULL);
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&timeout=2s");
+    SCOPED_LOCK *lock = api_lock(client, "away", NULL);
     give_back(take(client, "away", NULL));
     member_kill(0);
     member_kill(1);
@@ -161,8 +154,6 @@ TEST(a_dead_majority_is_an_outage) {
     member_restart(0);
     give_back(take(client, "away", NULL)); /* the same client continues */
     member_restart(1);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static void *extend(void *lock) {
@@ -206,9 +197,9 @@ static void count_loss(dlock_lock *lock, const struct dlock_error *err, void *ar
 /* The member that is there keeps the grant, and is asked to renew it: it is not enough. */
 TEST(holders_lose_a_lock_without_a_majority) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=1s&timeout=1s");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=1s&timeout=1s");
     options.on_lost = count_loss;
-    dlock_lock *lock = api_lock(client, "lost", &options);
+    SCOPED_LOCK *lock = api_lock(client, "lost", &options);
     losses = 0;
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
     await_held(2, "lost");
@@ -219,21 +210,17 @@ TEST(holders_lose_a_lock_without_a_majority) {
     for (int64_t until = now_ms() + 20000; losses == 0 && now_ms() < until;) sleep_ms(5);
     assert_int_equal(losses, 1);
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* Two that have forgotten it, and whose quarantine is off, say so: the holder learns of it long before its lease
  * ends. */
 TEST(a_majority_that_forgot_is_a_loss) {
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=30s");
-    dlock_lock *lock = take_everywhere(client, "forgotten", NULL);
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=30s");
+    SCOPED_LOCK *lock = take_everywhere(client, "forgotten", NULL);
     ask_number(&member[0], "DEL forgotten");
     ask_number(&member[2], "DEL forgotten");
     for (int64_t until = now_ms() + 25000; dlock_held(lock) && now_ms() < until;) sleep_ms(5);
     assert_false(dlock_held(lock));
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* ---- restarts ---------------------------------------------------------------------------------------------------- */
@@ -243,7 +230,7 @@ TEST(a_majority_that_forgot_is_a_loss) {
 TEST(a_holder_survives_the_restart_of_every_member) {
     char token[DLOCK_TOKEN_MAX + 1];
     uint64_t fence;
-    dlock_client *client = quorum_of(3, "lease=4s"), *other = quorum_of(3, "lease=4s");
+    SCOPED_CLIENT *client = quorum_of(3, "lease=4s"), *other = quorum_of(3, "lease=4s");
     dlock_lock *lock = take_everywhere(client, "rolling", &fence); /* within the quarantine of young servers */
     for (int i = 0; i < 3; i++) {
         snprintf(token, sizeof token, "%s", ask_text(&member[i], "GET rolling"));
@@ -264,55 +251,47 @@ TEST(a_holder_survives_the_restart_of_every_member) {
     uint64_t next;
     give_back(take(other, "rolling", &next));
     assert_true(next > fence);
-    dlock_close(other);
-    dlock_close(client);
 }
 
 /* One has lost the grant, the other is silent: the vote of the first is got again before the lease ends. */
 TEST(a_holder_gets_a_lost_vote_again) {
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=6s");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=6s");
     dlock_lock *lock = take_everywhere(client, "regained", NULL);
     member_stop(2);
     ask_number(&member[1], "DEL regained");
     await_held(1, "regained");
     give_back(lock);
-    dlock_close(client);
 }
 
 /* One in its quarantine grants nothing, and is not missed. */
 TEST(a_quarantine_of_one_is_not_felt) {
-    dlock_client *early = quorum_of(3, "lease=1s");
+    SCOPED_CLIENT *early = quorum_of(3, "lease=1s");
     give_back(take(early, "young", NULL)); /* the servers were young, until here */
-    dlock_client *client = quorum_of(3, "lease=1s");
+    SCOPED_CLIENT *client = quorum_of(3, "lease=1s");
     dlock_lock *lock = api_lock(client, "young", NULL);
     member_kill(1);
     member_restart(1);
     int rc = dlock_acquire(lock, 0, NULL);
     assert_int_equal(rc, 0);
     give_back(lock);
-    dlock_close(client);
-    dlock_close(early);
 }
 
 TEST(a_quarantine_of_a_majority_is_one) {
     struct dlock_error err = {0};
-    dlock_client *client = quorum_of(3, "lease=2s&quarantine=10m");
-    dlock_lock *lock = api_lock(client, "young", NULL);
+    SCOPED_CLIENT *client = quorum_of(3, "lease=2s&quarantine=10m");
+    SCOPED_LOCK *lock = api_lock(client, "young", NULL);
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_ENOTREADY);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* Idle connections that die are no outage, nor are those that die amid the releases which follow a request that was
  * sent twice. */
 TEST(idle_connections_may_die) {
-    dlock_client *client = quorum_of(3, "quarantine=0");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0");
     give_back(take(client, "idle", NULL));
     for (int round = 0; round < 60; round++) {
         for (int i = 0; i < 3; i++) ask_number(&member[i], "CLIENT KILL TYPE normal SKIPME yes");
         assert_int_equal(try_once(client, "idle", NULL), 0);
     }
-    dlock_close(client);
 }
 
 /* ---- requests whose answers are lost, and that are sent again ---- */
@@ -329,6 +308,11 @@ static dlock_client *relayed(const char *name) {
     give_back(take(client, name, NULL));
     for (int i = 0; i < 3; i++) await_free(i, name);
     return client;
+}
+
+static int relayed_none(void **state) {
+    for (int i = 0; i < 3; i++) relay_end(relays[i]);
+    return members_none(state);
 }
 
 /* Calls it while each member's first answer is lost with its connection. */
@@ -355,9 +339,9 @@ static void *release_it(void *lock) {
 }
 
 /* Such an acquire may arrive after the release, for a lease: its grant is released within a quarter of that. */
-TEST(a_late_acquire_is_given_back) {
+TEST_WITH(members_three, relayed_none, a_late_acquire_is_given_back) {
     char token[DLOCK_TOKEN_MAX + 1];
-    dlock_client *client = relayed("late");
+    SCOPED_CLIENT *client = relayed("late");
     dlock_lock *lock = api_lock(client, "late", &by_handle);
     assert_int_equal(call_twice(acquire_it, lock), 0);
     const int holding = ask_number(&member[0], "EXISTS late") ? 0 : 1; /* two of them have granted it */
@@ -366,20 +350,15 @@ TEST(a_late_acquire_is_given_back) {
     for (int i = 0; i < 3; i++) await_free(i, "late");
     for (int i = 0; i < 3; i++) ask_text(&member[i], "SET late %s PX 120000", token);
     for (int i = 0; i < 3; i++) await_free(i, "late");
-    dlock_close(client);
-    for (int i = 0; i < 3; i++) relay_end(relays[i]);
 }
 
 /* The first release ended the grant, and its answers were lost: the second one finds nothing. */
-TEST(not_found_after_another_release_is_success) {
-    dlock_client *client = relayed("twice");
-    dlock_lock *lock = api_lock(client, "twice", &by_handle);
+TEST_WITH(members_three, relayed_none, not_found_after_another_release_is_success) {
+    SCOPED_CLIENT *client = relayed("twice");
+    SCOPED_LOCK *lock = api_lock(client, "twice", &by_handle);
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
     for (int i = 0; i < 3; i++) await_held(i, "twice");
     assert_int_equal(call_twice(release_it, lock), 0);
-    dlock_free(lock);
-    dlock_close(client);
-    for (int i = 0; i < 3; i++) relay_end(relays[i]);
 }
 
 /* ---- what is told ------------------------------------------------------------------------------------------------ */
@@ -395,7 +374,7 @@ static void keep_line(int level, const char *line, void *arg) {
 TEST(the_log_tells_who_is_away) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     char uri[500];
-    dlock_client *client;
+    SCOPED_CLIENT *client;
     options.log = keep_line;
     away = back = 0;
     quorum_uri(uri, sizeof uri, 3, "quarantine=0");
@@ -407,7 +386,6 @@ TEST(the_log_tells_who_is_away) {
     for (int64_t until = now_ms() + 20000; back == 0 && now_ms() < until;) give_back(take(client, "told", NULL));
     assert_int_equal(away, 1);
     assert_int_equal(back, 1);
-    dlock_close(client);
 }
 
 TESTS(members_three, members_none, NULL, NULL)

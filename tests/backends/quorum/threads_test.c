@@ -75,7 +75,7 @@ static const struct dlock_options by_handle = {.size = sizeof by_handle, .owner 
 /* The other threads of its client renew, acquire and release in this time. */
 static void a_thread_that_stands_still_stops_no_other(void **state) {
     (void)state;
-    dlock_client *client = ready_client();
+    SCOPED_CLIENT *client = ready_client();
     dlock_lock *held = take_everywhere(client, "held", NULL), *lock = api_lock(client, "standing", &by_handle);
     pthread_t thread = acquire_and_stand_still(lock);
     assert_int_equal(dlock_extend(held, 0, NULL), 0);
@@ -84,13 +84,12 @@ static void a_thread_that_stands_still_stops_no_other(void **state) {
     give_back(lock);
     give_back(held);
     for (int i = 0; i < 3; i++) await_free(i, "standing");
-    dlock_close(client);
 }
 
 /* When it continues, its connections are gone, and their descriptors' numbers belong to others. */
 static void a_thread_that_stood_still_reads_nothing_of_others(void **state) {
     (void)state;
-    dlock_client *client = ready_client();
+    SCOPED_CLIENT *client = ready_client();
     dlock_lock *held = take_everywhere(client, "held", NULL), *lock = api_lock(client, "standing", &by_handle);
     pthread_t thread = acquire_and_stand_still(lock);
     assert_int_equal(dlock_extend(held, 0, NULL), 0);
@@ -101,7 +100,6 @@ static void a_thread_that_stood_still_reads_nothing_of_others(void **state) {
     give_back(lock);
     give_back(held);
     for (int i = 0; i < 3; i++) await_free(i, "standing");
-    dlock_close(client);
 }
 
 int main(void) {

@@ -216,22 +216,21 @@ static void *check(void *client) {
 TEST(two_threads_may_check_at_a_time) {
     pthread_t other;
     void *theirs;
-    dlock_client *client = client_of(3, "timeout=120s");
+    SCOPED_CLIENT *client = client_of(3, "timeout=120s");
     assert_int_equal(pthread_create(&other, NULL, check, client), 0);
     void *ours = check(client);
     assert_int_equal(pthread_join(other, &theirs), 0);
     assert_int_equal((intptr_t)ours, 3);
     assert_int_equal((intptr_t)theirs, 3);
     assert_int_equal(shared, 0);
-    dlock_close(client);
 }
 
 /* A check that gives up, since another one lasts, leaves the connection that both use to acquires. */
 TEST(a_check_that_gives_up_stops_no_acquire) {
     pthread_t other;
     void *theirs;
-    dlock_client *client = client_of(3, "timeout=4s");
-    dlock_lock *lock = api_lock(client, "n", NULL);
+    SCOPED_CLIENT *client = client_of(3, "timeout=4s");
+    SCOPED_LOCK *lock = api_lock(client, "n", NULL);
     checks_last = true;
     assert_int_equal(pthread_create(&other, NULL, check, client), 0);
     for (int64_t until = now_ms() + 20000; toy[0].connects < 2; sleep_ms(1))
@@ -240,8 +239,6 @@ TEST(a_check_that_gives_up_stops_no_acquire) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     over = true;
     assert_int_equal(pthread_join(other, &theirs), 0);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
@@ -256,8 +253,8 @@ static int is_busy(int i, struct dlock_claim *claim, int timeout_ms, struct dloc
 /* A member that sends useless wake-ups faster than they can be read keeps neither waits from their end nor locks from
  * their renewals. */
 TEST(wake_ups_without_end_stop_nothing) {
-    dlock_client *client = client_of(3, "lease=3s");
-    dlock_lock *held = api_lock(client, "held", NULL), *lock = api_lock(client, "busy", NULL);
+    SCOPED_CLIENT *client = client_of(3, "lease=3s");
+    SCOPED_LOCK *held = api_lock(client, "held", NULL), *lock = api_lock(client, "busy", NULL);
     assert_int_equal(dlock_acquire(held, 0, NULL), 0);
     script = is_busy;
     floods = true;
@@ -265,9 +262,6 @@ TEST(wake_ups_without_end_stop_nothing) {
     const int renewals = toy[0].renews;
     for (int64_t until = now_ms() + 20000; toy[0].renews == renewals && now_ms() < until;) sleep_ms(5);
     assert_true(toy[0].renews > renewals);
-    dlock_free(held);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -292,8 +286,8 @@ __attribute__((visibility("default"))) void *calloc(size_t n, size_t size) {
 /* Connecting again would need more memory than the request. */
 TEST(a_renewal_without_memory_keeps_the_members) {
     if (!FAILS) skip();
-    dlock_client *client = client_of(3, "lease=3s");
-    dlock_lock *lock = api_lock(client, "held", NULL);
+    SCOPED_CLIENT *client = client_of(3, "lease=3s");
+    SCOPED_LOCK *lock = api_lock(client, "held", NULL);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     failures = 1;
     for (int64_t until = now_ms() + 20000; failures > 0 && now_ms() < until;) sleep_ms(5);
@@ -302,8 +296,6 @@ TEST(a_renewal_without_memory_keeps_the_members) {
     for (int64_t until = now_ms() + 20000; toy[0].renews == renewals && now_ms() < until;) sleep_ms(5);
     assert_true(toy[0].renews > renewals);
     for (int i = 0; i < 3; i++) assert_int_equal(toy[i].connects, 1);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -321,8 +313,8 @@ static int one_ends_one_hangs(int i, struct dlock_claim *claim, int timeout_ms, 
 
 /* The answer of a member that gets the request again decides, although the caller polls another one's connection. */
 TEST(an_answer_to_a_worker_ends_the_callers_wait) {
-    dlock_client *client = client_of(3, "timeout=120s");
-    dlock_lock *lock = api_lock(client, "n", NULL);
+    SCOPED_CLIENT *client = client_of(3, "timeout=120s");
+    SCOPED_LOCK *lock = api_lock(client, "n", NULL);
     assert_int_equal(toy[0].connects, 1);
     toy[0].begin_ms = toy[2].begin_ms = 1;
     toy[1].begin_ms = -1;
@@ -333,8 +325,6 @@ TEST(an_answer_to_a_worker_ends_the_callers_wait) {
     assert_true(now_ms() - begun_ms < 50000);
     assert_int_equal(toy[0].connects, 2);
     over = true;
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static _Thread_local bool calls;  /* this thread has called the library */
@@ -350,16 +340,14 @@ static int stops_short(int i, struct dlock_claim *claim, int timeout_ms, struct 
 
 /* However many members stop in the middle of their answers: the call ends 100 ms after its deadline. */
 TEST(stops_in_many_answers_end_with_the_deadline) {
-    dlock_client *client = client_of(TOYS, "timeout=500ms");
-    dlock_lock *lock = api_lock(client, "n", NULL);
+    SCOPED_CLIENT *client = client_of(TOYS, "timeout=500ms");
+    SCOPED_LOCK *lock = api_lock(client, "n", NULL);
     for (int i = 0; i < TOYS; i++) toy[i].begin_ms = 1;
     script = stops_short;
     calls = true;
     dlock_acquire(lock, 0, NULL); /* on a slow machine a worker may be faster */
     calls = false;
     assert_in_range(read_ms, 0, 500 + 100);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* ---- majorities -------------------------------------------------------------------------------------------------- */
@@ -374,15 +362,13 @@ static int grants_by_half(int i, struct dlock_claim *claim, int timeout_ms, stru
 TEST(half_of_the_members_is_no_majority) {
     for (int members = 4; members <= 6; members += 2) {
         toys_new(NULL);
-        dlock_client *client = client_of(members, "timeout=20s");
-        dlock_lock *lock = api_lock(client, "n", NULL);
+        SCOPED_CLIENT *client = client_of(members, "timeout=20s");
+        SCOPED_LOCK *lock = api_lock(client, "n", NULL);
         script = grants_by_half;
         /* Busy, but for a member whose answer comes too late on a busy machine. */
         for (int i = 0; i < 10; i++) assert_int_not_equal(dlock_acquire(lock, 0, NULL), 0);
         script = grants;
         assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
-        dlock_free(lock);
-        dlock_close(client);
     }
 }
 
@@ -394,16 +380,14 @@ static int two_keep_it_longer(int i, struct dlock_claim *claim, int timeout_ms, 
 
 /* Any three of five members have one that keeps the grant for three seconds. */
 TEST(a_grant_lasts_as_long_as_at_a_majority) {
-    dlock_client *client = client_of(5, "timeout=20s&lease=10s");
-    dlock_lock *lock = api_lock(client, "n", NULL);
+    SCOPED_CLIENT *client = client_of(5, "timeout=20s&lease=10s");
+    SCOPED_LOCK *lock = api_lock(client, "n", NULL);
     script = two_keep_it_longer;
     for (int i = 0; i < 20; i++) {
         assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
         assert_in_range(dlock_remaining_ms(lock), 0, 3000);
         assert_int_equal(dlock_release(lock, NULL), 0);
     }
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 TESTS(toys_new, toys_end, toys_register, NULL)

@@ -57,14 +57,12 @@ TEST(uris_are_refused) {
 TEST(a_lazy_client_is_told_of_a_missing_backend) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     struct dlock_error err = {0};
-    dlock_client *client;
+    SCOPED_CLIENT *client;
     options.flags = DLOCK_CLIENT_LAZY;
     assert_int_equal(dlock_open("quorum:?of=mem:a&of=nosuch:b&of=mem:c", &options, &client, NULL), 0);
-    dlock_lock *lock = api_lock(client, "name", NULL);
+    SCOPED_LOCK *lock = api_lock(client, "name", NULL);
     assert_int_equal(dlock_acquire(lock, 20000, &err), DLOCK_ENOBACKEND);
     if (!strstr(err.message, "member 2 of the quorum: no backend")) fail_msg("%s", err.message);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 TEST(uris_are_taken) {
@@ -76,22 +74,19 @@ TEST(uris_are_taken) {
     };
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         struct dlock_error err = {0};
-        dlock_client *client = api_client("%s", good[i]);
-        dlock_lock *lock = api_lock(client, "name", NULL);
+        SCOPED_CLIENT *client = api_client("%s", good[i]);
+        SCOPED_LOCK *lock = api_lock(client, "name", NULL);
         if (dlock_acquire(lock, 20000, &err) != 0) fail_msg("%s: %s", good[i], err.message);
         assert_int_equal(dlock_release(lock, NULL), 0);
-        dlock_free(lock);
-        dlock_close(client);
     }
 }
 
 /* The members' capabilities, less those that the core hides from a backend or that members cannot offer as one. */
 TEST(it_offers_what_a_majority_can) {
-    dlock_client *client = api_client("quorum:?of=mem:a&of=mem:b&of=mem:c");
+    SCOPED_CLIENT *client = api_client("quorum:?of=mem:a&of=mem:b&of=mem:c");
     const uint32_t caps = dlock_client_backend(client)->caps;
     assert_int_equal(caps,
                      DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE);
-    dlock_close(client);
 }
 
 TESTS(NULL, NULL, NULL, NULL)

@@ -53,7 +53,7 @@ TEST(every_member_stores_the_fence) {
     uint64_t fence;
     const int64_t far = 1700000000000000 + 10 * AHEAD * 24 * 365;
     ask_text(&member[1], "SET {stored}:dlock:fence %" PRId64 " PX 600000", far);
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=2s");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=2s");
     give_back(take(client, "warm", NULL)); /* all are connected */
     for (int i = 0; i < 3; i++) await_free(i, "warm");
     member_stop(2);
@@ -64,14 +64,13 @@ TEST(every_member_stores_the_fence) {
     member_continue(2);
     await_fence(2, far + 1);
     give_back(lock);
-    dlock_close(client);
 }
 
 /* Fences are counted up at all members alike for a moment: no further round trip is needed then. */
 TEST(most_cycles_are_two_round_trips) {
     enum { CYCLES = 100 };
     struct monitor monitor[3];
-    dlock_client *client = quorum_of(3, "quarantine=0");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0");
     for (int i = 0; i < 3; i++) {
         give_back(take(client, "counted", NULL));
         monitor_begin(&monitor[i], &member[i]);
@@ -87,7 +86,6 @@ TEST(most_cycles_are_two_round_trips) {
     }
     /* One a second is from the clock; a slow machine takes many seconds. */
     assert_in_range(all, 3 * 2 * CYCLES, 3 * 3 * CYCLES);
-    dlock_close(client);
 }
 
 static int64_t switches(int who) {
@@ -100,18 +98,17 @@ static int64_t switches(int who) {
  * which on a busy machine is some; when all of them go through workers, they sleep six times a cycle and more. */
 TEST(most_cycles_need_no_other_thread) {
     enum { CYCLES = 300 };
-    dlock_client *client = quorum_of(3, "quarantine=0");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0");
     give_back(take(client, "alone", NULL));
     const int64_t before = switches(RUSAGE_SELF) - switches(RUSAGE_THREAD);
     for (int i = 0; i < CYCLES; i++) give_back(take(client, "alone", NULL));
     assert_in_range(switches(RUSAGE_SELF) - switches(RUSAGE_THREAD) - before, 0, 3 * CYCLES);
-    dlock_close(client);
 }
 
 /* Another client has a majority: a try that lost releases its votes at once, instead of keeping them until its lease
  * ends. */
 TEST(a_lost_vote_is_given_back) {
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=5m");
     ask_text(&member[0], "SET split somebody PX 600000");
     ask_text(&member[1], "SET split somebody PX 600000");
     for (int i = 0; i < 20; i++) {
@@ -120,21 +117,19 @@ TEST(a_lost_vote_is_given_back) {
     }
     ask_number(&member[1], "DEL split");
     assert_int_equal(try_once(client, "split", NULL), 0);
-    dlock_close(client);
 }
 
 /* A split vote, without a majority for any client, delays no client. */
 TEST(a_minority_of_another_is_outvoted) {
-    dlock_client *client = quorum_of(3, "quarantine=0");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0");
     ask_text(&member[1], "SET outvoted somebody PX 600000");
     for (int i = 0; i < 20; i++) assert_int_equal(try_once(client, "outvoted", NULL), 0);
     assert_string_equal(ask_text(&member[1], "GET outvoted"), "somebody");
-    dlock_close(client);
 }
 
 /* What the members are told is this client's alone. */
 TEST(a_break_at_a_minority_is_no_loss) {
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=3s");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=3s");
     dlock_lock *lock = take_everywhere(client, "nibbled", NULL);
     for (int i = 0; i < 6; i++) {
         await_held(i % 3, "nibbled"); /* which the one before gets again with a renewal */
@@ -143,7 +138,6 @@ TEST(a_break_at_a_minority_is_no_loss) {
     }
     assert_true(dlock_held(lock));
     give_back(lock);
-    dlock_close(client);
 }
 
 static void *renew_it(void *lock) {
@@ -156,8 +150,8 @@ static void *renew_it(void *lock) {
 TEST(a_renewal_takes_nothing_that_was_released_meanwhile) {
     const struct dlock_options options = {.size = sizeof options, .owner = DLOCK_OWNER_HANDLE};
     pthread_t thread;
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
-    dlock_lock *lock = api_lock(client, "over", &options);
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=5m");
+    SCOPED_LOCK *lock = api_lock(client, "over", &options);
     assert_int_equal(dlock_acquire(lock, 20000, NULL), 0);
     for (int i = 0; i < 3; i++) await_held(i, "over");
     member_stop(0);
@@ -170,8 +164,6 @@ TEST(a_renewal_takes_nothing_that_was_released_meanwhile) {
         for (int i = 1; i < 3; i++) await_free(i, "over");
     member_continue(0);
     await_free(0, "over");
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 static void *wait_for_it(void *lock) {
@@ -184,7 +176,7 @@ TEST(each_try_has_its_own_token) {
     char first[DLOCK_TOKEN_MAX + 1], later[DLOCK_TOKEN_MAX + 1];
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     pthread_t thread;
-    dlock_client *client = quorum_of(3, "quarantine=0&lease=5m");
+    SCOPED_CLIENT *client = quorum_of(3, "quarantine=0&lease=5m");
     dlock_lock *lock = take(client, "retried", NULL);
     await_held(0, "retried");
     snprintf(first, sizeof first, "%s", ask_text(&member[0], "GET retried"));
@@ -209,7 +201,6 @@ TEST(each_try_has_its_own_token) {
     assert_ptr_not_equal(mark, strchr(later, ':'));
     give_back(lock);
     for (int i = 1; i < 3; i++) await_free(i, "retried");
-    dlock_close(client);
 }
 
 TESTS(members_three, members_none, NULL, NULL)

@@ -102,7 +102,7 @@ TEST(a_hand_over_takes_nine_requests) {
     enum { WAITERS = 4, TURNS = 50 };
     struct waiter waiters[WAITERS] = {{0}};
     struct monitor monitors[3];
-    dlock_client *client = quorum_of(3, QUIET);
+    SCOPED_CLIENT *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "turns", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "turns", TURNS, 60000);
     await_queue(0, "turns", WAITERS);
@@ -116,7 +116,6 @@ TEST(a_hand_over_takes_nine_requests) {
     const int64_t ms = now_ms() - begun_ms;
     assert_in_range(all, 0, 10 * WAITERS * TURNS + looks(WAITERS, ms));
     assert_in_range(probes, 0, WAITERS * (2 * ms / 1000 + 4)); /* one a second each; one for each busy answer: 196 */
-    dlock_close(client);
 }
 
 /* Polls would be a hundred times as many. */
@@ -124,7 +123,7 @@ TEST(waiting_takes_few_requests) {
     enum { WAITERS = 4 };
     struct waiter waiters[WAITERS] = {{0}};
     struct monitor monitors[3];
-    dlock_client *client = quorum_of(3, QUIET);
+    SCOPED_CLIENT *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "long", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "long", 1, 60000);
     await_queue(0, "long", WAITERS);
@@ -136,7 +135,6 @@ TEST(waiting_takes_few_requests) {
     assert_in_range(all, 0, looks(WAITERS, now_ms() - begun_ms));
     give_back(lock);
     for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
-    dlock_close(client);
 }
 
 /* False: a place was lost, which says nothing about the order: a gate that is silent for 0.1 s loses all of them. */
@@ -176,7 +174,7 @@ TEST(waiters_are_served_in_the_order_of_the_gate) {
 
 TEST(a_wait_that_ends_leaves_no_place) {
     struct waiter waiter = {0};
-    dlock_client *client = quorum_of(3, QUIET);
+    SCOPED_CLIENT *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "left", NULL);
     wait_begin(&waiter, quorum_of(3, QUIET), "left", 1, 2000);
     await_queue(0, "left", 1);
@@ -184,7 +182,6 @@ TEST(a_wait_that_ends_leaves_no_place) {
     await_queue(0, "left", 0);
     give_back(lock);
     for (int i = 0; i < 3; i++) await_free(i, "left");
-    dlock_close(client);
 }
 
 /* Waits until the same token has had the member's vote in many successive looks: each new try has a new token. If the
@@ -218,7 +215,7 @@ TEST(the_first_keeps_its_vote) {
 /* Another client has the gate's vote for long, and no other vote: the others are a majority. */
 TEST(a_gate_alone_keeps_nobody_out) {
     struct waiter waiter = {0};
-    dlock_client *client = quorum_of(3, QUIET);
+    SCOPED_CLIENT *client = quorum_of(3, QUIET);
     ask_text(&member[0], "SET stuck 0123456789abcdef01234567.stuck PX 600000");
     dlock_lock *lock = take_everywhere(client, "stuck", NULL);
     wait_begin(&waiter, quorum_of(3, QUIET), "stuck", 3, 60000);
@@ -227,7 +224,6 @@ TEST(a_gate_alone_keeps_nobody_out) {
     wait_end(&waiter, 0);
     assert_int_equal(ask_number(&member[0], "DEL stuck"), 1);
     await_queue(0, "stuck", 0);
-    dlock_close(client);
 }
 
 /* ---- the gate is away -------------------------------------------------------------------------------------------- */
@@ -235,7 +231,7 @@ TEST(a_gate_alone_keeps_nobody_out) {
 static void a_gate_goes_and_comes(bool by_stopping) {
     enum { WAITERS = 3 };
     struct waiter waiters[WAITERS] = {{0}};
-    dlock_client *client = quorum_of(3, QUIET);
+    SCOPED_CLIENT *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "moved", NULL);
     for (int i = 0; i < WAITERS; i++) wait_begin(&waiters[i], quorum_of(3, QUIET), "moved", 5, 60000);
     await_queue(0, "moved", WAITERS);
@@ -253,7 +249,6 @@ static void a_gate_goes_and_comes(bool by_stopping) {
         await_queue(i, "moved", 0);
         await_free(i, "moved");
     }
-    dlock_close(client);
 }
 
 TEST(waiters_go_on_without_a_dead_gate) {
@@ -299,7 +294,7 @@ TEST(clients_may_have_different_gates) {
     enum { WAITERS = 4, TURNS = 20 };
     struct waiter waiters[WAITERS] = {{0}};
     char uri[500];
-    dlock_client *client = quorum_of(3, QUIET);
+    SCOPED_CLIENT *client = quorum_of(3, QUIET);
     dlock_lock *lock = take_everywhere(client, "cut", NULL);
     for (int i = 0; i < WAITERS; i++) { /* port 9 has no server */
         snprintf(uri, sizeof uri,
@@ -312,7 +307,6 @@ TEST(clients_may_have_different_gates) {
     await_queue(1, "cut", WAITERS / 2);
     give_back(lock);
     for (int i = 0; i < WAITERS; i++) wait_end(&waiters[i], 0);
-    dlock_close(client);
 }
 
 /* Two of three servers are up, and some clients cannot listen at the first. If both kinds of clients kept a vote where

@@ -119,8 +119,8 @@ TEST(waiter_rides_out_expiry) {
 TEST(deaf_waiter_is_passed) {
     enum { SESSION_MS = 3000 };
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    dlock_client *client = open_client(shared_port(), "session=10s");
-    dlock_lock *third;
+    SCOPED_CLIENT *client = open_client(shared_port(), "session=10s");
+    SCOPED_LOCK *third;
     pthread_t thread;
     int rc = 1;
     assert_int_equal(dlock_new(client, "api", &options, &third, NULL), 0);
@@ -137,16 +137,14 @@ TEST(deaf_waiter_is_passed) {
     pthread_join(thread, NULL);
     assert_int_equal(rc, 0);
     assert_int_equal(dlock_release(ours, NULL), 0);
-    dlock_free(third);
-    dlock_close(client);
 }
 
 /* Another connection is tried while the session suffices to prove on it that it lives. */
 TEST(silent_connection_costs_no_lock) {
     enum { SESSION_MS = 10000 };
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    dlock_client *client = open_client(proxy_port(proxy), "session=10s");
-    dlock_lock *lock;
+    SCOPED_CLIENT *client = open_client(proxy_port(proxy), "session=10s");
+    SCOPED_LOCK *lock;
     options.on_lost = on_lost;
     assert_int_equal(dlock_new(client, "api", &options, &lock, NULL), 0);
     assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
@@ -156,16 +154,14 @@ TEST(silent_connection_costs_no_lock) {
     assert_true(dlock_held(lock));
     assert_int_equal(atomic_load(&losses), 0);
     assert_int_equal(dlock_release(lock, NULL), 0);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* A lock that could not be released while the server was away is released afterwards, though the session lives on:
  * nothing but that would ever end it. */
 TEST(release_in_an_outage_is_made_up_for) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
-    dlock_client *client;
-    dlock_lock *lock;
+    SCOPED_CLIENT *client;
+    SCOPED_LOCK *lock;
     options.lease_ms = 1000;
     client = open_client(proxy_port(proxy), "session=20s&timeout=500ms");
     assert_int_equal(dlock_new(client, "api", &options, &lock, NULL), 0);
@@ -175,15 +171,13 @@ TEST(release_in_an_outage_is_made_up_for) {
     sleep_ms(3000); /* longer than the lease */
     proxy_refuse(proxy, false);
     for (int64_t until = now_ms() + 10000; plain_count(BASE "/api") > 0; sleep_ms(20)) assert_true(now_ms() < until);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* The end of the session is not noticed yet; the servers are well. */
 TEST(first_try_after_expiry_is_answered) {
-    dlock_client *client = open_client(proxy_port(proxy), "session=2s&timeout=20s");
+    SCOPED_CLIENT *client = open_client(proxy_port(proxy), "session=2s&timeout=20s");
     struct dlock_error err = {0};
-    dlock_lock *lock = api_lock(client, "first try", NULL);
+    SCOPED_LOCK *lock = api_lock(client, "first try", NULL);
     assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
     assert_int_equal(dlock_release(lock, NULL), 0);
     proxy_silence(proxy, true);
@@ -193,8 +187,6 @@ TEST(first_try_after_expiry_is_answered) {
     int rc = dlock_acquire(lock, 0, &err);
     if (rc != 0) fail_msg("%d: %s", rc, err.message);
     assert_int_equal(dlock_release(lock, NULL), 0);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* The server allows shorter sessions since its restart. A holder without waiters learns of that as well, and not only

@@ -99,7 +99,7 @@ TEST(dead_servers_are_passed_over) {
 }
 
 TEST(negotiated_session_counts) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     link_new(&link, shared_port(), "3600", 'a'); /* the server gives it 60 s */
     claim_init(&held, "negotiated", 'a', 1);
@@ -107,7 +107,6 @@ TEST(negotiated_session_counts) {
     assert_int_equal(acquire(&link, &held), 0);
     assert_in_range(held.claim.kept_ms, 50000, 60000);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 /* ---- credentials and rights -------------------------------------------------------------------------------------- */
@@ -175,7 +174,7 @@ TEST(closed_parents_are_told) {
 }
 
 TEST(user_and_password_are_a_digest) {
-    struct link mine;
+    SCOPED_LINK mine;
     struct held held;
     struct uri uri;
     char path[512], name[32];
@@ -200,7 +199,6 @@ TEST(user_and_password_are_a_digest) {
     assert_int_equal(acl.data[1].perms, ZOO_PERM_READ);
     deallocate_ACL_vector(&acl);
     assert_int_equal(release(&mine, &held), 0);
-    link_end(&mine);
 }
 
 TEST(refused_credentials_are_eauth) {

@@ -278,7 +278,7 @@ TEST(hand_over_is_one_round_trip) {
 
 /* A claim that has waited for long does not know that its session lives. */
 TEST(long_wait_ends_with_a_write) {
-    struct link brief;
+    SCOPED_LINK brief;
     struct dlock_wake wake;
     struct held holder, waiter;
     link_new(&brief, proxy_port(proxy), "2s", 'c');
@@ -295,7 +295,6 @@ TEST(long_wait_ends_with_a_write) {
     assert_int_equal(proxy_seen(proxy, OP_MULTI) - writes, 1);
     assert_int_equal(proxy_seen(proxy, -1) - all, 2);
     assert_int_equal(release(&brief, &waiter), 0);
-    link_end(&brief);
 }
 
 /* Renews n claims as the core does, 256 at a time. A write proves that the session lived when it began, or when it was

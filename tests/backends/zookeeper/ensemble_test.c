@@ -1,8 +1,8 @@
 /* Three servers that lose their leader, or their majority. */
 #include "harness.h"
 
+#include "support/api.h"
 #include <arpa/inet.h>
-#include <dlock/dlock.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -113,8 +113,8 @@ static void *wait_main(void *lock) {
 /* An election costs no lock. A holder that is left with a minority is told of its loss, and only after that can the
  * waiter be granted the lock. */
 TEST(majority_comes_and_goes) {
-    dlock_client *one, *two;
-    dlock_lock *holder = open_lock(&one), *waiter = open_lock(&two);
+    SCOPED_CLIENT *one, *two;
+    SCOPED_LOCK *holder = open_lock(&one), *waiter = open_lock(&two);
     pthread_t thread;
     assert_int_equal(dlock_acquire(holder, 10000, NULL), 0);
     uint64_t fence = dlock_fence(holder);
@@ -144,10 +144,6 @@ TEST(majority_comes_and_goes) {
     assert_int_equal(dlock_release(waiter, NULL), 0);
     assert_int_equal(dlock_release(holder, NULL), DLOCK_ELOST);
     bring_back(second);
-    dlock_free(holder);
-    dlock_free(waiter);
-    dlock_close(one);
-    dlock_close(two);
 }
 
 /* ---- through the table of operations ----------------------------------------------------------------------------- */
@@ -173,7 +169,7 @@ static int renew_once(struct link *link, struct held *held, int timeout_ms, int6
  * followers have another leader, which ends the holder's session. */
 TEST(deposed_leader_proves_nothing) {
     enum { SESSION_MS = 7000, AHEAD_MS = 500, BACK_MS = 60 };
-    struct link far, near;
+    SCOPED_LINK far, near;
     struct held held, next;
     struct uri uri;
     int old = find_leader();
@@ -216,8 +212,6 @@ TEST(deposed_leader_proves_nothing) {
                  (long long)(valid_until_ms - granted));
     assert_true(next.claim.fence > held.claim.fence);
     assert_int_equal(release(&near, &next), 0);
-    link_end(&far);
-    link_end(&near);
 }
 
 /* The question itself is one. */
@@ -245,7 +239,7 @@ static int link_to_a_follower(struct link *link) {
 
 /* The server hangs just before a renewal. The client changes to another one while the grant is valid. */
 TEST(hung_server_costs_no_lock) {
-    struct link link;
+    SCOPED_LINK link;
     struct held held;
     int hung = link_to_a_follower(&link);
     claim_init(&held, "hung", 'a', 1);
@@ -263,7 +257,6 @@ TEST(hung_server_costs_no_lock) {
     assert_int_equal(rc, 0);
     assert_in_range(renewed_ms, 0, valid_until_ms);
     assert_int_equal(release(&link, &held), 0);
-    link_end(&link);
 }
 
 TESTS(NULL, NULL, setup_all, teardown_all)

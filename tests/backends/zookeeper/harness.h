@@ -61,6 +61,11 @@ enum {
 struct proxy;
 struct proxy *proxy_new(int server_port);
 void proxy_end(struct proxy *proxy);
+/* One that ends so with the block that declares it: SCOPED_PROXY *proxy = proxy_new(port). */
+#define SCOPED_PROXY __attribute__((cleanup(proxy_end_scoped))) struct proxy
+static inline void proxy_end_scoped(struct proxy **proxy) {
+    proxy_end(*proxy);
+}
 int proxy_port(const struct proxy *proxy);
 /* Requests of a type up to now; or of all types (-1) but pings and OP_EXISTS, which dlock sends in place of them. */
 int proxy_seen(struct proxy *proxy, int type);

@@ -67,7 +67,7 @@ TEST(list_shows_names_as_they_were_given) {
 
 TEST(list_of_nothing) {
     struct seen seen = {0};
-    struct link link;
+    SCOPED_LINK link;
     struct uri uri;
     char cursor[256] = "";
     uri_session(&uri, shared_port(), "10s");
@@ -75,7 +75,6 @@ TEST(list_of_nothing) {
     assert_int_equal(link_try(&link, &uri.parts, 'c', 0, CONNECTS_MS, NULL), 0);
     assert_int_equal(backend->list(link.conn, "", cursor, note, &seen, TIMEOUT_MS, NULL), 0);
     assert_int_equal(seen.calls, 0);
-    link_end(&link);
 }
 
 TESTS(pair_begin, pair_end, backend_load, NULL)

@@ -12,8 +12,8 @@ static int downgrade(struct link *link, struct held *held) {
 }
 
 TEST(lost_answer_to_a_downgrade) {
-    struct proxy *proxy = proxy_new(shared_port());
-    struct link far;
+    SCOPED_PROXY *proxy = proxy_new(shared_port());
+    SCOPED_LINK far;
     struct held held;
     link_new(&far, proxy_port(proxy), "10s", 'd');
     for (int i = 0; i < 3; i++) {
@@ -29,8 +29,6 @@ TEST(lost_answer_to_a_downgrade) {
         assert_int_equal(release(&far, &held), 0);       /* whatever its node */
         assert_int_equal(plain_count(BASE "/unheard"), 0);
     }
-    link_end(&far);
-    proxy_end(proxy);
 }
 
 /* ---- permits ----------------------------------------------------------------------------------------------------- */

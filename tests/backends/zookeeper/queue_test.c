@@ -48,8 +48,8 @@ TEST(deleted_waiter_queues_anew) {
 
 /* The node before ours goes while we ask for the watch on it: looked at again, granted, no wake-up needed. */
 TEST(predecessor_that_vanishes_is_noticed) {
-    struct proxy *proxy = proxy_new(shared_port());
-    struct link link;
+    SCOPED_PROXY *proxy = proxy_new(shared_port());
+    SCOPED_LINK link;
     struct held a, b;
     struct task task;
     link_new(&link, proxy_port(proxy), "10s", 'd');
@@ -68,15 +68,13 @@ TEST(predecessor_that_vanishes_is_noticed) {
     assert_int_equal(task_end(&task), 0);
     assert_int_equal(b.claim.result, 0);
     assert_int_equal(release(&link, &b), 0);
-    link_end(&link);
-    proxy_end(proxy);
 }
 
 /* A busy machine brings a new connection about, which tells to look at every name: see told_within(). */
 TEST(reconnection_hides_no_wake_up) {
-    struct proxy *proxy = proxy_new(shared_port());
+    SCOPED_PROXY *proxy = proxy_new(shared_port());
     struct dlock_wake wake;
-    struct link link;
+    SCOPED_LINK link;
     struct held a, b;
     link_new(&link, proxy_port(proxy), "10s", 'd');
     claim_init(&a, "reconnected", 'a', 1);
@@ -93,8 +91,6 @@ TEST(reconnection_hides_no_wake_up) {
     expect_look(&link, "reconnected");
     assert_int_equal(queue_up(&link, &b), 0);
     assert_int_equal(release(&link, &b), 0);
-    link_end(&link);
-    proxy_end(proxy);
 }
 
 /* ---- foreigners -------------------------------------------------------------------------------------------------- */

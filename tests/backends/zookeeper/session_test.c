@@ -129,7 +129,7 @@ TEST(longer_session_promises_no_more) {
    still has. */
 TEST(frozen_server) {
     struct dlock_error err = {0};
-    struct link brief;
+    SCOPED_LINK brief;
     struct held held, next;
     link_new(&brief, site.port, "1s", 'c');
     claim_init(&held, "frozen", 'c', 1);
@@ -160,7 +160,6 @@ TEST(frozen_server) {
         assert_true(next.claim.fence > held.claim.fence);
         assert_int_equal(persistently(&one, release, &next), 0);
     }
-    link_end(&brief);
 }
 
 /* The library alone would wait 1.5 s; the quickest of some closes, since the machine may be busy. */
@@ -232,7 +231,7 @@ static void *ask_briefly(void *arg) {
  * is nothing that the server did wrong. */
 TEST(time_is_over_before_there_is_a_container) {
     const struct sigaction still = {.sa_handler = stand_still, .sa_flags = SA_RESTART};
-    struct proxy *proxy = proxy_new(site.port);
+    SCOPED_PROXY *proxy = proxy_new(site.port);
     struct brief brief;
     pthread_t thread;
     link_new(&brief.link, proxy_port(proxy), "10s", 'c');
@@ -249,7 +248,6 @@ TEST(time_is_over_before_there_is_a_container) {
     assert_int_equal(acquire(&brief.link, &brief.held), 0);
     assert_int_equal(release(&brief.link, &brief.held), 0);
     link_end(&brief.link);
-    proxy_end(proxy);
 }
 
 TESTS(setup, pair_end, setup_site, teardown_site)
