@@ -45,26 +45,6 @@ void case_inspect_shows_the_holder(void) {
     EXPECT_CODE(DLOCK_EINVAL, dlock_inspect(watcher, "", note_holder, &seen, ERR));
 }
 
-void case_inspect_counts_waiters(void) {
-    enum { N = 3 };
-    struct actor waiters[N];
-    for (int i = 0; i < N; i++) actor_start(&waiters[i], suite.name, NULL);
-    SCOPED_CLIENT *client = open_client();
-    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    for (int i = 0; i < N; i++) {
-        actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
-        await_waiters(client, suite.name, (uint32_t)i + 1);
-    }
-    EXPECT_CODE(0, dlock_release(lock, ERR));
-    for (int i = 0; i < N; i++) {
-        ACTOR_FINISH(0, &waiters[i]);
-        await_waiters(client, suite.name, (uint32_t)(N - 1 - i));
-        ACTOR_DO(0, &waiters[i], ACTOR_RELEASE, 0);
-    }
-    for (int i = 0; i < N; i++) actor_end(&waiters[i]);
-}
-
 enum { MANY = 150 };
 
 /* Which of the numbered names a walk has shown. */
@@ -124,6 +104,8 @@ void case_break_wakes_a_waiter(void) {
     actor_start(&holder, suite.name, &options);
     actor_start(&waiter, suite.name, &options);
     SCOPED_CLIENT *operator_client = open_client();
+    EXPECT_CODE(DLOCK_EOWNER, dlock_break(operator_client, suite.name, ERR)); /* it is free */
+    EXPECT_CODE(DLOCK_EINVAL, dlock_break(operator_client, "", ERR));
     uint64_t fence = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, 0).fence;
     actor_begin(&waiter, ACTOR_ACQUIRE, PATIENCE_MS);
     await_waiters(operator_client, suite.name, 1);
@@ -136,17 +118,4 @@ void case_break_wakes_a_waiter(void) {
     EXPECT_TAKEN(suite.name);
     ACTOR_DO(0, &waiter, ACTOR_RELEASE, 0);
     ACTOR_DO(0, &holder, ACTOR_ACQUIRE, SLACK_MS);
-}
-
-void case_break_of_a_free_lock(void) {
-    SCOPED_CLIENT *client = open_client();
-    EXPECT_CODE(DLOCK_EOWNER, dlock_break(client, suite.name, ERR));
-    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    uint64_t fence = dlock_fence(lock);
-    EXPECT_CODE(0, dlock_release(lock, ERR));
-    EXPECT_CODE(DLOCK_EOWNER, dlock_break(client, suite.name, ERR));
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    EXPECT(dlock_fence(lock) > fence);
-    EXPECT_CODE(DLOCK_EINVAL, dlock_break(client, "", ERR));
 }

@@ -45,26 +45,6 @@ void case_cancel_is_not_remembered(void) {
     EXPECT_CODE(0, dlock_release(held, ERR));
 }
 
-void case_cancel_leaves_no_entry(void) {
-    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    SCOPED_ACTOR waiter;
-    actor_start(&waiter, suite.name, &options);
-    SCOPED_CLIENT *client = open_client(), *third = open_client();
-    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *next = new_lock(third, suite.name, &options);
-    for (int i = 0; i < 3; i++) {
-        EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-        actor_begin(&waiter, ACTOR_WAIT_UNTIL_CANCELLED, 0);
-        await_waiters(client, suite.name, 1);
-        actor_begin(&waiter, ACTOR_CANCEL, 0);
-        EXPECT(!ACTOR_FINISH(DLOCK_ECANCELED, &waiter).held);
-        await_waiters(client, suite.name, 0);
-        EXPECT_CODE(0, dlock_release(lock, ERR));
-        EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
-        EXPECT_CODE(0, dlock_release(next, ERR));
-    }
-    ACTOR_DO(0, &waiter, ACTOR_ACQUIRE, 0);
-}
-
 /* A cancel coincides with a release: in either order, no client holds the lock without knowing it. */
 void case_cancel_races_with_the_grant(void) {
     SCOPED_CLIENT *holder = open_client(), *client = open_client();

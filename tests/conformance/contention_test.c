@@ -1,6 +1,6 @@
 /* Contention: exclusion, growing fences, and turns. All that is checked is in memory shared by all processes and is
  * only touched by the holder; it is atomic all the same, since a broken lock must show as a failed check. */
-#include "suite.h"
+#include "census.h"
 
 #include <sched.h>
 #include <stdatomic.h>
@@ -191,32 +191,6 @@ void case_exclusion_with_mixed_options(void) {
 
 enum { IMPATIENT_LEASE_MS = 10 * LEASE_MS };
 
-/* Gives up most of the time, so that grants, time-outs and departures from the queue coincide in every way. */
-static void *impatient_thread(void *arg) {
-    const struct worker *worker = arg;
-    struct dlock_options options = options_with(IMPATIENT_LEASE_MS, 0);
-    dlock_lock *lock = new_lock(worker->client, suite.name, &options);
-    for (unsigned turn = (unsigned)worker->number; !time_is_up(); turn = turn * 5 + 3) {
-        int code = dlock_acquire(lock, impatience_ms(turn), NULL);
-        if (code == DLOCK_EBUSY || code == DLOCK_ETIMEDOUT || code == DLOCK_EUNAVAILABLE) continue;
-        EXPECT_CODE(0, code);
-        enter(&arena->guarded[0], worker->number, lock);
-        sleep_ms(turn / 7 % 4);
-        leave(&arena->guarded[0], worker->number);
-        EXPECT_CODE(0, dlock_release(lock, ERR));
-    }
-    dlock_free(lock);
-    return NULL;
-}
-
-static void impatient_process(void *arg) {
-    enum { THREADS = 3 };
-    SCOPED_CLIENT *client = open_client();
-    struct worker workers[THREADS];
-    for (int i = 0; i < THREADS; i++) workers[i] = (struct worker){*(int *)arg + i, client, NULL, 1, 0};
-    run_threads(impatient_thread, workers, sizeof *workers, THREADS);
-}
-
 /* memcached cannot be told that a request comes late: an acquire that it executes after its release is a grant that no
  * client knows of. A client that waits gets the lock when that lease is over. */
 static void expect_nobody_else_holds_it(void) {
@@ -230,13 +204,13 @@ static void expect_nobody_else_holds_it(void) {
     EXPECT_FREE(suite.name);
 }
 
+/* Grants, time-outs and departures from the queue coincide in every way. */
 void case_exclusion_with_impatient_waiters(void) {
-    enum { PROCESSES = 4 };
-    open_arena(RUN_MS, RUN_ROUNDS);
-    int first[PROCESSES];
-    for (int i = 0; i < PROCESSES; i++) first[i] = 1 + i * 10;
-    run_processes(impatient_process, first, sizeof *first, PROCESSES);
-    expect_every_round_counted();
+    struct dlock_options lease = options_with(IMPATIENT_LEASE_MS, 0), kinds[] = {lease, lease, lease};
+    struct census *census = census_open(RUN_MS);
+    struct visitors visitors = {census, suite.name, kinds, 3, false};
+    census_run(&visitors, 4);
+    census_close(census);
     expect_nobody_else_holds_it();
 }
 

@@ -77,8 +77,11 @@ void case_downgrade_lets_readers_in(void) {
     EXPECT_CODE(0, dlock_release(lock, ERR));
     ACTOR_DO(0, &readers[1], ACTOR_RELEASE, 0);
     EXPECT_WAITING(&writer, 200);
+    int64_t freed_us = now_us();
     ACTOR_DO(0, &readers[0], ACTOR_RELEASE, 0);
-    EXPECT(ACTOR_FINISH(0, &writer).held);
+    struct actor_report report = ACTOR_FINISH(0, &writer);
+    EXPECT(report.held);
+    EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - freed_us) / 1000);
     for (int i = 0; i < 2; i++) actor_end(&readers[i]);
     actor_end(&writer);
 }

@@ -34,23 +34,6 @@ void case_close_ends_waits(void) {
     dlock_close(holder);
 }
 
-void case_close_releases(void) {
-    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    dlock_client *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    dlock_close(client);
-    EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
-    EXPECT(!dlock_held(lock) && dlock_remaining_ms(lock) == 0);
-    EXPECT_CODE(DLOCK_ECANCELED, dlock_release(lock, ERR));
-    EXPECT(dlock_held(next));
-    dlock_free(lock);
-    EXPECT_CODE(0, dlock_release(next, ERR));
-    dlock_free(next);
-    dlock_close(other);
-}
-
 void case_close_refuses_every_call(void) {
     struct dlock_options by_handle = DLOCK_OPTIONS_INIT;
     by_handle.owner = DLOCK_OWNER_HANDLE;
@@ -101,18 +84,6 @@ void case_close_while_threads_work(void) {
         for (int i = 0; i < N; i++) pthread_join(threads[i], NULL);
         for (int i = 0; i < N; i++) dlock_free(locks[i]);
     }
-}
-
-void case_free_releases(void) {
-    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
-    SCOPED_CLIENT *client = open_client(), *other = open_client();
-    dlock_lock *lock = new_lock(client, suite.name, &options), *next = new_lock(other, suite.name, NULL);
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    dlock_free(lock);
-    EXPECT_CODE(0, dlock_acquire(next, 0, ERR));
-    EXPECT_CODE(0, dlock_release(next, ERR));
-    dlock_free(next);
 }
 
 /* Freeing one of two handles releases its part of the count; the rest stays. */

@@ -1,34 +1,23 @@
 /* Owners: threads that own across handles, and handles that own across threads. */
 #include "thread.h"
 
+/* For each handle on its own. */
 void case_reentry_counts(void) {
     SCOPED_CLIENT *client = open_client();
-    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
-    EXPECT(!dlock_held(lock));
-    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR)); /* 1 */
-    uint64_t fence = dlock_fence(lock);
-    EXPECT_CODE(0, dlock_acquire(lock, DLOCK_FOREVER, ERR)); /* 2 */
-    EXPECT(dlock_fence(lock) == fence);
-    EXPECT_TAKEN(suite.name);
-    EXPECT_CODE(0, dlock_release(lock, ERR)); /* 1 */
-    EXPECT(dlock_held(lock) && dlock_fence(lock) == fence);
-    EXPECT_TAKEN(suite.name);
-    EXPECT_CODE(0, dlock_release(lock, ERR)); /* 0 */
-    EXPECT(!dlock_held(lock));
-    EXPECT_FREE(suite.name);
-    EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));
-}
-
-void case_reentry_across_handles(void) {
-    SCOPED_CLIENT *client = open_client();
     SCOPED_LOCK *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);
+    EXPECT(!dlock_held(one));
     EXPECT_CODE(0, dlock_acquire(one, 0, ERR)); /* 1 */
-    EXPECT_CODE(0, dlock_acquire(two, 0, ERR)); /* 2 */
+    uint64_t fence = dlock_fence(one);
+    EXPECT_CODE(0, dlock_acquire(one, DLOCK_FOREVER, ERR)); /* 2 */
+    EXPECT_CODE(0, dlock_acquire(two, 0, ERR));             /* 3 */
     EXPECT(dlock_held(one) && dlock_held(two));
-    EXPECT(dlock_fence(one) == dlock_fence(two));
-    EXPECT_CODE(0, dlock_release(one, ERR)); /* 1 */
+    EXPECT(dlock_fence(one) == fence && dlock_fence(two) == fence);
     EXPECT_TAKEN(suite.name);
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 2 */
+    EXPECT(dlock_held(one) && dlock_fence(one) == fence);
+    EXPECT_CODE(0, dlock_release(one, ERR)); /* 1 */
     EXPECT(dlock_held(two));
+    EXPECT_TAKEN(suite.name);
     EXPECT_CODE(0, dlock_release(two, ERR)); /* 0 */
     EXPECT(!dlock_held(one) && !dlock_held(two));
     EXPECT_FREE(suite.name);

@@ -10,34 +10,6 @@ static struct dlock_options permits(void) {
     return options_for(DLOCK_PERMIT, LIMIT, LONG_LEASE_MS);
 }
 
-void case_permits_fifo(void) {
-    enum { WAITERS = 8 };
-    struct dlock_options options = permits();
-    struct actor waiters[WAITERS];
-    for (int i = 0; i < WAITERS; i++) actor_start(&waiters[i], suite.name, &options);
-    SCOPED_CLIENT *client = open_client();
-    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
-    for (int i = 0; i < LIMIT; i++) EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
-    for (int i = 0; i < WAITERS; i++) {
-        actor_begin(&waiters[i], ACTOR_ACQUIRE, PATIENCE_MS);
-        await_waiters(client, suite.name, (uint32_t)i + 1);
-    }
-    uint64_t fence = dlock_fence(lock);
-    for (int i = 0; i < WAITERS; i++) {
-        if (i < LIMIT)
-            EXPECT_CODE(0, dlock_release(lock, ERR));
-        else
-            ACTOR_DO(0, &waiters[i - LIMIT], ACTOR_RELEASE, 0);
-        struct actor_report report = ACTOR_FINISH(0, &waiters[i]);
-        EXPECT(report.held && report.fence > fence);
-        fence = report.fence;
-        for (int later = i + 1; later < WAITERS; later++)
-            if (actor_poll(&waiters[later], 0, &report)) FAIL("waiter %d was served before its turn", later);
-        if (i + 1 < WAITERS) EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(lock, 0, ERR)); /* waiters are not overtaken */
-    }
-    for (int i = 0; i < WAITERS; i++) actor_end(&waiters[i]);
-}
-
 /* All permits that become free together go to waiters at once. The best of some rounds counts, since the machine may be
  * busy. */
 void case_freed_permits_wake_waiters(void) {

@@ -21,30 +21,6 @@ static void line_up(struct actor *actor, dlock_client *watcher, uint32_t positio
     await_waiters(watcher, suite.name, position);
 }
 
-void case_reader_behind_a_writer_waits(void) {
-    SCOPED_ACTOR first, writer, late;
-    start(&first, DLOCK_SHARED);
-    start(&writer, DLOCK_EXCLUSIVE);
-    start(&late, DLOCK_SHARED);
-    SCOPED_CLIENT *watcher = open_client();
-    for (int i = 0; i < 3; i++) {
-        uint64_t fence = ACTOR_DO(0, &first, ACTOR_ACQUIRE, PATIENCE_MS).fence;
-        line_up(&writer, watcher, 1);
-        ACTOR_DO(DLOCK_EBUSY, &late, ACTOR_ACQUIRE, 0);
-        line_up(&late, watcher, 2);
-        EXPECT_WAITING(&late, 100);
-        ACTOR_DO(0, &first, ACTOR_RELEASE, 0);
-        struct actor_report report = ACTOR_FINISH(0, &writer);
-        EXPECT(report.held && report.fence > fence);
-        fence = report.fence;
-        EXPECT_WAITING(&late, 100);
-        ACTOR_DO(0, &writer, ACTOR_RELEASE, 0);
-        report = ACTOR_FINISH(0, &late);
-        EXPECT(report.held && report.fence > fence);
-        ACTOR_DO(0, &late, ACTOR_RELEASE, 0);
-    }
-}
-
 /* Two readers, a writer, two readers, a writer: four turns. */
 void case_readers_and_writers_take_turns(void) {
     enum { N = 6 };

@@ -90,31 +90,6 @@ void case_reader_waits_for_a_writer(void) {
     EXPECT_CODE(0, in_thread(acquire_here, same, PATIENCE_MS).code);
 }
 
-void case_writer_waits_for_all_readers(void) {
-    struct dlock_options shared = reader(LONG_LEASE_MS), exclusive = writer(LONG_LEASE_MS);
-    struct actor readers[READERS], waiting;
-    for (int i = 0; i < READERS; i++) actor_start(&readers[i], suite.name, &shared);
-    actor_start(&waiting, suite.name, &exclusive);
-    SCOPED_CLIENT *watcher = open_client();
-    uint64_t fence = 0;
-    for (int i = 0; i < READERS; i++) fence = ACTOR_DO(0, &readers[i], ACTOR_ACQUIRE, PATIENCE_MS).fence;
-    actor_begin(&waiting, ACTOR_ACQUIRE, PATIENCE_MS);
-    await_waiters(watcher, suite.name, 1);
-    int64_t released_us = 0;
-    for (int i = 0; i < READERS; i++) {
-        EXPECT_WAITING(&waiting, 150);
-        released_us = now_us();
-        ACTOR_DO(0, &readers[(i + 1) % READERS], ACTOR_RELEASE, 0);
-    }
-    struct actor_report report = ACTOR_FINISH(0, &waiting);
-    EXPECT(report.held && report.fence > fence);
-    EXPECT_BETWEEN(0, SLACK_MS, (report.at_us - released_us) / 1000);
-    ACTOR_DO(DLOCK_EBUSY, &readers[0], ACTOR_ACQUIRE, 0);
-    ACTOR_DO(0, &waiting, ACTOR_RELEASE, 0);
-    actor_end(&waiting);
-    for (int i = 0; i < READERS; i++) actor_end(&readers[i]);
-}
-
 void case_reader_reentry(void) {
     struct dlock_options shared = reader(0), once = options_for(DLOCK_SHARED, 0, 0);
     once.flags = DLOCK_NO_REENTRY;
@@ -221,30 +196,4 @@ void case_reader_killed(void) {
     EXPECT(report.held && report.fence > fence);
     EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
     actor_end(&waiting);
-}
-
-void case_fixed_leases_of_readers_end(void) {
-    struct dlock_options brief = reader(LEASE_MS), longer = reader(LEASE_MS * 2);
-    brief.flags = longer.flags = DLOCK_FIXED_LEASE;
-    SCOPED_ACTOR one, two;
-    actor_start(&one, suite.name, &brief);
-    actor_start(&two, suite.name, &longer);
-    SCOPED_CLIENT *client = open_client();
-    SCOPED_LOCK *lock = new_lock(client, suite.name, NULL);
-    int64_t begun = now_ms();
-    ACTOR_DO(0, &one, ACTOR_ACQUIRE, 0);
-    struct actor_report granted = ACTOR_DO(0, &two, ACTOR_ACQUIRE, 0);
-    EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
-    /* Not before the end that the reader was told, which is less than a lease where the server's lease began
-     * earlier. */
-    EXPECT_BETWEEN(granted.at_us + granted.remaining_ms * 1000, INT64_MAX, now_us());
-    EXPECT_BETWEEN(0, LEASE_MS * 2 + SLACK_MS, now_ms() - begun);
-    EXPECT(granted.remaining_ms > LEASE_MS / 2 && dlock_fence(lock) > granted.fence);
-    struct actor *actors[] = {&one, &two};
-    for (int i = 0; i < 2; i++) {
-        struct actor_report report = ACTOR_DO(0, actors[i], ACTOR_LOOK, 0);
-        EXPECT(!report.held && report.remaining_ms == 0 && report.lost == 1);
-        ACTOR_DO(DLOCK_ELOST, actors[i], ACTOR_RELEASE, 0);
-    }
-    EXPECT_TAKEN(suite.name);
 }
