@@ -15,6 +15,13 @@ struct held {
 void claim_init(struct held *held, const char *name, char letter, int serial);
 /* Initializes a claim of the link's client, with the client's next token. */
 void held_new(struct held *held, struct link *link, const char *name);
+/* Declare a claim, and initialize it so. */
+#define CLAIM_INIT(name, ...) \
+    struct held name;         \
+    claim_init(&name, __VA_ARGS__)
+#define HELD(name, ...) \
+    struct held name;   \
+    held_new(&name, __VA_ARGS__)
 
 /* Run one operation on one claim, within TIMEOUT_MS; the connection must survive it. Return the claim's result. */
 int acquire(struct link *link, struct held *held);

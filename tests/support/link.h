@@ -36,6 +36,10 @@ void link_listen(struct link *link);
 void link_end(struct link *link); /* a second call does nothing */
 /* One that ends so with the block that declares it. */
 #define SCOPED_LINK __attribute__((cleanup(link_end))) struct link
+/* Declares such a link, and connects it with the link_new() of the backend's harness. */
+#define LINK(name, ...) \
+    SCOPED_LINK name;   \
+    link_new(&name, __VA_ARGS__)
 
 /* Waits for a wake-up of a listening connection, which must not fail. False if none comes within `ms`. */
 bool wake_within(struct link *link, struct dlock_wake *wake, int ms);

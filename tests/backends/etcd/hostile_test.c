@@ -159,9 +159,8 @@ static const char *refuses_deletes(const char *body) {
 
 TEST(release_is_told_that_the_lease_has_ended) {
     struct dlock_error err = {0};
-    struct held mine;
     answer = refuses_deletes;
-    claim_init(&mine, "refused", 'a', 1);
+    CLAIM_INIT(mine, "refused", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
     int before = atomic_load(&asked);
     held_run(backend->release, &link, &mine, 0, TIMEOUT_MS, &err);
@@ -233,9 +232,8 @@ TEST_WITH(without_space_begin, server_end, a_refused_acquire_needs_no_release) {
 }
 
 TEST_WITH(without_space_begin, server_end, a_put_that_fills_etcd_is_a_grant) {
-    struct held mine;
     executes = true;
-    claim_init(&mine, "full", 'a', 1);
+    CLAIM_INIT(mine, "full", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
     assert_int_equal(mine.claim.fence, 5);
     assert_int_equal(release(&link, &mine), 0);
@@ -252,9 +250,8 @@ static const char *grants_elsewhere(const char *body) {
 /* Two servers that each believe to be the whole cluster would both grant. */
 TEST(a_member_of_another_cluster_grants_nothing) {
     struct dlock_error err = {0};
-    struct held mine;
     answer = grants_elsewhere;
-    claim_init(&mine, "elsewhere", 'a', 1);
+    CLAIM_INIT(mine, "elsewhere", 'a', 1);
     held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err);
     assert_int_equal(mine.claim.result, DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "of another cluster"));
@@ -272,8 +269,7 @@ static const char *denies(const char *body) {
 
 static void try_and_hear(int code, const char *words) {
     struct dlock_error err = {0};
-    struct held mine;
-    claim_init(&mine, "refused", 'a', 1);
+    CLAIM_INIT(mine, "refused", 'a', 1);
     held_run(backend->acquire, &link, &mine, 0, TIMEOUT_MS, &err);
     assert_int_equal(mine.claim.result, code);
     assert_non_null(strstr(err.message, words));
@@ -308,9 +304,8 @@ static const char *grants_and_deletes(const char *body) {
 
 /* Another client may have deleted the key, and a later claim of this one may have created it again. */
 TEST(a_release_deletes_only_the_key_that_was_granted) {
-    struct held mine;
     answer = grants_and_deletes;
-    claim_init(&mine, "job", 'a', 1);
+    CLAIM_INIT(mine, "job", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
     assert_int_equal(release(&link, &mine), 0);
     assert_non_null(strstr(deletion, "\"create_revision\":\"5\""));
@@ -318,14 +313,13 @@ TEST(a_release_deletes_only_the_key_that_was_granted) {
 
 /* The former leader may know the lease, and may end it. */
 TEST(a_lease_that_was_granted_while_the_leader_changed_is_not_used) {
-    struct held mine;
     answer = grants;
     link_end(&link);
     atomic_store(&changes, 1);
     int before = atomic_load(&leases);
     link_to(&link, fake.port, 'a');
     assert_int_equal(atomic_load(&leases) - before, 2);
-    claim_init(&mine, "changed", 'a', 1);
+    CLAIM_INIT(mine, "changed", 'a', 1);
     assert_int_equal(acquire(&link, &mine), 0);
 }
 
@@ -442,13 +436,12 @@ static const char *shows_a_queue(const char *body) {
 /* Otherwise the second release, which that look did not show, would not wake the waiter. */
 TEST(a_stream_that_is_ahead_of_a_look_is_replaced) {
     struct dlock_wake wake;
-    struct held mine;
     answer = shows_a_queue;
     link_end(&link);
     closes = true;
     link_to(&link, fake.port, 'a');
     link_listen(&link);
-    claim_init(&mine, "job", 'a', 1);
+    CLAIM_INIT(mine, "job", 'a', 1);
     mine.claim.mode = DLOCK_PERMIT;
     mine.claim.limit = 1;
     assert_int_equal(queue_up(&link, &mine), DLOCK_EBUSY);

@@ -111,9 +111,8 @@ static int pair_begin(void **state) {
 }
 
 TEST(renewal_moves_the_key) {
-    struct held mine, other;
-    claim_init(&mine, "renewed", 'a', 1);
-    claim_init(&other, "renewed", 'b', 1);
+    CLAIM_INIT(mine, "renewed", 'a', 1);
+    CLAIM_INIT(other, "renewed", 'b', 1);
     assert_int_equal(acquire(&one, &mine), 0);
     for (int i = 0; i < 2; i++) {
         struct key before = first_key("renewed");
@@ -132,8 +131,7 @@ TEST(renewal_moves_the_key) {
 }
 
 TEST(renewal_of_a_key_that_is_gone_is_a_loss) {
-    struct held mine;
-    claim_init(&mine, "gone", 'a', 1);
+    CLAIM_INIT(mine, "gone", 'a', 1);
     assert_int_equal(acquire(&one, &mine), 0);
     struct key key = first_key("gone");
     change_leader();
@@ -143,9 +141,8 @@ TEST(renewal_of_a_key_that_is_gone_is_a_loss) {
 }
 
 TEST(downgrade_moves_the_key) {
-    struct held mine, other;
-    claim_init(&mine, "shared", 'a', 1);
-    claim_init(&other, "shared", 'b', 1);
+    CLAIM_INIT(mine, "shared", 'a', 1);
+    CLAIM_INIT(other, "shared", 'b', 1);
     other.claim.mode = DLOCK_SHARED;
     assert_int_equal(acquire(&one, &mine), 0);
     struct key key = first_key("shared");
@@ -160,10 +157,9 @@ TEST(downgrade_moves_the_key) {
 }
 
 TEST(waiter_moves_its_key_and_keeps_its_place) {
-    struct held holder, first, second;
-    claim_init(&holder, "queue", 'a', 1);
-    claim_init(&first, "queue", 'b', 1);
-    claim_init(&second, "queue", 'a', 2);
+    CLAIM_INIT(holder, "queue", 'a', 1);
+    CLAIM_INIT(first, "queue", 'b', 1);
+    CLAIM_INIT(second, "queue", 'a', 2);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
     assert_int_equal(queue_up(&one, &second), DLOCK_EBUSY);
@@ -186,8 +182,7 @@ TEST(waiter_moves_its_key_and_keeps_its_place) {
 
 /* The connection has its lease from before. */
 TEST(acquire_moves_its_key) {
-    struct held mine;
-    claim_init(&mine, "acquired", 'a', 1);
+    CLAIM_INIT(mine, "acquired", 'a', 1);
     change_leader();
     assert_int_equal(acquire(&one, &mine), 0);
     struct key key = first_key("acquired");
@@ -199,13 +194,11 @@ TEST(acquire_moves_its_key) {
 
 /* The member has executed it, and its client has not heard of that. */
 TEST(acquire_without_an_answer_begins_anew) {
-    struct relay *relay = relay_new(port);
-    struct link far;
-    struct held mine, other;
+    SCOPED_RELAY *relay = relay_new(port);
     struct dlock_error err = {0};
-    link_new(&far, relay_port(relay), 'c');
-    claim_init(&mine, "unheard", 'c', 1);
-    claim_init(&other, "unheard", 'b', 1);
+    LINK(far, relay_port(relay), 'c');
+    CLAIM_INIT(mine, "unheard", 'c', 1);
+    CLAIM_INIT(other, "unheard", 'b', 1);
     relay_hold(relay, RELAY_ANSWERS, true);
     held_run(backend->acquire, &far, &mine, 0, 500, &err);
     assert_int_equal(mine.claim.result, DLOCK_EUNAVAILABLE);
@@ -219,17 +212,14 @@ TEST(acquire_without_an_answer_begins_anew) {
     assert_int_equal(acquire(&two, &other), 0);
     assert_int_equal(release(&two, &other), 0);
     assert_int_equal(first_key("unheard").revision, 0);
-    link_end(&far);
-    relay_end(relay);
 }
 
 /* A renewal has moved the key with its value, unanswered; the answer of a downgrade must also be about the value. */
 TEST(downgrade_follows_a_move_without_an_answer) {
-    struct held mine, other, probe;
     char words[200], out[256];
-    claim_init(&mine, "moved", 'a', 1);
-    claim_init(&probe, "probe", 'a', 2);
-    claim_init(&other, "moved", 'b', 1);
+    CLAIM_INIT(mine, "moved", 'a', 1);
+    CLAIM_INIT(probe, "probe", 'a', 2);
+    CLAIM_INIT(other, "moved", 'b', 1);
     other.claim.mode = DLOCK_SHARED;
     assert_int_equal(acquire(&one, &mine), 0);
     struct key key = first_key("moved");
@@ -248,10 +238,9 @@ TEST(downgrade_follows_a_move_without_an_answer) {
 
 /* The lease ends between two requests of the acquire. */
 TEST(downgrade_follows_an_acquire_in_two_leases) {
-    struct held first, mine, other;
-    claim_init(&first, "ended", 'a', 1);
-    claim_init(&mine, "ended", 'a', 2);
-    claim_init(&other, "ended", 'b', 1);
+    CLAIM_INIT(first, "ended", 'a', 1);
+    CLAIM_INIT(mine, "ended", 'a', 2);
+    CLAIM_INIT(other, "ended", 'b', 1);
     other.claim.mode = DLOCK_SHARED;
     assert_int_equal(acquire(&one, &first), 0);
     revoke_lease(first_key("ended").lease);
@@ -282,11 +271,9 @@ static int revoke_others(void *arg, size_t pair, bool first, const char *bytes, 
 }
 
 TEST(renewal_takes_another_lease_if_one_ends_meanwhile) {
-    struct relay *relay = relay_new(port);
-    struct link far;
-    struct held mine;
-    link_new(&far, relay_port(relay), 'c');
-    claim_init(&mine, "twice", 'c', 1);
+    SCOPED_RELAY *relay = relay_new(port);
+    LINK(far, relay_port(relay), 'c');
+    CLAIM_INIT(mine, "twice", 'c', 1);
     assert_int_equal(acquire(&far, &mine), 0);
     uint64_t kept = first_key("twice").lease;
     change_leader();
@@ -295,16 +282,13 @@ TEST(renewal_takes_another_lease_if_one_ends_meanwhile) {
     assert_int_equal(kept, 0);
     assert_int_equal(renew(&far, &mine), 0);
     assert_int_equal(release(&far, &mine), 0);
-    link_end(&far);
-    relay_end(relay);
 }
 
 /* An admin has deleted the waiter's key, and a late copy of its request has put it again, in the former lease. */
 TEST(key_that_is_there_anew_is_moved_too) {
-    struct held mine, probe;
     char words[200], out[256];
-    claim_init(&mine, "anew", 'a', 1);
-    claim_init(&probe, "probe", 'a', 2);
+    CLAIM_INIT(mine, "anew", 'a', 1);
+    CLAIM_INIT(probe, "probe", 'a', 2);
     assert_int_equal(queue_up(&one, &mine), 0);
     struct key key = first_key("anew");
     snprintf(words, sizeof words, "del %s/anew/%" PRIx64, BASE, key.named);
@@ -340,12 +324,11 @@ static int pass(void *arg, size_t pair, bool first, const char *bytes, size_t si
 
 /* Two claims without a lease, and so without keys, are released together with one that has a key. */
 TEST(release_together_with_claims_that_were_not_sent) {
-    struct relay *relay = relay_new(port);
-    struct link far;
+    SCOPED_RELAY *relay = relay_new(port);
     struct held sent, ended, unsent[2];
     struct dlock_claim *all[3] = {&sent.claim, &unsent[0].claim, &unsent[1].claim};
     struct dlock_error err = {0};
-    link_new(&far, relay_port(relay), 'c');
+    LINK(far, relay_port(relay), 'c');
     claim_init(&ended, "together", 'c', 1);
     claim_init(&sent, "together", 'c', 2);
     claim_init(&unsent[0], "together", 'c', 3);
@@ -363,8 +346,6 @@ TEST(release_together_with_claims_that_were_not_sent) {
     if (backend->release(far.conn, all, 3, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
     if (sent.claim.result != 0) fail_msg("%d: %s", sent.claim.result, err.message);
     assert_int_equal(first_key("together").revision, 0);
-    link_end(&far);
-    relay_end(relay);
 }
 
 /* A client whose connection broke has repeated its request with the same token, twice, and died: each release finds
@@ -372,9 +353,8 @@ TEST(release_together_with_claims_that_were_not_sent) {
 TEST(release_of_a_dead_client_with_several_keys) {
     static const char *const keys[] = {"1a/2", "1b/4", "1c"};
     struct dlock_error err = {0};
-    struct held dead;
     char words[200], out[256];
-    claim_init(&dead, "probe", 'c', 1);
+    CLAIM_INIT(dead, "probe", 'c', 1);
     assert_int_equal(acquire(&one, &dead), 0);
     uint64_t lease = first_key("probe").lease;
     claim_init(&dead, "dead", 'c', 2);

@@ -49,10 +49,9 @@ static void expect_turn(struct link *link, struct held *held) {
 }
 
 TEST(own_release_leaves_the_stream_of_a_waiter) {
-    struct held mine, other, writer;
-    claim_init(&mine, "readers", 'a', 1);
-    claim_init(&other, "readers", 'b', 1);
-    claim_init(&writer, "readers", 'a', 2);
+    CLAIM_INIT(mine, "readers", 'a', 1);
+    CLAIM_INIT(other, "readers", 'b', 1);
+    CLAIM_INIT(writer, "readers", 'a', 2);
     mine.claim.mode = other.claim.mode = DLOCK_SHARED;
     assert_int_equal(queue_up(&one, &mine), 0);
     assert_int_equal(queue_up(&two, &other), 0);
@@ -64,10 +63,9 @@ TEST(own_release_leaves_the_stream_of_a_waiter) {
 }
 
 TEST(own_grant_leaves_the_stream_of_a_waiter) {
-    struct held mine, other, writer;
-    claim_init(&mine, "grant", 'a', 1);
-    claim_init(&other, "grant", 'b', 1);
-    claim_init(&writer, "grant", 'a', 2);
+    CLAIM_INIT(mine, "grant", 'a', 1);
+    CLAIM_INIT(other, "grant", 'b', 1);
+    CLAIM_INIT(writer, "grant", 'a', 2);
     mine.claim.mode = other.claim.mode = DLOCK_SHARED;
     assert_int_equal(queue_up(&two, &other), 0);
     assert_int_equal(acquire(&one, &mine), 0);
@@ -82,10 +80,9 @@ TEST(own_grant_leaves_the_stream_of_a_waiter) {
 /* A waiter that leaves ends its stream, but not that of the one behind it, which has sent its request in the
  * meantime. */
 TEST(waiter_that_leaves_late_leaves_the_stream_of_the_next) {
-    struct held holder, first, next;
-    claim_init(&holder, "leaving", 'b', 1);
-    claim_init(&first, "leaving", 'a', 1);
-    claim_init(&next, "leaving", 'a', 2);
+    CLAIM_INIT(holder, "leaving", 'b', 1);
+    CLAIM_INIT(first, "leaving", 'a', 1);
+    CLAIM_INIT(next, "leaving", 'a', 2);
     first.claim.mode = next.claim.mode = DLOCK_SHARED;
     assert_int_equal(queue_up(&two, &holder), 0);
     assert_int_equal(queue_up(&one, &first), DLOCK_EBUSY);
@@ -98,9 +95,8 @@ TEST(waiter_that_leaves_late_leaves_the_stream_of_the_next) {
 
 TEST(waiter_that_leaves_takes_its_stream_along) {
     struct dlock_wake wake;
-    struct held holder, waiter;
-    claim_init(&holder, "left", 'b', 1);
-    claim_init(&waiter, "left", 'a', 1);
+    CLAIM_INIT(holder, "left", 'b', 1);
+    CLAIM_INIT(waiter, "left", 'a', 1);
     assert_int_equal(queue_up(&two, &holder), 0);
     assert_int_equal(queue_up(&one, &waiter), DLOCK_EBUSY);
     assert_int_equal(release(&one, &waiter), DLOCK_ELOST);
@@ -115,13 +111,12 @@ static int hang_up(void *arg, size_t pair, bool first, const char *bytes, size_t
 
 /* The first member is stopped, or cut off from the others: its streams stay open, and tell nothing. */
 TEST(waiter_that_asks_another_member_has_its_stream_there) {
-    struct relay *relay = relay_new(server_port());
-    struct held holder, waiter;
-    struct link far;
+    SCOPED_RELAY *relay = relay_new(server_port());
+    SCOPED_LINK far;
     relay_cut(relay, "/v3/watch");
     link_through(&far, 'c', relay_port(relay));
-    claim_init(&holder, "moving", 'a', 1);
-    claim_init(&waiter, "moving", 'c', 1);
+    CLAIM_INIT(holder, "moving", 'a', 1);
+    CLAIM_INIT(waiter, "moving", 'c', 1);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     relay_watch(relay, hang_up, NULL);
@@ -129,8 +124,6 @@ TEST(waiter_that_asks_another_member_has_its_stream_there) {
     assert_int_equal(release(&one, &holder), 0);
     expect_turn(&far, &waiter);
     assert_int_equal(release(&far, &waiter), 0);
-    link_end(&far);
-    relay_end(relay);
 }
 
 TESTS(pair_begin, pair_end, backend_load, NULL)

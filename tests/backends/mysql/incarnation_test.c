@@ -29,16 +29,26 @@ static int by_sessions(void **state) {
     return 0;
 }
 
+/* A test in both modes. */
+#define BOTH(name)                                     \
+    static void name(void);                            \
+    TEST_WITH(by_rows, NULL, name##_by_rows) {         \
+        name();                                        \
+    }                                                  \
+    TEST_WITH(by_sessions, NULL, name##_by_sessions) { \
+        name();                                        \
+    }                                                  \
+    static void name(void)
+
 /* The result of a new client with this quarantine that acquires a free name. */
 static int ask(int64_t its_quarantine_ms) {
     static int serial;
     struct link link;
-    struct held held;
     char name[32];
     snprintf(name, sizeof name, "free-%d", ++serial);
     quarantine_ms = its_quarantine_ms;
     link_new(&link, mode, 'a');
-    held_new(&held, &link, name);
+    HELD(held, &link, name);
     int rc = acquire(&link, &held);
     if (rc == DLOCK_ENOTREADY) assert_in_range(held.claim.ready_ms, 1, its_quarantine_ms + 1);
     if (rc == 0) assert_int_equal(release(&link, &held), 0);
@@ -51,8 +61,7 @@ static void let_an_hour_pass(void) {
 }
 
 /* Another server's record begins a quarantine, which all clients count from the same moment. */
-static void rows_of_another_server(void **state) {
-    (void)state;
+BOTH(rows_of_another_server) {
     assert_int_equal(ask(MOMENT_MS), 0);
     sql("UPDATE dlock_locks SET token = '0123456789abcdef 1', fence = 1 WHERE name = ''");
     assert_int_equal(ask(HOUR_MS), DLOCK_ENOTREADY);
@@ -65,8 +74,7 @@ static void rows_of_another_server(void **state) {
 }
 
 /* After a restart the time counts from the start of the server, whenever clients connect. */
-static void rows_of_an_earlier_start(void **state) {
-    (void)state;
+BOTH(rows_of_an_earlier_start) {
     assert_int_equal(ask(MOMENT_MS), 0);
     int64_t up_us = sql_number("SELECT VARIABLE_VALUE * 1000000 FROM information_schema.GLOBAL_STATUS "
                                "WHERE VARIABLE_NAME = 'Uptime'");
@@ -79,8 +87,7 @@ static void rows_of_an_earlier_start(void **state) {
 }
 
 /* Rows were deleted, or replaced. */
-static void rows_without_a_record(void **state) {
-    (void)state;
+BOTH(rows_without_a_record) {
     assert_int_equal(ask(MOMENT_MS), 0);
     sql("DELETE FROM dlock_locks");
     assert_int_equal(ask(HOUR_MS), DLOCK_ENOTREADY);
@@ -89,8 +96,7 @@ static void rows_without_a_record(void **state) {
 }
 
 /* A clock that was set back does not extend it without end. */
-static void a_record_from_the_future(void **state) {
-    (void)state;
+BOTH(a_record_from_the_future) {
     assert_int_equal(ask(MOMENT_MS), 0);
     sql("UPDATE dlock_locks SET fence = fence + 36000000000 WHERE name = ''");
     assert_int_equal(ask(HOUR_MS), DLOCK_ENOTREADY);
@@ -99,28 +105,24 @@ static void a_record_from_the_future(void **state) {
 }
 
 /* A replica's client writes nothing into it, and grants nothing, however long the record has been there. */
-static void a_replica_is_no_primary(void **state) {
-    SCOPED_LINK link;
-    struct held held;
+BOTH(a_replica_is_no_primary) {
     struct dlock_error err;
-    (void)state;
     assert_int_equal(ask(MOMENT_MS), 0);
     sql("UPDATE dlock_locks SET token = '0123456789abcdef 1', fence = 1 WHERE name = ''");
     quarantine_ms = HOUR_MS;
-    link_new(&link, mode, 'a');
+    LINK(link, mode, 'a');
     ((struct maria *)link.conn)->incarnation.replicates = true;
-    held_new(&held, &link, "replica");
+    HELD(held, &link, "replica");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "look for the primary"));
     assert_int_equal(sql_number("SELECT fence FROM dlock_locks WHERE name = ''"), 1);
 }
 
 /* A client's knowledge ends when another server's changes arrive: it grants and keeps nothing more. */
-static void a_primary_that_becomes_a_replica(void **state) {
+BOTH(a_primary_that_becomes_a_replica) {
     struct link link;
     struct held held, more;
     struct dlock_error err;
-    (void)state;
     for (int i = 0; i < 2; i++) {
         while (ask(MOMENT_MS) != 0) {
         }
@@ -139,22 +141,19 @@ static void a_primary_that_becomes_a_replica(void **state) {
 }
 
 /* Locks that the promoted server knows stay held, are renewed and released, and others see their owners. */
-static void known_grants_outlive_a_promotion(void **state) {
-    SCOPED_LINK mine, others;
-    struct held held, rival;
-    (void)state;
+TEST_WITH(by_rows, NULL, known_grants_outlive_a_promotion) {
     quarantine_ms = MOMENT_MS;
     assert_int_equal(ask(MOMENT_MS), 0);
-    link_new(&mine, mode, 'a');
-    held_new(&held, &mine, "known");
+    LINK(mine, mode, 'a');
+    HELD(held, &mine, "known");
     assert_int_equal(acquire(&mine, &held), 0);
     link_end(&mine);
     sql("UPDATE dlock_locks SET token = '0123456789abcdef 1' WHERE name = ''");
     quarantine_ms = HOUR_MS;
     link_new(&mine, mode, 'a');
-    link_new(&others, mode, 'b');
+    LINK(others, mode, 'b');
     assert_int_equal(renew(&mine, &held), 0);
-    held_new(&rival, &others, "known");
+    HELD(rival, &others, "known");
     assert_int_equal(acquire(&others, &rival), DLOCK_EBUSY);
     assert_true(rival.claim.fence == held.claim.fence);
     assert_int_equal(renew(&mine, &held), 0);
@@ -163,8 +162,7 @@ static void known_grants_outlive_a_promotion(void **state) {
 }
 
 /* The quarantine costs a connection one question, and its cycles none. */
-static void cycles_ask_no_more(void **state) {
-    (void)state;
+BOTH(cycles_ask_no_more) {
     assert_int_equal(ask(MOMENT_MS), 0);
     quarantine_ms = MOMENT_MS;
     check_cycles(mode, "cycle");
@@ -177,32 +175,12 @@ static int none(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
-static void the_record_is_no_lock(void **state) {
-    SCOPED_LINK link;
+TEST_WITH(by_rows, NULL, the_record_is_no_lock) {
     struct dlock_error err;
     char cursor[256] = "";
-    (void)state;
     assert_int_equal(ask(MOMENT_MS), 0);
-    link_new(&link, mode, 'a');
+    LINK(link, mode, 'a');
     assert_int_equal(backend->list(link.conn, "", cursor, none, NULL, TIMEOUT_MS, &err), 0);
 }
 
-#define BOTH(test)                                            \
-    cmocka_unit_test_setup(test, by_rows), {                  \
-#test ", mode=session", test, by_sessions, NULL, NULL \
-    }
-
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        BOTH(rows_of_another_server),
-        BOTH(rows_of_an_earlier_start),
-        BOTH(rows_without_a_record),
-        BOTH(a_record_from_the_future),
-        BOTH(a_replica_is_no_primary),
-        BOTH(a_primary_that_becomes_a_replica),
-        cmocka_unit_test_setup(known_grants_outlive_a_promotion, by_rows),
-        BOTH(cycles_ask_no_more),
-        cmocka_unit_test_setup(the_record_is_no_lock, by_rows),
-    };
-    return cmocka_run_group_tests(tests, begin, site_end);
-}
+TESTS(NULL, NULL, begin, site_end)

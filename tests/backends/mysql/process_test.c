@@ -1,6 +1,6 @@
 /* Process-wide state that the backend must not change. SIGPIPE: opening a connection does not change its action, and a
  * connection that is gone raises none. And exit(), when OpenSSL must not free what dlock's threads may still use: this
- * program says so if it does. tls_test.sh runs it: process_test PORT [tls]. */
+ * program says so if it does. tls_test.sh runs it with PORT, and OVER_TLS. */
 #include "site.h"
 
 #include <maria.h>
@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-static int port;
-static bool over_tls;
 static volatile sig_atomic_t raised;
 
 static void count_it(int number) {
@@ -21,7 +19,8 @@ static void count_it(int number) {
 static void link_here(struct link *link) {
     struct dlock_error err;
     struct uri uri;
-    uri_init(&uri, port);
+    const bool over_tls = getenv("OVER_TLS") != NULL;
+    uri_init(&uri, atoi(getenv("PORT")));
     uri.parts.scheme = over_tls ? "mysql+tls" : "mysql";
     uri.parts.path = "/locks";
     uri.parts.user = "dlock";
@@ -31,17 +30,15 @@ static void link_here(struct link *link) {
     if (link_try(link, &uri.parts, 'a', 0, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
 }
 
-static int set_action(void **state) {
+static int begin(void **state) {
     const struct sigaction action = {.sa_handler = count_it};
-    (void)state;
-    return sigaction(SIGPIPE, &action, NULL);
+    return backend_load(state) || sigaction(SIGPIPE, &action, NULL);
 }
 
 /* The first test: libmariadb is initialized once. */
-static void its_action_stays(void **state) {
+TEST(its_action_stays) {
     struct sigaction now;
     SCOPED_LINK link;
-    (void)state;
     link_here(&link);
     sigaction(SIGPIPE, NULL, &now);
     assert_ptr_equal(now.sa_handler, count_it);
@@ -54,16 +51,14 @@ static void hang_up(const struct link *link) {
 }
 
 /* Every time it is the same token, so that the next acquire finds its grant. */
-static void no_lost_connection_raises_it(void **state) {
+TEST(no_lost_connection_raises_it) {
     dlock_batch *const operations[] = {backend->renew, backend->release, NULL};
-    (void)state;
     for (size_t i = 0; i < 3; i++) {
         struct dlock_error err;
         struct link link;
-        struct held held;
         sigset_t mask;
         link_here(&link);
-        held_new(&held, &link, "process");
+        HELD(held, &link, "process");
         assert_int_equal(acquire(&link, &held), 0);
         hang_up(&link);
         if (operations[i])
@@ -79,15 +74,9 @@ static void tell(void) {
     puts("OpenSSL has freed its state");
 }
 
-int main(int argc, char **argv) {
-    port = argc > 1 ? atoi(argv[1]) : 0;
-    over_tls = argc > 2;
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(its_action_stays),
-        cmocka_unit_test(no_lost_connection_raises_it),
-    };
-    if (backend_load(NULL) != 0) return 1;
-    int failed = cmocka_run_group_tests(tests, set_action, NULL);
-    if (over_tls && OPENSSL_atexit(tell) != 1) return 1;
-    return failed;
+static int end(void **state) {
+    (void)state;
+    return getenv("OVER_TLS") && OPENSSL_atexit(tell) != 1;
 }
+
+TESTS(NULL, NULL, begin, end)

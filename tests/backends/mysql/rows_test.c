@@ -15,8 +15,7 @@ TEST(many_claims_are_one_request) {
     static char names[N][16];
     struct dlock_claim *claims[N];
     struct dlock_error err;
-    SCOPED_LINK link;
-    link_new(&link, NULL, 'a');
+    LINK(link, NULL, 'a');
     for (int i = 0; i < N; i++) {
         snprintf(names[i], sizeof names[i], "many-%03d", i);
         held_new(&held[i], &link, names[i]);
@@ -33,10 +32,13 @@ TEST(many_claims_are_one_request) {
     assert_int_equal(requests - before, 3);
 }
 
+static int64_t rows_read(void) {
+    return sql_number("SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
+                      "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'");
+}
+
 /* A table of all names that were ever used is not searched for one. */
 TEST(a_request_reads_its_own_rows) {
-    static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
-                                    "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";
     struct link link;
     struct held held[2];
     struct dlock_claim *claims[] = {&held[0].claim, &held[1].claim};
@@ -48,7 +50,7 @@ TEST(a_request_reads_its_own_rows) {
     sql("SET GLOBAL userstat = 1");
     link_end(&link); /* what it does counts from its beginning on, for connections that begin now */
     link_new(&link, NULL, 'a');
-    int64_t before = sql_number("%s", read);
+    int64_t before = rows_read();
     assert_int_equal(backend->acquire(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->renew(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->release(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
@@ -57,8 +59,8 @@ TEST(a_request_reads_its_own_rows) {
     assert_int_equal(release(&link, &held[0]), 0);
     assert_int_equal(backend->break_lock(link.conn, "reads-a", TIMEOUT_MS, &err), DLOCK_ELOST);
     link_end(&link); /* the server counts when a statement ends */
-    printf("         %lld rows read\n", (long long)(sql_number("%s", read) - before));
-    assert_in_range(sql_number("%s", read) - before, 1, 30);
+    printf("         %lld rows read\n", (long long)(rows_read() - before));
+    assert_in_range(rows_read() - before, 1, 30);
     sql("DELETE FROM dlock_locks WHERE name LIKE 'old%%'");
 }
 
@@ -71,10 +73,7 @@ static int note(const struct dlock_info *info, void *arg) {
 
 /* Nor is it for a list of held names. */
 TEST(a_list_reads_what_is_held) {
-    static const char *const read = "SELECT ROWS_READ FROM information_schema.TABLE_STATISTICS "
-                                    "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'dlock_locks'";
     struct link link;
-    struct held held;
     struct dlock_error err;
     char cursor[256] = "";
     int n = 0;
@@ -83,16 +82,16 @@ TEST(a_list_reads_what_is_held) {
     sql("ANALYZE TABLE dlock_locks"); /* the server does so on its own, some time later */
     sql("SET GLOBAL userstat = 1");
     link_new(&link, NULL, 'a');
-    held_new(&held, &link, "listed");
+    HELD(held, &link, "listed");
     assert_int_equal(acquire(&link, &held), 0);
     link_end(&link);
     link_new(&link, NULL, 'a');
-    int64_t before = sql_number("%s", read);
+    int64_t before = rows_read();
     assert_int_equal(backend->list(link.conn, "", cursor, note, &n, TIMEOUT_MS, &err), 0);
     assert_int_equal(n, 1);
     assert_int_equal(release(&link, &held), 0);
     link_end(&link); /* the server counts when a statement ends */
-    assert_in_range(sql_number("%s", read) - before, 1, 30);
+    assert_in_range(rows_read() - before, 1, 30);
     sql("DELETE FROM dlock_locks WHERE name LIKE 'old%%'");
 }
 
@@ -108,14 +107,13 @@ static void run_documented(const char *first_words) {
 TEST(old_rows_are_deleted_beside_locks) {
     static const char *const names[] = {"idle1", "a-new-name", "z-new-name"};
     enum { STEP = 1000, STEPS = 3 };
-    SCOPED_LINK link;
-    struct held held, fresh;
+    struct held fresh;
     sql("DELETE FROM dlock_locks WHERE name <> ''");
     sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_%d", STEP * STEPS);
     sql("INSERT INTO dlock_locks SELECT CONCAT('idle', seq), '', 1, CAST(UNIX_TIMESTAMP() * 1000000 AS SIGNED) - seq "
         "FROM seq_1_to_10");
-    link_new(&link, NULL, 'a');
-    held_new(&held, &link, "held");
+    LINK(link, NULL, 'a');
+    HELD(held, &link, "held");
     assert_int_equal(acquire(&link, &held), 0);
     run_documented("SET SESSION TRANSACTION");
     for (int i = 0; i < STEPS; i++) {
@@ -139,10 +137,8 @@ TEST(old_rows_are_deleted_beside_locks) {
 
 /* A row keeps its fence when the clock goes back, and when the lock is broken. */
 TEST(fences_outlive_the_clock) {
-    SCOPED_LINK link;
-    struct held held;
-    link_new(&link, NULL, 'a');
-    held_new(&held, &link, "clock");
+    LINK(link, NULL, 'a');
+    HELD(held, &link, "clock");
     assert_int_equal(acquire(&link, &held), 0);
     sql("UPDATE dlock_locks SET fence = fence + 3600000000 WHERE name = 'clock'");
     uint64_t fence = held.claim.fence + UINT64_C(3600000000);
@@ -162,11 +158,10 @@ static int64_t held_for_us(const char *name) {
 /* Requests in the socket of a server that hung: when it continues, no client waits for them any more. By its clock an
  * hour has passed. The grant of another request with the token stays unchanged. */
 TEST(a_late_request_gets_nothing) {
-    SCOPED_LINK link, other;
     struct held held;
     struct dlock_error err;
-    link_new(&link, NULL, 'a');
-    link_new(&other, NULL, 'b');
+    LINK(link, NULL, 'a');
+    LINK(other, NULL, 'b');
     for (int i = 0; i < 3; i++) { /* a new name, a free one, one that is held */
         held_new(&held, &link, "late");
         if (i == 2) assert_int_equal(acquire(&other, &held), 0);
@@ -193,13 +188,12 @@ static void *acquire_both(void *arg) {
 
 /* Another client's transaction that has written more than ours: the server ends ours. */
 TEST(a_deadlock_is_tried_again) {
-    SCOPED_LINK link;
-    struct held a, b;
+    struct held a;
     pthread_t thread;
     void *rc;
-    link_new(&link, NULL, 'a');
+    LINK(link, NULL, 'a');
     held_new(&a, &link, "deadlock-a");
-    held_new(&b, &link, "deadlock-b");
+    HELD(b, &link, "deadlock-b");
     struct dlock_claim *claims[] = {&a.claim, &b.claim};
     void *args[] = {claims, &link};
     sql("CREATE TABLE weight (n INT) ENGINE = InnoDB");
@@ -235,23 +229,20 @@ TEST(a_deadlock_is_tried_again) {
 
 /* It is not opened again unnoticed: the core has to know. */
 TEST(an_ended_connection_stays_so) {
-    SCOPED_LINK link, next;
-    struct held held;
     struct dlock_error err;
-    link_new(&link, NULL, 'a');
-    held_new(&held, &link, "killed");
+    LINK(link, NULL, 'a');
+    HELD(held, &link, "killed");
     assert_int_equal(acquire(&link, &held), 0);
     sql("KILL CONNECTION %lld", (long long)link_id(&link));
     for (int i = 0; i < 2; i++)
         assert_int_equal(held_run(backend->renew, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
-    link_new(&next, NULL, 'a');
+    LINK(next, NULL, 'a');
     assert_int_equal(renew(&next, &held), 0);
     assert_int_equal(release(&next, &held), 0);
 }
 
 TEST(rights) {
     SCOPED_LINK link;
-    struct held held;
     struct dlock_error err;
     sql("DROP TABLE IF EXISTS dlock_locks");
     sql("CREATE OR REPLACE USER app_%d IDENTIFIED BY 'secret'", (int)getpid());
@@ -259,7 +250,7 @@ TEST(rights) {
     char user[32];
     snprintf(user, sizeof user, "app_%d", (int)getpid());
     assert_int_equal(link_as(&link, user, NULL, 'a', &err), 0);
-    held_new(&held, &link, "rights");
+    HELD(held, &link, "rights");
     assert_int_equal(renew(&link, &held), DLOCK_ELOST); /* no table, no lock */
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "its DBA has to run what `dlock schema mysql` prints"));

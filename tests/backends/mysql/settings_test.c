@@ -44,12 +44,12 @@ static void all(dlock_batch *operation, struct link *link, struct dlock_claim *c
 
 /* One session sees the other's promises: batches, and the single grant after them. */
 static void check_promises(struct link *mine, struct link *others) {
-    struct held a, b, c, rival;
+    struct held a, b;
     struct dlock_claim *claims[] = {&a.claim, &b.claim};
     held_new(&a, mine, "settings-a");
     held_new(&b, mine, "settings-b");
-    held_new(&c, mine, "settings-c");
-    held_new(&rival, others, "settings-c");
+    HELD(c, mine, "settings-c");
+    HELD(rival, others, "settings-c");
     all(backend->acquire, mine, claims, 2);
     assert_int_equal(holders(others, "settings-a") + holders(others, "settings-b"), 2);
     all(backend->renew, mine, claims, 2);
@@ -66,10 +66,9 @@ static void check_promises(struct link *mine, struct link *others) {
 }
 
 static void check_with(const char *variable, const char *value) {
-    SCOPED_LINK mine, others;
     change(variable, value);
-    link_new(&mine, NULL, 'a');
-    link_new(&others, NULL, 'b');
+    LINK(mine, NULL, 'a');
+    LINK(others, NULL, 'b');
     change_back(NULL);
     printf("         %s = %s\n", variable, value);
     check_promises(&mine, &others);
@@ -96,10 +95,9 @@ TEST(a_session_has_its_own) {
         {"lock_wait_timeout", "1000", "1"},
     };
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
-        SCOPED_LINK link;
         char text[16];
         change(settings[i][0], settings[i][1]);
-        link_new(&link, NULL, 'a');
+        LINK(link, NULL, 'a');
         change_back(NULL);
         struct maria *maria = link.conn;
         maria_begin(maria);

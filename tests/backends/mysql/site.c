@@ -103,10 +103,8 @@ void link_new(struct link *link, const char *mode, char letter) {
 }
 
 void check_cycles(const char *mode, const char *other) {
-    SCOPED_LINK link;
-    struct held held;
-    link_new(&link, mode, 'a');
-    held_new(&held, &link, "cycle");
+    LINK(link, mode, 'a');
+    HELD(held, &link, "cycle");
     assert_int_equal(acquire(&link, &held), 0); /* which makes the table, or the sequence */
     assert_int_equal(release(&link, &held), 0);
     uint64_t fence = held.claim.fence;

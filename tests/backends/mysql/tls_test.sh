@@ -79,12 +79,12 @@ refused "verified" "$(uri)" 69 "offers no TLS"
 refused "not verified" "$(unverified '&insecure=on')" 69 "offers no TLS"
 
 describe "SIGPIPE without TLS"
-run "$PROCESS_TEST" "$port"
+PORT=$port run "$PROCESS_TEST"
 equal "stays the program's own" "$status" 0
 
 describe "SIGPIPE and exit over TLS"
 server_with good
-run "$PROCESS_TEST" "$port" tls
+PORT=$port OVER_TLS=yes run "$PROCESS_TEST"
 equal "SIGPIPE stays the program's own" "$status" 0
 lacks "OpenSSL keeps its state" "$out" "has freed"
 

@@ -1,49 +1,37 @@
 /* Acquire, renew, release: their promises to the core. */
 #include "site.h"
 
+/* As the contract has it of every backend, in this schema's own functions; and what their rows and answers say. */
 TEST(grants_and_releases) {
-    struct held held;
     LINK(link, 'a');
-    held_new(&held, &link, "job");
+    LINK(other, 'b');
+    HELD(held, &link, "job");
+    HELD(theirs, &other, "job");
     int64_t before_us = sql_number("SELECT extract(epoch FROM clock_timestamp()) * 1000000");
     assert_int_equal(acquire(&link, &held), 0);
     assert_true((int64_t)held.claim.fence >= before_us && held.claim.fence < UINT64_C(1) << 55);
     assert_true(held.claim.server_us >= before_us);
     assert_int_equal(held.claim.kept_ms, LEASE_MS);
     assert_string_equal(sql_text("SELECT token FROM {}.locks WHERE name = 'job'"), held.token);
+    assert_int_equal(acquire(&other, &theirs), DLOCK_EBUSY);
+    assert_int_equal(theirs.claim.retry_ms, -1); /* not queued: the core polls */
+    assert_int_equal(renew(&other, &theirs), DLOCK_ELOST);
+    assert_int_equal(release(&other, &theirs), DLOCK_ELOST);
     assert_int_equal(renew(&link, &held), 0);
     assert_true(held.claim.server_us > before_us);
     assert_int_equal(release(&link, &held), 0);
     assert_int_equal(sql_number("SELECT count(*) FROM {}.locks WHERE name = 'job' AND token IS NULL"), 1);
+    assert_int_equal(acquire(&other, &theirs), 0);
+    assert_true(theirs.claim.fence > held.claim.fence);
     assert_int_equal(release(&link, &held), DLOCK_ELOST);
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
-}
-
-TEST(excludes) {
-    struct held first, second;
-    LINK(link, 'a');
-    LINK(other, 'b');
-    held_new(&first, &link, "excluded");
-    held_new(&second, &other, "excluded");
-    assert_int_equal(acquire(&link, &first), 0);
-    uint64_t fence = first.claim.fence;
-    assert_int_equal(acquire(&other, &second), DLOCK_EBUSY);
-    assert_int_equal(second.claim.retry_ms, -1); /* not queued: the core polls */
-    assert_int_equal(renew(&other, &second), DLOCK_ELOST);
-    assert_int_equal(release(&other, &second), DLOCK_ELOST);
-    assert_int_equal(release(&link, &first), 0);
-    assert_int_equal(acquire(&other, &second), 0);
-    assert_true(second.claim.fence > fence);
-    assert_int_equal(release(&link, &first), DLOCK_ELOST);
-    assert_int_equal(renew(&other, &second), 0);
-    assert_int_equal(release(&other, &second), 0);
+    assert_int_equal(release(&other, &theirs), 0);
 }
 
 TEST(leases_end) {
-    struct held first, second;
     LINK(link, 'a');
-    held_new(&first, &link, "lease");
-    held_new(&second, &link, "lease");
+    HELD(first, &link, "lease");
+    HELD(second, &link, "lease");
     first.claim.lease_ms = 300;
     assert_int_equal(acquire(&link, &first), 0);
     assert_int_equal(acquire(&link, &second), DLOCK_EBUSY);
@@ -58,9 +46,8 @@ TEST(leases_end) {
 
 /* A fence grows although the server's clock went back, or does not move. */
 TEST(fences_grow) {
-    struct held held;
     LINK(link, 'a');
-    held_new(&held, &link, "fence");
+    HELD(held, &link, "fence");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     sql("UPDATE {}.locks SET fence = fence + 3600000000 WHERE name = 'fence'"); /* as granted in an hour */
@@ -71,22 +58,6 @@ TEST(fences_grow) {
         assert_int_equal(held.claim.fence, ahead + i);
         assert_int_equal(release(&link, &held), 0);
     }
-}
-
-TEST(the_longest_name) {
-    struct held held, other;
-    char longest[PG_NAME_MAX + 2];
-    LINK(link, 'a');
-    memset(longest, 'n', sizeof longest);
-    longest[PG_NAME_MAX] = '\0';
-    held_new(&held, &link, longest);
-    assert_int_equal(acquire(&link, &held), 0);
-    longest[PG_NAME_MAX] = 'n';
-    longest[PG_NAME_MAX + 1] = '\0';
-    held_new(&other, &link, longest);
-    assert_int_equal(acquire(&link, &other), DLOCK_EINVAL);
-    longest[PG_NAME_MAX] = '\0';
-    assert_int_equal(release(&link, &held), 0);
 }
 
 /* Calls acquire() in a transaction that is rolled back, and returns whether its commit would wait for the disk. */
@@ -103,9 +74,8 @@ static bool is_flushed(const char *names, const char *modes, const char *flags) 
 /* A crash of the server must undo no grant, in whatever way it came about; a place in the queue may be lost. */
 TEST(grants_are_flushed) {
     static const char *const names[] = {"flushed-1", "flushed-2"};
-    SCOPED_LINK link;
     struct held held;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     for (int i = 0; i < 2; i++) { /* their rows are there */
         held_new(&held, &link, names[i]);
         assert_int_equal(acquire(&link, &held), 0);
@@ -122,10 +92,9 @@ TEST(grants_are_flushed) {
 
 /* Rows unused for a day are deleted, others stay; the next fence of a deleted name is greater than its last one. */
 TEST(idle_rows_are_swept) {
-    struct held held;
     LINK(link, 'a');
     sql("TRUNCATE {}.locks");
-    held_new(&held, &link, "idle-7");
+    HELD(held, &link, "idle-7");
     assert_int_equal(acquire(&link, &held), 0);
     uint64_t fence = held.claim.fence;
     assert_int_equal(release(&link, &held), 0);

@@ -106,8 +106,7 @@ TEST(keys) {
 
 TEST(application_name) {
     const struct params given = {.more = {{"application_name", "my locks"}}};
-    SCOPED_LINK link;
-    link_new(&link, 'a');
+    LINK(link, 'a');
     assert_string_equal(sql_text("SELECT application_name FROM pg_stat_activity WHERE pid = %d",
                                  PQbackendPID(pg_of(&link)->link)),
                         "dlock");
@@ -192,11 +191,10 @@ TEST(the_first_that_is_there) {
                                             {"two", "127.0.0.1", port},
                                             {"three", site.host, site.port}}};
     struct link link;
-    struct held held;
     int64_t before = now_ms();
     if (link_with(&link, &params, 'a', TRIES_MS, &err) != 0) fail_msg("%s", err.message);
     assert_true(now_ms() - before < TRIES_MS);
-    held_new(&held, &link, "third");
+    HELD(held, &link, "third");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     link_end(&link);
@@ -289,7 +287,6 @@ TEST(read_only_servers) {
     const struct params params = {.user = "dlock_reader"};
     const struct params any = {.user = "dlock_reader", .more = {{"target_session_attrs", "any"}}};
     struct link link;
-    struct held held;
     link_new(&link, 'a');
     link_end(&link);
     sql("DROP ROLE IF EXISTS dlock_reader");
@@ -297,7 +294,7 @@ TEST(read_only_servers) {
     sql("ALTER ROLE dlock_reader SET default_transaction_read_only = on");
     assert_int_equal(try(&params), DLOCK_EUNAVAILABLE);
     assert_int_equal(link_with(&link, &any, 'a', TIMEOUT_MS, &err), 0);
-    held_new(&held, &link, "reader");
+    HELD(held, &link, "reader");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "primary"));
     link_end(&link);

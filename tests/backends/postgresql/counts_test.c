@@ -113,13 +113,12 @@ TEST(a_cycle_is_two_updates) {
 
 /* … also when others have waited and are gone: after one acquire. */
 TEST(the_short_way_comes_back) {
-    struct held held, next;
     struct dlock_wake wake;
     LINK(link, 'a');
     LINK(waiter, 'b');
     EAR(ear, 'b');
-    held_new(&held, &link, "again");
-    held_new(&next, &waiter, "again");
+    HELD(held, &link, "again");
+    HELD(next, &waiter, "again");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(queue_up(&waiter, &next), DLOCK_EBUSY);
     assert_int_equal(release(&link, &held), 0);
@@ -141,7 +140,6 @@ TEST(the_short_way_comes_back) {
  * after one acquire. */
 TEST(a_hand_over_is_short) {
     struct link a, b, ears[2];
-    struct held mine, next;
     struct dlock_wake wake;
     link_new(&a, 'a');
     link_new(&b, 'b');
@@ -149,8 +147,8 @@ TEST(a_hand_over_is_short) {
         link_new(&ears[i], (char)('a' + i));
         link_listen(&ears[i]);
     }
-    held_new(&mine, &a, "in turn");
-    held_new(&next, &b, "in turn");
+    HELD(mine, &a, "in turn");
+    HELD(next, &b, "in turn");
     assert_int_equal(acquire(&a, &mine), 0);
     assert_int_equal(queue_up(&b, &next), DLOCK_EBUSY);
     assert_int_equal(release(&a, &mine), 0);
@@ -243,12 +241,11 @@ TEST(a_hand_over_is_one_statement) {
 TEST(readers_enter_by_one_statement) {
     enum { READERS = 20 };
     static struct held reader[READERS];
-    struct held held;
     struct dlock_wake wake;
     LINK(writer, 'a');
     LINK(link, 'b');
     EAR(ear, 'b');
-    held_new(&held, &writer, "enter");
+    HELD(held, &writer, "enter");
     assert_int_equal(acquire(&writer, &held), 0);
     for (int i = 0; i < READERS; i++) {
         held_of(&reader[i], &link, "enter", DLOCK_SHARED);
@@ -276,11 +273,10 @@ static void expect_no_writes(int (*ask)(struct link *, struct held *), struct li
  * waiter for `first` already. */
 static void losers_write_nothing(const char *name, enum dlock_mode mode, enum dlock_mode wish,
                                  const enum dlock_mode *first) {
-    SCOPED_LINK link, other, ear;
     struct held held[2], before, loser;
-    link_new(&link, 'a');
-    link_new(&other, 'b');
-    link_new(&ear, 'b');
+    LINK(link, 'a');
+    LINK(other, 'b');
+    LINK(ear, 'b');
     link_listen(&ear);
     for (int i = 0; i < (mode == DLOCK_EXCLUSIVE ? 1 : 2); i++) {
         held_of(&held[i], &link, name, mode);
@@ -354,27 +350,22 @@ static void flushes_of(const struct params *params, enum dlock_mode mode, size_t
 }
 
 /* A grant must survive a crash of the server; a release without a new grant need not. */
-TEST(only_grants_are_flushed) {
-    const struct params params = {0};
+static void expect_grants_are_flushed(const struct params *params, enum dlock_mode mode) {
     int64_t acquiring, releasing;
-    for (int mode = DLOCK_EXCLUSIVE; mode <= DLOCK_PERMIT; mode++) {
-        flushes_of(&params, (enum dlock_mode)mode, 1, &acquiring, &releasing);
-        assert_true(acquiring >= LOCKS);
-        assert_true(releasing <= LOCKS / 10); /* the WAL writer's */
-    }
+    flushes_of(params, mode, 1, &acquiring, &releasing);
+    assert_true(acquiring >= LOCKS);
+    assert_true(releasing <= LOCKS / 10); /* the WAL writer's */
 }
 
-/* Even if a role's settings turn that off. */
-TEST(grants_are_flushed_always) {
-    const struct params params = {.user = "dlock_unsafe"};
-    int64_t acquiring, releasing;
+TEST(only_grants_are_flushed) {
+    const struct params params = {0}, unsafe = {.user = "dlock_unsafe"};
+    for (int mode = DLOCK_EXCLUSIVE; mode <= DLOCK_PERMIT; mode++)
+        expect_grants_are_flushed(&params, (enum dlock_mode)mode);
     sql("DROP ROLE IF EXISTS dlock_unsafe");
     sql("CREATE ROLE dlock_unsafe SUPERUSER LOGIN");
     sql("ALTER ROLE dlock_unsafe SET synchronous_commit = off");
-    flushes_of(&params, DLOCK_EXCLUSIVE, 1, &acquiring, &releasing);
+    expect_grants_are_flushed(&unsafe, DLOCK_EXCLUSIVE); /* even if a role's settings turn that off */
     sql("DROP ROLE dlock_unsafe");
-    assert_true(acquiring >= LOCKS);
-    assert_true(releasing <= LOCKS / 10);
 }
 
 /* Those of a batch with one flush. The second time there are rows, so that each claim takes the short way. */

@@ -60,7 +60,6 @@ static void forge(PGconn *stranger, const char *channel, const char *message) {
  * and every message, but cannot send what the client would believe. */
 TEST(nobody_can_forge_a_wake) {
     SCOPED_SCENE s;
-    struct held again;
     struct dlock_wake wake;
     char channel[64], heard[1024], text[2048];
     scene_begin(&s, "forged");
@@ -85,7 +84,7 @@ TEST(nobody_can_forge_a_wake) {
     assert_int_equal(strncmp(heard, "granted ", 8), 0);
     char *code = strrchr(heard, ' ');
     assert_non_null(code);
-    held_new(&again, &s.first, "forged");
+    HELD(again, &s.first, "forged");
     assert_int_equal(queue_up(&s.first, &again), DLOCK_EBUSY);
     snprintf(text, sizeof text, "granted %s %lld %lld 3000 666f72676564%s", again.token, (long long)now_us,
              (long long)now_us, code);
@@ -100,9 +99,8 @@ TEST(nobody_can_forge_a_wake) {
 
 /* Of the next listener everything is another. */
 TEST(every_listener_has_its_own_secret) {
-    SCOPED_LINK ear;
     char channel[64], secret[64];
-    link_new(&ear, 'b');
+    LINK(ear, 'b');
     link_listen(&ear);
     snprintf(channel, sizeof channel, "%s", channel_of(&ear));
     snprintf(secret, sizeof secret, "%s", sql_text("SELECT secret FROM {}.listeners WHERE client = '%s'", ear.client));

@@ -5,10 +5,9 @@
 /* A waiter listens, and is stopped: its hand-over ends unconfirmed, and all that its client waits with goes. */
 TEST(a_hand_over_lapses) {
     SCOPED_SCENE s;
-    struct held again;
     struct dlock_wake wake;
     scene_begin(&s, "lapse");
-    held_new(&again, &s.first, "lapse");
+    HELD(again, &s.first, "lapse");
     assert_int_equal(queue_up(&s.first, &again), DLOCK_EBUSY);
     assert_int_equal(release(&s.holder, &s.held), 0);
     wake_get(&s.first_ear, &wake);

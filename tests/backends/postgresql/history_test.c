@@ -18,8 +18,7 @@ static void link_quarantined(struct link *link, char letter, const char *listen)
 
 /* The result of a client that acquires a free name, and then releases it. */
 static int cycle(struct link *link) {
-    struct held held;
-    held_new(&held, link, "free");
+    HELD(held, link, "free");
     int rc = acquire(link, &held);
     if (rc == DLOCK_ENOTREADY) assert_in_range(held.claim.ready_ms, 1, HOUR_MS);
     if (rc == 0) assert_int_equal(release(link, &held), 0);
@@ -95,13 +94,12 @@ TEST(no_longer_than_a_quarantine) {
     static const char says[] = "CREATE OR REPLACE FUNCTION {}.quarantine_left(quarantine_ms bigint) RETURNS bigint "
                                "LANGUAGE sql AS 'SELECT %s'";
     SCOPED_LINK link;
-    struct held held;
     assert_int_equal(ask(true), 0);
     sql(says, "36028797018963967");
     assert_int_equal(ask(true), DLOCK_ENOTREADY);
     sql(says, "36028797018963968");
     link_quarantined(&link, 'a', NULL);
-    held_new(&held, &link, "free");
+    HELD(held, &link, "free");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
 }
 

@@ -29,9 +29,8 @@ static int list_all(struct link *link, const char *prefix) {
 
 TEST(lists_in_pages) {
     enum { N = 1200 };
-    struct held held;
     LINK(link, 'a');
-    held_new(&held, &link, "first");
+    HELD(held, &link, "first");
     assert_int_equal(acquire(&link, &held), 0); /* makes the tables */
     sql("TRUNCATE {}.locks");
     sql("INSERT INTO {}.locks (name, token, fence, expires_us) SELECT convert_to('list/' || to_char(n, 'FM0000'), "

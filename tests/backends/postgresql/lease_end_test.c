@@ -33,11 +33,10 @@ TEST(a_line_behind_the_dead) {
     struct waiter waiter[WAITERS];
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     struct link link;
-    struct held dead;
     options.lease_ms = EACH_MS;
     options.flags = DLOCK_FIXED_LEASE;
     link_new(&link, 'a');
-    held_new(&dead, &link, "n");
+    HELD(dead, &link, "n");
     dead.claim.lease_ms = 60000;
     assert_int_equal(acquire(&link, &dead), 0);
     for (int i = 0; i < WAITERS; i++) {

@@ -81,16 +81,15 @@ TEST(one_that_brings_an_old_grant_late_is_not_believed) {
 TEST(a_probe_that_a_wake_up_has_overtaken_does_no_harm) {
     SCOPED_RELAY *relay = relay_new(site.port);
     const struct params through = {.port = relay_port(relay)};
-    SCOPED_LINK holder, waiter, ear;
-    struct held held, waiting;
+    SCOPED_LINK ear;
     struct dlock_wake wake;
     struct dlock_error err = {0};
-    link_new(&holder, 'a');
-    link_new(&waiter, 'b');
+    LINK(holder, 'a');
+    LINK(waiter, 'b');
     assert_int_equal(link_with(&ear, &through, 'b', TIMEOUT_MS, &err), 0);
     link_listen(&ear);
-    held_new(&held, &holder, "overtaken");
-    held_new(&waiting, &waiter, "overtaken");
+    HELD(held, &holder, "overtaken");
+    HELD(waiting, &waiter, "overtaken");
     assert_int_equal(acquire(&holder, &held), 0);
     assert_int_equal(queue_up(&waiter, &waiting), DLOCK_EBUSY);
     relay_hold(relay, RELAY_REQUESTS, true);

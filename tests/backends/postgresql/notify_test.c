@@ -79,8 +79,7 @@ static void commits_take_ms(int ms) {
 
 /* Which is flushed nowhere: the holder's connection learns what a round trip takes. */
 static void release_nothing(struct scene *s) {
-    struct held nothing;
-    held_new(&nothing, &s->holder, "nothing");
+    HELD(nothing, &s->holder, "nothing");
     for (int i = 0; i < 10; i++) assert_int_equal(release(&s->holder, &nothing), DLOCK_ELOST);
 }
 
@@ -116,11 +115,10 @@ TEST(where_commits_are_slow_others_are_told_afterwards) {
 /* One release may be late for many reasons, and the next ones are not. */
 TEST(after_one_slow_release_others_are_told_at_once) {
     SCOPED_SCENE s;
-    struct held again, waits;
     struct dlock_wake wake;
     scene_begin(&s, "late-once");
-    held_new(&again, &s.holder, "late");
-    held_new(&waits, &s.waiter, "late");
+    HELD(again, &s.holder, "late");
+    HELD(waits, &s.waiter, "late");
     release_nothing(&s);
     assert_int_equal(acquire(&s.holder, &again), 0);
     assert_int_equal(queue_up(&s.waiter, &waits), DLOCK_EBUSY);
@@ -140,9 +138,8 @@ TEST(after_one_slow_release_others_are_told_at_once) {
 /* Each release of a lock that others wait for begins with a call that only a free lock needs. */
 TEST(a_release_that_tells_nobody_says_nothing_of_commits) {
     SCOPED_SCENE s;
-    struct held again;
     scene_begin(&s, "unawaited");
-    held_new(&again, &s.holder, "nobody-waits");
+    HELD(again, &s.holder, "nobody-waits");
     assert_int_equal(acquire(&s.holder, &again), 0);
     pg_of(&s.holder)->commit_us = 1000000;
     assert_int_equal(release(&s.holder, &again), 0);
@@ -194,14 +191,13 @@ static void room_again(void) {
 /* A waiter that was not told asks, and has it. */
 TEST(no_room_for_notices) {
     SCOPED_SCENE s;
-    struct held again;
     struct dlock_wake wake;
     scene_begin(&s, "full");
     no_room();
     assert_int_equal(release(&s.holder, &s.held), 0);
     assert_true(wake_none(&s.ear));
     assert_int_equal(queue_up(&s.waiter, &s.waits), 0);
-    held_new(&again, &s.holder, "full");
+    HELD(again, &s.holder, "full");
     held_new(&s.held, &s.waiter, "full");
     assert_int_equal(queue_up(&s.waiter, &s.held), DLOCK_EBUSY);
     room_again();

@@ -29,11 +29,10 @@ TEST(a_pooler_is_noticed) {
 /* The promise does not hold: a client finds the statements that another one has prepared. */
 TEST(listening_against_better_knowledge) {
     struct link one, two;
-    struct held held, other;
     assert_int_equal(link_through(&one, "/transactions", "on", 'a'), 0);
     assert_int_equal(link_through(&two, "/transactions", "on", 'b'), 0);
-    held_new(&held, &one, "mixed");
-    held_new(&other, &two, "mixed");
+    HELD(held, &one, "mixed");
+    HELD(other, &two, "mixed");
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(held_run(backend->acquire, &two, &other, 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "listen=off"));
@@ -118,13 +117,12 @@ TEST(without_listening) {
 /* A pooler of whole sessions does no harm, once the URI says that it is one. */
 TEST(whole_sessions) {
     SCOPED_LINK link, ear;
-    struct held held, waiter;
     struct dlock_wake wake;
     assert_int_equal(link_through(&link, "/sessions", "on", 'a'), 0);
     assert_int_equal(link_through(&ear, "/sessions", "on", 'a'), 0);
     link_listen(&ear);
-    held_new(&held, &link, "session");
-    held_new(&waiter, &link, "session");
+    HELD(held, &link, "session");
+    HELD(waiter, &link, "session");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
     assert_int_equal(release(&link, &held), 0);

@@ -82,20 +82,12 @@ static void held_and_waited_for(const char *name, enum dlock_mode mode, enum dlo
     waiter_end(&waiter);
 }
 
-TEST(a_restart) {
-    held_and_waited_for("restart", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, "restart -m fast");
-}
-
-TEST(a_crash) {
-    held_and_waited_for("crash", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, "restart -m immediate");
-}
-
-TEST(a_crash_with_a_reader) {
-    held_and_waited_for("crash-reader", DLOCK_SHARED, DLOCK_EXCLUSIVE, "restart -m immediate");
-}
-
-TEST(a_crash_with_a_permit) {
-    held_and_waited_for("crash-permit", DLOCK_PERMIT, DLOCK_PERMIT, "restart -m immediate");
+TEST(grants_and_places_survive) {
+    static const char restart[] = "restart -m fast", crash[] = "restart -m immediate";
+    held_and_waited_for("restart", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, restart);
+    held_and_waited_for("crash", DLOCK_EXCLUSIVE, DLOCK_EXCLUSIVE, crash);
+    held_and_waited_for("crash-reader", DLOCK_SHARED, DLOCK_EXCLUSIVE, crash);
+    held_and_waited_for("crash-permit", DLOCK_PERMIT, DLOCK_PERMIT, crash);
 }
 
 static void count_loss(dlock_lock *lock, const struct dlock_error *why, void *arg) {

@@ -52,9 +52,8 @@ static void grant_as_printed(void) {
 }
 
 static void make_as_dba(void) {
-    struct held held;
     LINK(link, 'f');
-    held_new(&held, &link, "dba");
+    HELD(held, &link, "dba");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
 }
@@ -66,10 +65,9 @@ static bool is_there(void) {
 /* The role may connect, and not lock: the message says `what` to do. */
 static void assert_no_right_to_lock(struct link *link, const char *what) {
     struct dlock_error err;
-    struct held held;
     int fd;
     if (try_as_app(link, 'a', &err) != 0) fail_msg("%s", err.message);
-    held_new(&held, link, "app");
+    HELD(held, link, "app");
     assert_int_equal(held_run(backend->acquire, link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, what));
     assert_int_equal(backend->listen(link->conn, &fd, TIMEOUT_MS, &err), DLOCK_EAUTH);
@@ -80,14 +78,13 @@ static void assert_no_right_to_lock(struct link *link, const char *what) {
 /* A whole life of two locks as the role. */
 static void live_as_app(void) {
     SCOPED_LINK link, ear;
-    struct held held, waiter;
     struct dlock_wake wake;
     struct dlock_error err;
     if (try_as_app(&link, 'a', &err) != 0) fail_msg("%s", err.message);
     if (try_as_app(&ear, 'a', &err) != 0) fail_msg("%s", err.message);
     link_listen(&ear);
-    held_new(&held, &link, "app");
-    held_new(&waiter, &link, "app");
+    HELD(held, &link, "app");
+    HELD(waiter, &link, "app");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(queue_up(&link, &waiter), DLOCK_EBUSY);
     assert_int_equal(renew(&link, &held), 0);
@@ -119,7 +116,6 @@ TEST(no_right_to_create) {
 
 TEST(no_right_to_use) {
     struct dlock_error err;
-    struct held held;
     SCOPED_LINK link;
     make_as_dba();
     assert_no_right_to_lock(&link, "GRANTs at the end of what `dlock schema postgresql` prints");
@@ -128,18 +124,17 @@ TEST(no_right_to_use) {
     /* The two views need separate grants. */
     sql("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {} TO %s", app);
     assert_int_equal(try_as_app(&link, 'a', &err), 0);
-    held_new(&held, &link, "app");
+    HELD(held, &link, "app");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "GRANTs at the end of what `dlock schema postgresql` prints"));
 }
 
 /* Where there is no schema there is no lock, and only who takes one makes it. */
 TEST(looking_creates_nothing) {
-    struct held held;
     struct dlock_error err;
     char cursor[256] = "";
     LINK(link, 'a');
-    held_new(&held, &link, "nothing");
+    HELD(held, &link, "nothing");
     assert_int_equal(backend->check(link.conn, ignore_finding, NULL, TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->inspect(link.conn, "nothing", ignore_holder, NULL, TIMEOUT_MS, &err), 0);
     assert_int_equal(backend->list(link.conn, "", cursor, ignore_holder, NULL, TIMEOUT_MS, &err), 0);
@@ -200,7 +195,6 @@ TEST(the_printed_grants_are_no_more) {
 /* Settings of a role that would break something. */
 TEST(settings_of_the_role) {
     SCOPED_LINK link;
-    struct held held;
     struct dlock_error err;
     make_as_dba();
     grant_as_printed();
@@ -212,7 +206,7 @@ TEST(settings_of_the_role) {
     live_as_app();
     assert_int_equal(try_as_app(&link, 'a', &err), 0);
     sleep_ms(1500);
-    held_new(&held, &link, "app");
+    HELD(held, &link, "app");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     link_end(&link);
@@ -259,9 +253,8 @@ TEST(created_by_several_at_once) {
 
 /* Dropped under a client that has prepared its statements. */
 TEST(created_again) {
-    struct held held;
     LINK(link, 'a');
-    held_new(&held, &link, "again");
+    HELD(held, &link, "again");
     assert_int_equal(acquire(&link, &held), 0);
     sql("DROP SCHEMA {} CASCADE");
     assert_int_equal(renew(&link, &held), DLOCK_ELOST);
@@ -271,12 +264,11 @@ TEST(created_again) {
 
 /* Objects of a newer dlock are left alone. */
 TEST(a_newer_version_stays) {
-    struct held held;
     struct dlock_error err;
     make_as_dba();
     sql("CREATE OR REPLACE FUNCTION {}.schema_version() RETURNS integer LANGUAGE sql IMMUTABLE AS 'SELECT 2'");
     LINK(link, 'a');
-    held_new(&held, &link, "newer");
+    HELD(held, &link, "newer");
     assert_int_equal(acquire(&link, &held), 0);
     /* One that does not have what we call any more. */
     sql("DROP FUNCTION {}.renew");
@@ -289,10 +281,9 @@ TEST(a_newer_version_stays) {
 /* A superuser who is not the stranger finds this schema: the error, which says whose it is. */
 static void assert_refused_as_a_strangers(void) {
     struct link link;
-    struct held held;
     struct dlock_error err;
     link_new(&link, 'a');
-    held_new(&held, &link, "strange");
+    HELD(held, &link, "strange");
     assert_int_equal(held_run(backend->acquire, &link, &held, 0, TIMEOUT_MS, &err), DLOCK_EAUTH);
     assert_non_null(strstr(err.message, "belongs to"));
     assert_non_null(strstr(err.message, app));

@@ -62,10 +62,7 @@ struct params {
 /* Connects as the client whose id is 24 times `letter` (a hex digit): returns connect's code. End it in any case. */
 int link_with(struct link *link, const struct params *params, char letter, int timeout_ms, struct dlock_error *err);
 void link_new(struct link *link, char letter); /* as the superuser; must work */
-/* Declares such a link, which ends with its block; EAR: it also listens. */
-#define LINK(name, letter) \
-    SCOPED_LINK name;      \
-    link_new(&name, letter)
+/* Declares such a link, which also listens; it ends with its block. */
 #define EAR(name, letter) \
     LINK(name, letter);   \
     link_listen(&name)

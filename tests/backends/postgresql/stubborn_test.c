@@ -13,11 +13,10 @@ enum { PATIENCE_MS = 3000, LATE_MS = 10000 };
 
 /* psql sits on the row. */
 TEST(a_row_locked_by_others) {
-    struct held held, other;
     struct dlock_error err;
     SCOPED_PLAIN *plain = plain_open();
     LINK(link, 'a');
-    held_new(&held, &link, "sat-on");
+    HELD(held, &link, "sat-on");
     held.claim.lease_ms = 60000; /* longer than all of this */
     assert_int_equal(acquire(&link, &held), 0);
     plain_run(plain, "BEGIN");
@@ -34,7 +33,7 @@ TEST(a_row_locked_by_others) {
     assert_true(now_ms() - before < PATIENCE_MS + LATE_MS);
     /* A free one cannot be taken either. */
     LINK(after, 'b');
-    held_new(&other, &after, "sat-on, free");
+    HELD(other, &after, "sat-on, free");
     assert_int_equal(acquire(&after, &other), 0);
     assert_int_equal(release(&after, &other), 0);
     plain_run(plain, "SELECT FROM {}.locks WHERE name = 'sat-on, free' FOR UPDATE");
@@ -126,10 +125,9 @@ TEST(nothing_comes_late) {
     static const bool ways[] = {false, true}; /* the short one, the long one */
     for (size_t i = 0; i < 2; i++) {
         struct link link, slow;
-        struct held held;
         struct dlock_error err;
         link_new(&link, 'a');
-        held_new(&held, &link, "late");
+        HELD(held, &link, "late");
         assert_int_equal(acquire(&link, &held), 0);
         assert_int_equal(release(&link, &held), 0);
         link_end(&link);
@@ -154,12 +152,11 @@ TEST(nothing_comes_late) {
  * since the server's count begins when it has read the request, but shorter than the session's lock_timeout. */
 TEST(nothing_is_taken_late) {
     struct link slow;
-    struct held held;
     struct dlock_error err;
     SCOPED_PLAIN *plain = plain_open();
     LINK(link, 'a');
     link_new(&slow, 'b');
-    held_new(&held, &link, "taken late");
+    HELD(held, &link, "taken late");
     assert_int_equal(acquire(&link, &held), 0);
     assert_int_equal(release(&link, &held), 0);
     plain_run(plain, "BEGIN");
@@ -178,10 +175,9 @@ TEST(nothing_is_taken_late) {
 
 /* A call that is repeated has less time left. */
 TEST(patience_is_for_all_tries) {
-    struct held held;
     struct dlock_error err;
     LINK(link, 'a');
-    held_new(&held, &link, "tries");
+    HELD(held, &link, "tries");
     assert_int_equal(acquire(&link, &held), 0);
     sql("ALTER FUNCTION {}.renew RENAME TO true_renew");
     sql("CREATE FUNCTION {}.renew(names bytea[], tokens text[], leases_ms bigint[], modes integer[], wait_ms "
@@ -320,48 +316,15 @@ TEST(a_deadlock_with_others) {
 /* ---- connections that end ---------------------------------------------------------------------------------------- */
 
 TEST(a_terminated_session) {
-    SCOPED_LINK link;
-    struct held held;
     struct dlock_error err;
-    link_new(&link, 'a');
-    held_new(&held, &link, "terminated");
+    LINK(link, 'a');
+    HELD(held, &link, "terminated");
     assert_int_equal(acquire(&link, &held), 0);
     sql("SELECT pg_terminate_backend(%d)", PQbackendPID(pg_of(&link)->link));
     session_gone(PQbackendPID(pg_of(&link)->link));
     /* Without a SIGPIPE, which would end this program. */
     for (int i = 0; i < 3; i++)
         assert_int_equal(held_run(backend->renew, &link, &held, 0, 1000, &err), DLOCK_EUNAVAILABLE);
-    link_end(&link);
-    /* Its grant stays: it does not depend on a connection. */
-    link_new(&link, 'a');
-    assert_int_equal(renew(&link, &held), 0);
-    assert_int_equal(release(&link, &held), 0);
-}
-
-/* The server's process hangs: we do not, and what it does later does not happen. */
-TEST(a_stopped_server_process) {
-    struct link link;
-    struct held held, other;
-    struct dlock_error err;
-    link_new(&link, 'a');
-    held_new(&held, &link, "stopped");
-    int pid = PQbackendPID(pg_of(&link)->link);
-    assert_int_equal(kill(pid, SIGSTOP), 0);
-    int64_t before = now_ms();
-    assert_int_equal(held_run(backend->acquire, &link, &held, 0, 300, &err), DLOCK_EUNAVAILABLE);
-    assert_true(now_ms() - before < LATE_MS);
-    before = now_ms();
-    link_end(&link);
-    assert_true(now_ms() - before < LATE_MS);
-    assert_int_equal(kill(pid, SIGCONT), 0);
-    session_gone(pid);
-    LINK(after, 'b');
-    held_new(&other, &after, "stopped");
-    /* A grant whose answer was lost can still be released, by its token. */
-    int rc = release(&after, &held);
-    assert_true(rc == 0 || rc == DLOCK_ELOST);
-    assert_int_equal(acquire(&after, &other), 0);
-    assert_int_equal(release(&after, &other), 0);
 }
 
 /* An old snapshot keeps dead rows from going away: it must not stop the locks. */

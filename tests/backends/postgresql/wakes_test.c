@@ -4,10 +4,9 @@
 /* A new listener does not wait for the end of the old one, and one of the two is enough to be alive. */
 TEST(listeners_of_one_client) {
     SCOPED_SCENE s;
-    SCOPED_LINK third;
     struct dlock_wake wake;
     scene_begin(&s, "twice");
-    link_new(&third, 'b');
+    LINK(third, 'b');
     const int old = PQbackendPID(pg_of(&s.first_ear)->link);
     link_listen(&third);
     assert_int_equal(sql_number("SELECT count(*) FROM pg_stat_activity WHERE pid = %d", old), 1);
@@ -49,15 +48,14 @@ static void assert_wanted(struct link *ear, const char *name) {
 
 /* The wish goes along with the place in the queue, from where it also counts as another client that asks. */
 TEST(who_lingers_after_a_hand_over_is_told) {
-    struct held held, mine, theirs;
     struct dlock_wake wake;
     LINK(link, 'b');
     EAR(ear, 'b');
     LINK(other, 'c');
     EAR(other_ear, 'c');
-    held_new(&held, &link, "linger");
-    held_new(&mine, &link, "linger");
-    held_new(&theirs, &other, "linger");
+    HELD(held, &link, "linger");
+    HELD(mine, &link, "linger");
+    HELD(theirs, &other, "linger");
     assert_int_equal(acquire_lingering(&link, &held, 0), 0);
     assert_int_equal(acquire(&link, &mine), DLOCK_EBUSY); /* its own client's */
     assert_true(wake_none(&ear));

@@ -199,16 +199,14 @@ TEST(holder_hears_of_a_shorter_session) {
     dlock_lock *held, *wanted;
     site_start(&site);
     site_sessions(&site, 400, 600000);
-    site_signal(&site, SIGKILL);
-    site_again(&site);
+    site_restart(&site);
     holder = open_client(site.port, "session=10m&lease=10m&timeout=1m");
     options.on_lost = on_lost;
     assert_int_equal(dlock_new(holder, "shorter", &options, &held, NULL), 0);
     assert_int_equal(dlock_acquire(held, 60000, NULL), 0);
     assert_in_range(dlock_remaining_ms(held), 500000, 600000);
     site_sessions(&site, 400, 30000);
-    site_signal(&site, SIGKILL);
-    site_again(&site);
+    site_restart(&site);
     next = open_client(site.port, "session=10s&timeout=1m");
     wanted = api_lock(next, "shorter", NULL);
     assert_int_equal(dlock_acquire(wanted, 60000, NULL), 0);

@@ -20,8 +20,7 @@ int behind_end(void **state) {
 }
 
 void warm(const char *name) {
-    struct held held;
-    claim_init(&held, name, 'b', 999);
+    CLAIM_INIT(held, name, 'b', 999);
     assert_int_equal(acquire(&near, &held), 0);
     assert_int_equal(release(&near, &held), 0);
 }

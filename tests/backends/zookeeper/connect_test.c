@@ -99,10 +99,8 @@ TEST(dead_servers_are_passed_over) {
 }
 
 TEST(negotiated_session_counts) {
-    SCOPED_LINK link;
-    struct held held;
-    link_new(&link, shared_port(), "3600", 'a'); /* the server gives it 60 s */
-    claim_init(&held, "negotiated", 'a', 1);
+    LINK(link, shared_port(), "3600", 'a'); /* the server gives it 60 s */
+    CLAIM_INIT(held, "negotiated", 'a', 1);
     held.claim.lease_ms = 3600000;
     assert_int_equal(acquire(&link, &held), 0);
     assert_in_range(held.claim.kept_ms, 50000, 60000);
@@ -124,16 +122,15 @@ static void link_as(struct link *link, const char *auth, const char *acl) {
 TEST(creators_keep_others_out) {
     struct dlock_error err = {0};
     struct link mine, again, others;
-    struct held held, next;
     char name[32];
     snprintf(name, sizeof name, "mine-%lld", (long long)now_ms());
     plain_make("/dlock-rights/open", "", 0, NULL, 0);
     link_as(&mine, "digest:me:secret", "creator");
     link_as(&again, "digest:me:secret", "creator");
     link_as(&others, NULL, NULL);
-    claim_init(&held, name, 'a', 1);
+    CLAIM_INIT(held, name, 'a', 1);
     assert_int_equal(acquire(&mine, &held), 0);
-    claim_init(&next, name, 'a', 2);
+    CLAIM_INIT(next, name, 'a', 2);
     assert_int_equal(acquire(&again, &next), DLOCK_EBUSY);
     claim_init(&next, name, 'a', 3);
     assert_int_equal(held_run(backend->acquire, &others, &next, 0, TIMEOUT_MS, &err), 0);
@@ -175,7 +172,6 @@ TEST(closed_parents_are_told) {
 
 TEST(user_and_password_are_a_digest) {
     SCOPED_LINK mine;
-    struct held held;
     struct uri uri;
     char path[512], name[32];
     struct ACL_vector acl = {0, NULL};
@@ -185,7 +181,7 @@ TEST(user_and_password_are_a_digest) {
     uri.parts.password = "secret";
     uri.param[uri.parts.n_params++] = (struct dlock_param){"acl", "read"};
     assert_int_equal(link_try(&mine, &uri.parts, 'a', 0, CONNECTS_MS, NULL), 0);
-    claim_init(&held, name, 'a', 1);
+    CLAIM_INIT(held, name, 'a', 1);
     assert_int_equal(acquire(&mine, &held), 0);
     snprintf(path, sizeof path, BASE "/%s", name);
     assert_int_equal(plain_count(path), 1); /* world-readable */

@@ -13,12 +13,11 @@ static int setup(void **state) {
 }
 
 TEST(acquire_is_one_round_trip) {
-    struct held held;
     struct task task;
     warm("one trip");
     int all = proxy_seen(proxy, -1), creates = proxy_seen(proxy, OP_CREATE2), lists = proxy_seen(proxy, OP_CHILDREN);
     proxy_hold(proxy, true);
-    claim_init(&held, "one trip", 'a', 1);
+    CLAIM_INIT(held, "one trip", 'a', 1);
     task_begin(&task, backend->acquire, &far, &held, 0);
     assert_true(proxy_await(proxy, OP_CREATE2, creates + 1));
     assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1)); /* before any answer */
@@ -32,12 +31,11 @@ TEST(acquire_is_one_round_trip) {
 }
 
 TEST(new_name_is_two_round_trips) {
-    struct held held;
     char name[64];
     warm("parents");
     snprintf(name, sizeof name, "new-%lld", (long long)now_ms());
     int all = proxy_seen(proxy, -1);
-    claim_init(&held, name, 'a', 1);
+    CLAIM_INIT(held, name, 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     assert_int_equal(proxy_seen(proxy, -1), all + 5); /* create, list; container, create, list */
     assert_int_equal(release(&far, &held), 0);
@@ -45,9 +43,8 @@ TEST(new_name_is_two_round_trips) {
 
 /* One cycle of `far`; returns how many requests it was. */
 static int cycle(const char *name, int serial, uint64_t *fence) {
-    struct held held;
     int all = proxy_seen(proxy, -1);
-    claim_init(&held, name, 'a', serial);
+    CLAIM_INIT(held, name, 'a', serial);
     assert_int_equal(acquire(&far, &held), 0);
     *fence = held.claim.fence;
     assert_int_equal(release(&far, &held), 0);
@@ -101,7 +98,6 @@ static bool is_not_listed(const char *name) {
 
 /* No other client has made a node since ours was deleted: so there is none. */
 TEST(lock_that_nobody_else_wants_is_not_listed) {
-    struct held held;
     char name[32];
     bool seen = false;
     for (int tries = 0; !seen && tries < 20; tries++) {
@@ -109,7 +105,7 @@ TEST(lock_that_nobody_else_wants_is_not_listed) {
         seen = is_not_listed(name);
     }
     assert_true(seen);
-    claim_init(&held, name, 'b', 1);
+    CLAIM_INIT(held, name, 'b', 1);
     assert_int_equal(acquire(&near, &held), 0);
     claim_init(&held, name, 'a', 999);
     assert_int_equal(acquire(&far, &held), DLOCK_EBUSY);
@@ -251,11 +247,10 @@ TEST(batch_survives_its_connection) {
  * trip, with a write where the last one is long ago. */
 TEST(hand_over_is_one_round_trip) {
     struct dlock_wake wake;
-    struct held holder, waiter;
     struct task task;
     warm("handed over");
-    claim_init(&holder, "handed over", 'b', 1);
-    claim_init(&waiter, "handed over", 'a', 1);
+    CLAIM_INIT(holder, "handed over", 'b', 1);
+    CLAIM_INIT(waiter, "handed over", 'a', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     int all = proxy_seen(proxy, -1);
     assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
@@ -278,12 +273,10 @@ TEST(hand_over_is_one_round_trip) {
 
 /* A claim that has waited for long does not know that its session lives. */
 TEST(long_wait_ends_with_a_write) {
-    SCOPED_LINK brief;
     struct dlock_wake wake;
-    struct held holder, waiter;
-    link_new(&brief, proxy_port(proxy), "2s", 'c');
-    claim_init(&holder, "waited long", 'b', 1);
-    claim_init(&waiter, "waited long", 'c', 1);
+    LINK(brief, proxy_port(proxy), "2s", 'c');
+    CLAIM_INIT(holder, "waited long", 'b', 1);
+    CLAIM_INIT(waiter, "waited long", 'c', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     assert_int_equal(queue_up(&brief, &waiter), DLOCK_EBUSY);
     sleep_ms(1500);
@@ -337,9 +330,8 @@ TEST(renewing_a_thousand_is_four_writes) {
 /* An operation whose time is over returns; its late answers disturb no other. */
 TEST(late_answers_are_dropped) {
     struct dlock_error err = {0};
-    struct held held, next;
     warm("late");
-    claim_init(&held, "late", 'a', 1);
+    CLAIM_INIT(held, "late", 'a', 1);
     proxy_hold(proxy, true);
     int64_t begun = now_ms();
     assert_int_equal(held_run(backend->acquire, &far, &held, 0, 300, &err), 0);
@@ -350,7 +342,7 @@ TEST(late_answers_are_dropped) {
     proxy_hold(proxy, false);
     assert_int_equal(release(&far, &held), 0); /* found, although nothing was answered */
     assert_int_equal(plain_count(BASE "/late"), 0);
-    claim_init(&next, "late", 'a', 2);
+    CLAIM_INIT(next, "late", 'a', 2);
     assert_int_equal(acquire(&far, &next), 0);
     assert_int_equal(release(&far, &next), 0);
 }

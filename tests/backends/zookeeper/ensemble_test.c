@@ -148,13 +148,6 @@ TEST(majority_comes_and_goes) {
 
 /* ---- through the table of operations ----------------------------------------------------------------------------- */
 
-static int persistently(struct link *link, int (*operation)(struct link *, struct held *), struct held *held) {
-    int rc;
-    for (int64_t until = now_ms() + PATIENCE_MS; (rc = operation(link, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
-        assert_true(now_ms() < until);
-    return rc;
-}
-
 /* Renews, and moves *valid_until_ms to where the holder may now think that it ends. */
 static int renew_once(struct link *link, struct held *held, int timeout_ms, int64_t *valid_until_ms) {
     struct dlock_error err;
@@ -169,17 +162,16 @@ static int renew_once(struct link *link, struct held *held, int timeout_ms, int6
  * followers have another leader, which ends the holder's session. */
 TEST(deposed_leader_proves_nothing) {
     enum { SESSION_MS = 7000, AHEAD_MS = 500, BACK_MS = 60 };
-    SCOPED_LINK far, near;
-    struct held held, next;
+    SCOPED_LINK near;
     struct uri uri;
     int old = find_leader();
-    link_new(&far, member[old].port, "7s", 'a');
+    LINK(far, member[old].port, "7s", 'a');
     uri_session(&uri, member[(old + 1) % MEMBERS].port, "60s");
     uri.host[1] = (struct dlock_host){"127.0.0.1", "127.0.0.1", member[(old + 2) % MEMBERS].port};
     uri.parts.n_hosts = 2;
     assert_int_equal(link_try(&near, &uri.parts, 'b', 0, CONNECTS_MS, NULL), 0);
-    claim_init(&held, "deposed", 'a', 1);
-    claim_init(&next, "deposed", 'b', 1);
+    CLAIM_INIT(held, "deposed", 'a', 1);
+    CLAIM_INIT(next, "deposed", 'b', 1);
     assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     int64_t valid_until_ms = 0;
@@ -240,9 +232,8 @@ static int link_to_a_follower(struct link *link) {
 /* The server hangs just before a renewal. The client changes to another one while the grant is valid. */
 TEST(hung_server_costs_no_lock) {
     SCOPED_LINK link;
-    struct held held;
     int hung = link_to_a_follower(&link);
-    claim_init(&held, "hung", 'a', 1);
+    CLAIM_INIT(held, "hung", 'a', 1);
     assert_int_equal(acquire(&link, &held), 0);
     sleep_ms(3300);
     int64_t valid_until_ms = 0;

@@ -25,7 +25,8 @@ struct site {
 };
 void site_start(struct site *site);
 void site_signal(const struct site *site, int number);
-void site_again(const struct site *site); /* after SIGKILL: same port, same data */
+void site_again(const struct site *site);   /* after SIGKILL: same port, same data */
+void site_restart(const struct site *site); /* by SIGKILL */
 /* From its next start on the server allows sessions of these lengths only. */
 void site_sessions(const struct site *site, int least_ms, int most_ms);
 void site_stop(struct site *site);
@@ -96,6 +97,13 @@ void link_new(struct link *link, int port, const char *session, char letter); /*
 
 /* A claim as claim_init() makes it, of this mode. */
 void claim_as(struct held *held, const char *name, char letter, int serial, enum dlock_mode mode, uint32_t limit);
+/* Declares a claim, and initializes it so. */
+#define CLAIM_AS(name, ...) \
+    struct held name;       \
+    claim_as(&name, __VA_ARGS__)
+
+/* Asks until the answer is known, for as long as an election may take. */
+int persistently(struct link *link, int (*operation)(struct link *, struct held *), struct held *held);
 
 /* An operation in its own thread. */
 struct task {

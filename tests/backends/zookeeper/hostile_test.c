@@ -190,12 +190,11 @@ static void fails_oddly(int fd, uint32_t xid, uint32_t type) {
 static void nothing_is_granted(answer_fn *with) {
     struct dlock_error err = {0};
     struct link link;
-    struct held held;
     struct uri uri;
     fake_begin(with);
     uri_session(&uri, fake.port, "4s");
     assert_int_equal(link_try(&link, &uri.parts, 'a', 0, CONNECTS_MS, &err), 0);
-    claim_init(&held, "hostile", 'a', 1);
+    CLAIM_INIT(held, "hostile", 'a', 1);
     int64_t begun = now_ms();
     int rc = held_run(backend->acquire, &link, &held, DLOCK_CLAIM_QUEUE, 1000, &err);
     if (rc == 0) {

@@ -26,6 +26,13 @@ void claim_as(struct held *held, const char *name, char letter, int serial, enum
     held->claim.limit = limit;
 }
 
+int persistently(struct link *link, int (*operation)(struct link *, struct held *), struct held *held) {
+    int rc;
+    for (int64_t until = now_ms() + 90000; (rc = operation(link, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
+        assert_true(now_ms() < until);
+    return rc;
+}
+
 static void *task_main(void *arg) {
     struct task *task = arg;
     task->rc = held_run(task->batch, task->link, task->held, task->flags, task->timeout_ms, &task->err);

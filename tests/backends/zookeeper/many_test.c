@@ -22,11 +22,6 @@ static int teardown(void **state) {
     return 0;
 }
 
-static void restart(void) {
-    site_signal(&site, SIGKILL);
-    site_again(&site);
-}
-
 /* Makes `dir` and the containers of n names in it, many in one transaction. */
 static void make_containers(const char *dir, char (*names)[256], size_t n) {
     enum { SOME = 100 };
@@ -68,8 +63,7 @@ static void expect_all(const struct held *held, size_t n, int result) {
 
 /* The session continues. */
 static void await_server(struct link *link, uint64_t session) {
-    struct held one;
-    claim_init(&one, "one more", 'b', 1);
+    CLAIM_INIT(one, "one more", 'b', 1);
     for (int64_t until = now_ms() + PATIENCE_MS; acquire(link, &one) != 0; sleep_ms(50)) assert_true(now_ms() < until);
     assert_int_equal(one.claim.state[0], session);
     assert_int_equal(release(link, &one), 0);
@@ -89,7 +83,7 @@ TEST(many_locks_survive_a_restart) {
     expect_all(held, LOCKS, 0);
     run_all(backend->renew, &link, held, LOCKS, 0);
     expect_all(held, LOCKS, 0);
-    restart();
+    site_restart(&site);
     await_server(&link, held[0].claim.state[0]);
     run_all(backend->renew, &link, held, LOCKS, 0);
     expect_all(held, LOCKS, 0);
@@ -130,7 +124,7 @@ TEST(many_waits_survive_a_restart) {
     expect_all(waiting, WAITS, DLOCK_EBUSY);
     for (size_t i = 0; i < WAITS; i++) polls += waiting[i].claim.retry_ms < 5000;
     assert_in_range(polls, WAITS / 10, WAITS - WAITS / 10);
-    restart();
+    site_restart(&site);
     await_server(&waiter, waiting[0].claim.state[0]);
     await_server(&holder, held[0].claim.state[0]);
     assert_int_equal(release(&holder, &held[WAITS - 1]), 0);

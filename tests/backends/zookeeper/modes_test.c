@@ -13,9 +13,8 @@ static int downgrade(struct link *link, struct held *held) {
 
 TEST(lost_answer_to_a_downgrade) {
     SCOPED_PROXY *proxy = proxy_new(shared_port());
-    SCOPED_LINK far;
     struct held held;
-    link_new(&far, proxy_port(proxy), "10s", 'd');
+    LINK(far, proxy_port(proxy), "10s", 'd');
     for (int i = 0; i < 3; i++) {
         claim_as(&held, "unheard", 'd', i, DLOCK_EXCLUSIVE, 0);
         assert_int_equal(acquire(&far, &held), 0);
@@ -69,12 +68,10 @@ static void expect_wanted(struct link *link, const char *name) {
 
 /* Told of a waiter that was there before the grant, and of nothing that we do ourselves. */
 TEST(whoever_lingers_is_told_of_earlier_waiters) {
-    struct held holder, other;
-    claim_as(&holder, "lingered on", 'c', 1, DLOCK_EXCLUSIVE, 0);
+    CLAIM_AS(holder, "lingered on", 'c', 1, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&three, &holder), 0);
-    claim_as(&other, "lingered on", 'b', 9, DLOCK_EXCLUSIVE, 0);
-    struct held ours;
-    claim_as(&ours, "lingered on", 'a', 9, DLOCK_EXCLUSIVE, 0);
+    CLAIM_AS(other, "lingered on", 'b', 9, DLOCK_EXCLUSIVE, 0);
+    CLAIM_AS(ours, "lingered on", 'a', 9, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire_to_linger(&one, &ours), DLOCK_EBUSY);
     assert_int_equal(queue_up(&two, &other), DLOCK_EBUSY); /* waits already when we are granted it */
     assert_int_equal(release(&three, &holder), 0);

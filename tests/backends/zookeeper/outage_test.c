@@ -9,26 +9,17 @@ static int setup(void **state) {
     return 0;
 }
 
-/* Asks until the answer is known. */
-static int persistently(int (*operation)(struct link *, struct held *), struct held *held) {
-    int rc;
-    for (int64_t until = now_ms() + 20000; (rc = operation(&far, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
-        assert_true(now_ms() < until);
-    return rc;
-}
-
 /* ---- lost answers ------------------------------------------------------------------------------------------------ */
 
 TEST(lost_create_is_found) {
-    struct held held, next;
     warm("lost create");
-    claim_init(&held, "lost create", 'a', 1);
+    CLAIM_INIT(held, "lost create", 'a', 1);
     proxy_lose_answer(proxy, OP_CREATE2);
-    assert_int_equal(persistently(acquire, &held), 0);
+    assert_int_equal(persistently(&far, acquire, &held), 0);
     assert_int_equal(proxy_seen(proxy, OP_CREATE2), 1);
     assert_int_equal(plain_count(BASE "/lost create"), 1);
     assert_int_equal(renew(&far, &held), 0);
-    claim_init(&next, "lost create", 'b', 1);
+    CLAIM_INIT(next, "lost create", 'b', 1);
     assert_int_equal(acquire(&near, &next), DLOCK_EBUSY);
     assert_int_equal(release(&far, &held), 0);
     assert_int_equal(acquire(&near, &next), 0);
@@ -37,24 +28,22 @@ TEST(lost_create_is_found) {
 }
 
 TEST(lost_create_of_a_try_leaves_nothing) {
-    struct held holder, held;
-    claim_init(&holder, "lost try", 'b', 1);
+    CLAIM_INIT(holder, "lost try", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
-    claim_init(&held, "lost try", 'a', 1);
+    CLAIM_INIT(held, "lost try", 'a', 1);
     proxy_lose_answer(proxy, OP_CREATE2);
-    assert_int_equal(persistently(acquire, &held), DLOCK_EBUSY);
+    assert_int_equal(persistently(&far, acquire, &held), DLOCK_EBUSY);
     assert_int_equal(plain_count(BASE "/lost try"), 1);
     assert_int_equal(release(&near, &holder), 0);
 }
 
 TEST(lost_create_of_a_waiter_keeps_one_place) {
-    struct held holder, held;
     struct dlock_wake wake;
-    claim_init(&holder, "lost waiter", 'b', 1);
+    CLAIM_INIT(holder, "lost waiter", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
-    claim_init(&held, "lost waiter", 'a', 1);
+    CLAIM_INIT(held, "lost waiter", 'a', 1);
     proxy_lose_answer(proxy, OP_CREATE2);
-    assert_int_equal(persistently(queue_up, &held), DLOCK_EBUSY);
+    assert_int_equal(persistently(&far, queue_up, &held), DLOCK_EBUSY);
     assert_int_equal(plain_count(BASE "/lost waiter"), 2);
     while (wake_within(&far, &wake, 50)) { /* the reconnection */
     }
@@ -65,34 +54,31 @@ TEST(lost_create_of_a_waiter_keeps_one_place) {
 }
 
 TEST(lost_list_is_asked_again) {
-    struct held held;
     warm("lost list");
-    claim_init(&held, "lost list", 'a', 1);
+    CLAIM_INIT(held, "lost list", 'a', 1);
     proxy_lose_answer(proxy, OP_CHILDREN);
-    assert_int_equal(persistently(acquire, &held), 0);
+    assert_int_equal(persistently(&far, acquire, &held), 0);
     assert_int_equal(plain_count(BASE "/lost list"), 1);
     assert_int_equal(release(&far, &held), 0);
 }
 
 TEST(lost_delete_is_sent_again) {
-    struct held held;
-    claim_init(&held, "lost delete", 'a', 1);
+    CLAIM_INIT(held, "lost delete", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     proxy_lose_answer(proxy, OP_DELETE);
-    assert_int_equal(persistently(release, &held), 0); /* "no such node" is success then */
+    assert_int_equal(persistently(&far, release, &held), 0); /* "no such node" is success then */
     assert_int_equal(plain_count(BASE "/lost delete"), 0);
 }
 
 TEST(lost_write_proves_nothing) {
     struct dlock_error err = {0};
-    struct held held;
-    claim_init(&held, "lost write", 'a', 1);
+    CLAIM_INIT(held, "lost write", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     proxy_lose_answer(proxy, OP_MULTI);
     assert_int_equal(held_run(backend->renew, &far, &held, 0, TIMEOUT_MS, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
-    assert_int_equal(persistently(renew, &held), 0);
+    assert_int_equal(persistently(&far, renew, &held), 0);
     assert_int_equal(release(&far, &held), 0);
 }
 
@@ -119,7 +105,7 @@ TEST(lost_creates_of_permits_are_found) {
     for (int i = 0; i < 2; i++) { /* the first round makes the containers */
         permit_init(&held, "lost lease", 'a', i);
         proxy_lose_answer(proxy, OP_CREATE2);
-        assert_int_equal(persistently(acquire, &held), 0);
+        assert_int_equal(persistently(&far, acquire, &held), 0);
         assert_int_equal(renew(&far, &held), 0);
         expect_permits("lost lease", 1, 0);
         assert_int_equal(release(&far, &held), 0);
@@ -129,20 +115,20 @@ TEST(lost_creates_of_permits_are_found) {
     assert_int_equal(acquire(&near, &holder), 0);
     permit_init(&held, "lost lease", 'a', 10);
     proxy_lose_answer(proxy, OP_CREATE2);
-    assert_int_equal(persistently(acquire, &held), DLOCK_EBUSY);
+    assert_int_equal(persistently(&far, acquire, &held), DLOCK_EBUSY);
     expect_permits("lost lease", 1, 0);
     proxy_lose_answer(proxy, OP_CREATE2);
-    assert_int_equal(persistently(queue_up, &held), DLOCK_EBUSY);
+    assert_int_equal(persistently(&far, queue_up, &held), DLOCK_EBUSY);
     expect_permits("lost lease", 2, 1);
     while (wake_within(&far, &wake, 50)) { /* the reconnections */
     }
     assert_int_equal(release(&near, &holder), 0);
     assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 5000));
     proxy_lose_answer(proxy, OP_DELETE); /* of its place, now that it has the permit */
-    assert_int_equal(persistently(queue_up, &held), 0);
+    assert_int_equal(persistently(&far, queue_up, &held), 0);
     expect_permits("lost lease", 1, 0);
     proxy_lose_answer(proxy, OP_DELETE);
-    assert_int_equal(persistently(release, &held), 0);
+    assert_int_equal(persistently(&far, release, &held), 0);
     expect_permits("lost lease", 0, 0);
 }
 
@@ -158,7 +144,7 @@ TEST(unanswered_permits_are_released) {
         assert_int_equal(held_run(backend->acquire, &far, &held, i ? DLOCK_CLAIM_QUEUE : 0, 300, &err), 0);
         assert_int_equal(held.claim.result, DLOCK_EUNAVAILABLE);
         proxy_hold(proxy, false);
-        assert_int_equal(persistently(release, &held), DLOCK_ELOST);
+        assert_int_equal(persistently(&far, release, &held), DLOCK_ELOST);
         expect_permits("unanswered", 1, 0);
     }
     permit_init(&held, "unanswered", 'a', 9);
@@ -173,9 +159,8 @@ TEST(unanswered_permits_are_released) {
 
 TEST(session_survives_a_short_outage) {
     struct dlock_error err = {0};
-    struct held held, next;
-    claim_init(&held, "short outage", 'a', 1);
-    claim_init(&next, "short outage", 'a', 2);
+    CLAIM_INIT(held, "short outage", 'a', 1);
+    CLAIM_INIT(next, "short outage", 'a', 2);
     assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     proxy_refuse(proxy, true);
@@ -187,7 +172,7 @@ TEST(session_survives_a_short_outage) {
     assert_int_equal(next.claim.result, DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begun, 500, 2500);
     proxy_refuse(proxy, false);
-    assert_int_equal(persistently(renew, &held), 0);
+    assert_int_equal(persistently(&far, renew, &held), 0);
     claim_init(&next, "short outage", 'b', 1);
     assert_int_equal(acquire(&near, &next), DLOCK_EBUSY);
     assert_int_equal(release(&far, &held), 0);
@@ -197,10 +182,9 @@ TEST(session_survives_a_short_outage) {
 TEST(watches_survive_a_short_outage) {
     char path[512];
     struct dlock_wake wake;
-    struct held holder, waiter, held;
-    claim_init(&holder, "watched", 'b', 1);
-    claim_init(&waiter, "watched", 'a', 1);
-    claim_init(&held, "watched too", 'a', 2);
+    CLAIM_INIT(holder, "watched", 'b', 1);
+    CLAIM_INIT(waiter, "watched", 'a', 1);
+    CLAIM_INIT(held, "watched too", 'a', 2);
     assert_int_equal(acquire(&near, &holder), 0);
     assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     assert_int_equal(acquire(&far, &held), 0);
@@ -212,8 +196,8 @@ TEST(watches_survive_a_short_outage) {
     plain_delete(path);
     proxy_refuse(proxy, false);
     assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOOK, 10000));
-    assert_int_equal(persistently(queue_up, &waiter), 0);
-    assert_int_equal(persistently(renew, &held), DLOCK_ELOST);
+    assert_int_equal(persistently(&far, queue_up, &waiter), 0);
+    assert_int_equal(persistently(&far, renew, &held), DLOCK_ELOST);
     assert_int_equal(release(&far, &waiter), 0);
 }
 
@@ -227,12 +211,11 @@ static void await_expiry(struct held *next) {
 static void expect_dead(void) {
     struct dlock_error err = {0};
     struct dlock_wake wake;
-    struct held held;
     assert_true(wake_kind_within(&far, &wake, DLOCK_WAKE_LOST, 10000));
     assert_null(wake.name);
     assert_null(wake.token);
     assert_int_equal(backend->wake(far.conn, &wake, &err), DLOCK_EUNAVAILABLE);
-    claim_init(&held, "dead", 'a', 77);
+    CLAIM_INIT(held, "dead", 'a', 77);
     int64_t begun = now_ms();
     assert_int_equal(held_run(backend->acquire, &far, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_int_equal(held_run(backend->renew, &far, &held, 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
@@ -244,9 +227,8 @@ static void expect_dead(void) {
  * partition. */
 TEST(holder_is_partitioned) {
     struct dlock_error err = {0};
-    struct held held, next;
-    claim_init(&held, "partitioned", 'a', 1);
-    claim_init(&next, "partitioned", 'b', 1);
+    CLAIM_INIT(held, "partitioned", 'a', 1);
+    CLAIM_INIT(next, "partitioned", 'b', 1);
     assert_int_equal(acquire(&far, &held), 0);
     sleep_ms(500);
     int64_t renewed = now_ms();
@@ -269,8 +251,7 @@ TEST(holder_is_partitioned) {
 
 /* They may be somewhere else by now: only a new session looks them up. */
 TEST(servers_that_stay_away_end_the_session) {
-    struct held held;
-    claim_init(&held, "stay away", 'a', 1);
+    CLAIM_INIT(held, "stay away", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     proxy_refuse(proxy, true);
     expect_dead();
@@ -278,16 +259,15 @@ TEST(servers_that_stay_away_end_the_session) {
 }
 
 TEST(waiter_is_partitioned) {
-    struct held holder, waiter, next;
-    claim_init(&holder, "waiting apart", 'b', 1);
-    claim_init(&waiter, "waiting apart", 'a', 1);
+    CLAIM_INIT(holder, "waiting apart", 'b', 1);
+    CLAIM_INIT(waiter, "waiting apart", 'a', 1);
     assert_int_equal(acquire(&near, &holder), 0);
     assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     proxy_silence(proxy, true);
     for (int64_t until = now_ms() + 20000; plain_count(BASE "/waiting apart") > 1; sleep_ms(50))
         assert_true(now_ms() < until);
     assert_int_equal(release(&near, &holder), 0);
-    claim_init(&next, "waiting apart", 'b', 2);
+    CLAIM_INIT(next, "waiting apart", 'b', 2);
     assert_int_equal(acquire(&near, &next), 0);
     proxy_silence(proxy, false);
     expect_dead();
@@ -303,10 +283,9 @@ TEST(waiter_is_partitioned) {
 
 /* An acquire that is on its way while its session ends. */
 TEST(session_ends_while_acquiring) {
-    struct held held;
     struct task task;
     warm("on its way");
-    claim_init(&held, "on its way", 'a', 1);
+    CLAIM_INIT(held, "on its way", 'a', 1);
     proxy_silence(proxy, true);
     task_begin(&task, backend->acquire, &far, &held, 0);
     sleep_ms(6000);
@@ -321,10 +300,9 @@ TEST(session_ends_while_acquiring) {
 
 TEST(nothing_waits_for_a_silent_server) {
     struct dlock_error err = {0};
-    struct held held;
     struct uri uri;
     struct link late;
-    claim_init(&held, "silent", 'a', 1);
+    CLAIM_INIT(held, "silent", 'a', 1);
     assert_int_equal(acquire(&far, &held), 0);
     proxy_silence(proxy, true);
     int64_t begun = now_ms();
@@ -364,10 +342,9 @@ static int setup_long(void **state) {
 /* A try that finds the lock busy deletes its node, also within its time. */
 TEST_WITH(setup_long, behind_end, a_try_waits_for_no_deletion) {
     struct dlock_error err = {0};
-    struct held holder, held;
-    claim_init(&holder, "silent deletion", 'b', 1);
+    CLAIM_INIT(holder, "silent deletion", 'b', 1);
     assert_int_equal(acquire(&near, &holder), 0);
-    claim_init(&held, "silent deletion", 'a', 1);
+    CLAIM_INIT(held, "silent deletion", 'a', 1);
     proxy_hold_after(proxy, OP_DELETE, 1);
     int64_t begun = now_ms();
     (void)held_run(backend->acquire, &far, &held, 0, 1000, &err);

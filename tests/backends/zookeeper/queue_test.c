@@ -7,10 +7,9 @@
 
 TEST(only_the_next_is_woken) {
     struct dlock_wake wake;
-    struct held a, b, c;
-    claim_init(&a, "order", 'a', 1);
-    claim_init(&b, "order", 'b', 1);
-    claim_init(&c, "order", 'c', 1);
+    CLAIM_INIT(a, "order", 'a', 1);
+    CLAIM_INIT(b, "order", 'b', 1);
+    CLAIM_INIT(c, "order", 'c', 1);
     assert_int_equal(queue_up(&one, &a), 0);
     assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
     assert_true(b.claim.retry_ms >= 10000);
@@ -30,9 +29,8 @@ TEST(only_the_next_is_woken) {
 
 TEST(deleted_waiter_queues_anew) {
     char path[512];
-    struct held a, b;
-    claim_init(&a, "deleted waiter", 'a', 1);
-    claim_init(&b, "deleted waiter", 'b', 1);
+    CLAIM_INIT(a, "deleted waiter", 'a', 1);
+    CLAIM_INIT(b, "deleted waiter", 'b', 1);
     assert_int_equal(queue_up(&two, &b), 0);
     plain_only(BASE "/deleted waiter", path, sizeof path);
     assert_int_equal(queue_up(&one, &a), DLOCK_EBUSY);
@@ -49,12 +47,10 @@ TEST(deleted_waiter_queues_anew) {
 /* The node before ours goes while we ask for the watch on it: looked at again, granted, no wake-up needed. */
 TEST(predecessor_that_vanishes_is_noticed) {
     SCOPED_PROXY *proxy = proxy_new(shared_port());
-    SCOPED_LINK link;
-    struct held a, b;
     struct task task;
-    link_new(&link, proxy_port(proxy), "10s", 'd');
-    claim_init(&a, "vanished predecessor", 'a', 1);
-    claim_init(&b, "vanished predecessor", 'd', 1);
+    LINK(link, proxy_port(proxy), "10s", 'd');
+    CLAIM_INIT(a, "vanished predecessor", 'a', 1);
+    CLAIM_INIT(b, "vanished predecessor", 'd', 1);
     assert_int_equal(acquire(&one, &a), 0);
     int lists = proxy_seen(proxy, OP_CHILDREN);
     proxy_hold(proxy, true); /* the listing's answer stays in the proxy … */
@@ -74,11 +70,9 @@ TEST(predecessor_that_vanishes_is_noticed) {
 TEST(reconnection_hides_no_wake_up) {
     SCOPED_PROXY *proxy = proxy_new(shared_port());
     struct dlock_wake wake;
-    SCOPED_LINK link;
-    struct held a, b;
-    link_new(&link, proxy_port(proxy), "10s", 'd');
-    claim_init(&a, "reconnected", 'a', 1);
-    claim_init(&b, "reconnected", 'd', 1);
+    LINK(link, proxy_port(proxy), "10s", 'd');
+    CLAIM_INIT(a, "reconnected", 'a', 1);
+    CLAIM_INIT(b, "reconnected", 'd', 1);
     assert_int_equal(acquire(&one, &a), 0);
     assert_int_equal(queue_up(&link, &b), DLOCK_EBUSY);
     for (int i = 0; i < 2; i++) {
@@ -97,10 +91,9 @@ TEST(reconnection_hides_no_wake_up) {
 
 TEST(foreign_nodes_are_waited_for) {
     char theirs[512];
-    struct held held;
     plain_make(BASE "/foreign/_c_0a1b2c3d-0000-4000-8000-000000000000-lock-", "10.0.0.1", ZOO_EPHEMERAL_SEQUENTIAL,
                theirs, sizeof theirs);
-    claim_init(&held, "foreign", 'a', 1);
+    CLAIM_INIT(held, "foreign", 'a', 1);
     assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
     plain_delete(theirs);
     expect_look(&one, "foreign");
@@ -129,13 +122,12 @@ TEST(kazoos_nodes_are_waited_for) {
 }
 
 TEST(what_is_no_lock_node_is_ignored) {
-    struct held held;
     plain_make(BASE "/clutter/note", "", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/clutter/lock-", "", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/clutter/lock-12", "", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/clutter/0000000000", "", ZOO_EPHEMERAL, NULL, 0);
     plain_make(BASE "/clutter/xlock-99999999999", "", ZOO_EPHEMERAL, NULL, 0);
-    claim_init(&held, "clutter", 'a', 1);
+    CLAIM_INIT(held, "clutter", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_int_equal(release(&one, &held), 0);
     const char *rest[] = {"note", "lock-", "lock-12", "0000000000", "xlock-99999999999"};
@@ -174,8 +166,7 @@ TEST(sequence_wraps) {
         plain_delete(path);
     }
     plain_make(BASE "/wrap/x-lock--000000001", "before", ZOO_EPHEMERAL, NULL, 0); /* Java's %010d of -1 */
-    struct held held;
-    claim_init(&held, "wrap", 'a', 1);
+    CLAIM_INIT(held, "wrap", 'a', 1);
     assert_int_equal(queue_up(&one, &held), DLOCK_EBUSY);
     plain_delete(BASE "/wrap/x-lock--000000001");
     expect_look(&one, "wrap");

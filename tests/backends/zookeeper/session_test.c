@@ -29,19 +29,11 @@ static int setup(void **state) {
     return 0;
 }
 
-static int persistently(struct link *link, int (*operation)(struct link *, struct held *), struct held *held) {
-    int rc;
-    for (int64_t until = now_ms() + 60000; (rc = operation(link, held)) == DLOCK_EUNAVAILABLE; sleep_ms(50))
-        assert_true(now_ms() < until);
-    return rc;
-}
-
 /* Grants, the line and the fences are on the server's disk. Nor does SIGPIPE come when we write to who is not there. */
 TEST(grants_survive_a_restart) {
     struct dlock_error err = {0};
-    struct held holder, waiter;
-    claim_init(&holder, "restart", 'a', 1);
-    claim_init(&waiter, "restart", 'b', 1);
+    CLAIM_INIT(holder, "restart", 'a', 1);
+    CLAIM_INIT(waiter, "restart", 'b', 1);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(renew(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
@@ -64,15 +56,13 @@ TEST(grants_survive_a_restart) {
 TEST(fences_survive_a_restart) {
     uint64_t last = 0;
     for (int i = 0; i < 3; i++) {
-        struct held held;
-        claim_init(&held, "fences", 'a', i);
+        CLAIM_INIT(held, "fences", 'a', i);
         assert_int_equal(persistently(&one, acquire, &held), 0);
         assert_true(held.claim.fence > last);
         last = held.claim.fence;
         assert_int_equal(persistently(&one, release, &held), 0);
         if (i == 1) {
-            site_signal(&site, SIGKILL);
-            site_again(&site);
+            site_restart(&site);
         }
     }
 }
@@ -81,8 +71,7 @@ enum { SHORTEST_MS = 400, LONGEST_MS = 60000 }; /* sessions that the server allo
 
 static void restart_with_sessions(int least_ms, int most_ms) {
     site_sessions(&site, least_ms, most_ms);
-    site_signal(&site, SIGKILL);
-    site_again(&site);
+    site_restart(&site);
 }
 
 /* From a reconnect on the server keeps the session for what it allows by then. Grants that were promised for longer
@@ -90,8 +79,7 @@ static void restart_with_sessions(int least_ms, int most_ms) {
 TEST(shorter_session_ends_its_grants) {
     struct dlock_error err = {0};
     struct dlock_wake wake;
-    struct held held;
-    claim_init(&held, "shorter", 'a', 1);
+    CLAIM_INIT(held, "shorter", 'a', 1);
     assert_int_equal(acquire(&one, &held), 0);
     assert_in_range(held.claim.kept_ms, LONGEST_MS / 2, LONGEST_MS);
     restart_with_sessions(SHORTEST_MS, LONGEST_MS / 4);
@@ -111,9 +99,8 @@ TEST(shorter_session_ends_its_grants) {
 /* A new leader restarts every session with the length that it had when it began. */
 TEST(longer_session_promises_no_more) {
     struct link brief;
-    struct held held;
     link_new(&brief, site.port, "40s", 'c');
-    claim_init(&held, "longer", 'c', 1);
+    CLAIM_INIT(held, "longer", 'c', 1);
     assert_int_equal(acquire(&brief, &held), 0);
     restart_with_sessions(LONGEST_MS, LONGEST_MS);
     assert_int_equal(persistently(&brief, renew, &held), 0);
@@ -129,11 +116,9 @@ TEST(longer_session_promises_no_more) {
    still has. */
 TEST(frozen_server) {
     struct dlock_error err = {0};
-    SCOPED_LINK brief;
-    struct held held, next;
-    link_new(&brief, site.port, "1s", 'c');
-    claim_init(&held, "frozen", 'c', 1);
-    claim_init(&next, "frozen", 'a', 1);
+    LINK(brief, site.port, "1s", 'c');
+    CLAIM_INIT(held, "frozen", 'c', 1);
+    CLAIM_INIT(next, "frozen", 'a', 1);
     assert_int_equal(acquire(&brief, &held), 0);
     site_signal(&site, SIGSTOP);
     int64_t begun = now_ms();

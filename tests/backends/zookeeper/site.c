@@ -54,6 +54,11 @@ void site_again(const struct site *site) {
     script("await", site->folder, line, sizeof line);
 }
 
+void site_restart(const struct site *site) {
+    site_signal(site, SIGKILL);
+    site_again(site);
+}
+
 void site_sessions(const struct site *site, int least_ms, int most_ms) {
     char path[128];
     snprintf(path, sizeof path, "%s/zookeeper/zoo.cfg", site->folder);

@@ -24,10 +24,9 @@ static int teardown(void **state) {
 /* ---- one use at a time ------------------------------------------------------------------------------------------- */
 
 TEST(another_use_is_named) {
-    struct held held, other;
-    claim_as(&held, "one use", 'a', 1, DLOCK_PERMIT, 3);
+    CLAIM_AS(held, "one use", 'a', 1, DLOCK_PERMIT, 3);
     assert_int_equal(acquire(&one, &held), 0);
-    claim_as(&other, "one use", 'b', 2, DLOCK_PERMIT, 4);
+    CLAIM_AS(other, "one use", 'b', 2, DLOCK_PERMIT, 4);
     expect_einval(&two, &other, "in use as 3 permits, not 4");
     assert_int_equal(release(&one, &held), 0);
     assert_int_equal(plain_count(BASE "/one use/leases"), 0);
@@ -36,19 +35,18 @@ TEST(another_use_is_named) {
 
 /* The first use of a name is not disturbed by wrong ones that come later, in whatever order they go. */
 TEST(first_use_is_right) {
-    struct held holder, waiter, other;
     char made[256];
-    claim_as(&holder, "rightful", 'a', 1, DLOCK_PERMIT, 2);
+    CLAIM_AS(holder, "rightful", 'a', 1, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &holder), 0);
     plain_make(BASE "/rightful/x-lock-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made); /* some lock's node */
-    claim_as(&other, "rightful", 'b', 1, DLOCK_EXCLUSIVE, 0);
+    CLAIM_AS(other, "rightful", 'b', 1, DLOCK_EXCLUSIVE, 0);
     expect_einval(&two, &other, "in use as 2 permits"); /* although it is not the first in the lock's line */
     assert_int_equal(acquire(&one, &holder), 0);
     plain_delete(made);
     assert_int_equal(release(&one, &holder), 0);
 
     claim_as(&holder, "rightful", 'a', 2, DLOCK_EXCLUSIVE, 0);
-    claim_as(&waiter, "rightful", 'b', 2, DLOCK_SHARED, 0);
+    CLAIM_AS(waiter, "rightful", 'b', 2, DLOCK_SHARED, 0);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
     plain_make(BASE "/rightful/leases/x-lease-", "", ZOO_EPHEMERAL_SEQUENTIAL, made, sizeof made);
@@ -84,9 +82,8 @@ static struct held moving;
 
 /* Which it waits for, with a node in the queue and none among the leases, which are empty. */
 static void wait_in_the_queue_alone(const char *name, int serial) {
-    struct held holder, first;
-    claim_as(&holder, name, 'a', serial, DLOCK_PERMIT, 1);
-    claim_as(&first, name, 'c', serial, DLOCK_PERMIT, 1);
+    CLAIM_AS(holder, name, 'a', serial, DLOCK_PERMIT, 1);
+    CLAIM_AS(first, name, 'c', serial, DLOCK_PERMIT, 1);
     claim_as(&moving, name, 'b', serial, DLOCK_PERMIT, 1);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(queue_up(&three, &first), DLOCK_EBUSY);
@@ -105,11 +102,10 @@ static void move_up(const char *name) {
 TEST_WITH(setup, teardown, waiter_that_moves_up_is_seen) {
     enum { LISTINGS = 5 };
     for (int n = 1; n <= 2 * LISTINGS; n++) {
-        struct held other;
         char name[32];
         snprintf(name, sizeof name, "moving-%d", n);
         wait_in_the_queue_alone(name, n);
-        claim_as(&other, name, 'd', n, n % 2 ? DLOCK_EXCLUSIVE : DLOCK_PERMIT, n % 2 ? 0 : 3);
+        CLAIM_AS(other, name, 'd', n, n % 2 ? DLOCK_EXCLUSIVE : DLOCK_PERMIT, n % 2 ? 0 : 3);
         refused_whenever(&other, (n + 1) / 2, move_up);
         assert_int_equal(renew(&two, &moving), 0);
         assert_int_equal(release(&two, &moving), 0);
@@ -126,12 +122,11 @@ static void move_down(const char *name) {
 TEST_WITH(setup, teardown, downgraded_writer_is_seen) {
     enum { LISTINGS = 10 };
     for (int n = 1; n <= LISTINGS; n++) {
-        struct held other;
         char name[32];
         snprintf(name, sizeof name, "moving down-%d", n);
         claim_as(&moving, name, 'b', n, DLOCK_EXCLUSIVE, 0);
         assert_int_equal(acquire(&two, &moving), 0);
-        claim_as(&other, name, 'd', n, DLOCK_PERMIT, 1);
+        CLAIM_AS(other, name, 'd', n, DLOCK_PERMIT, 1);
         refused_whenever(&other, n, move_down);
         assert_int_equal(renew(&two, &moving), 0);
         assert_int_equal(release(&two, &moving), 0);
@@ -150,11 +145,10 @@ static void stranger(const char *dir, uint32_t limit, char *made, int size) {
 
 /* Another limit's node among the leases: the waiter in the queue decides, and the node does not block it. */
 TEST(both_lines_decide) {
-    struct held other;
     char made[256];
     wait_in_the_queue_alone("both lines", 1);
     stranger("both lines/leases", 3, made, sizeof made);
-    claim_as(&other, "both lines", 'c', 2, DLOCK_PERMIT, 3);
+    CLAIM_AS(other, "both lines", 'c', 2, DLOCK_PERMIT, 3);
     expect_einval(&three, &other, "in use as 1 permits, not 3");
     assert_int_equal(queue_up(&two, &moving), 0);
     assert_int_equal(renew(&two, &moving), 0);
@@ -166,10 +160,10 @@ TEST(both_lines_decide) {
 TEST(passing_node_is_no_use) {
     const char *dirs[] = {"passing/leases", "passing/locks", "passing"};
     const enum dlock_mode modes[] = {DLOCK_PERMIT, DLOCK_EXCLUSIVE};
-    struct held holder, held;
+    struct held held;
     struct task task;
     char made[256];
-    claim_as(&holder, "passing", 'a', 1, DLOCK_PERMIT, 2);
+    CLAIM_AS(holder, "passing", 'a', 1, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(release(&one, &holder), 0);
     for (int i = 0; i < 6; i++) {
@@ -255,9 +249,9 @@ TEST(constant_wrong_questions_disturb_nobody) {
     struct wrong wrong[WRONG] = {{.limit = 3}, {.limit = 3}, {.limit = 4}};
     atomic_bool stop = false;
     struct dlock_error err = {0};
-    struct held holder, held;
+    struct held held;
     int rc = 0;
-    claim_as(&holder, "handed on", 'a', 0, DLOCK_PERMIT, 2);
+    CLAIM_AS(holder, "handed on", 'a', 0, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &holder), 0);
     sleep_ms(2 * SETTLED_MS);
     for (int i = 0; i < WRONG; i++) {

@@ -41,8 +41,7 @@ static int begin(void **state) {
     make(handle, BASE "/was permits/leases");
     make(handle, BASE "/was permits/locks");
     zookeeper_close(handle);
-    site_signal(&site, SIGKILL);
-    site_again(&site);
+    site_restart(&site);
     zookeeper_close(plain_to(site.port));
     site_signal(&site, SIGKILL);
     for (size_t i = 0; i < sizeof worn / sizeof *worn; i++) wear(worn[i].path, worn[i].nodes);
@@ -74,9 +73,8 @@ static void await_grant(struct link *link, struct held *held) {
 TEST(one_holder_at_the_end) {
     const char *names[] = {"at the end", "was permits"};
     for (int i = 0; i < 2; i++) {
-        struct held a, b;
-        claim_init(&a, names[i], 'a', i);
-        claim_init(&b, names[i], 'b', i);
+        CLAIM_INIT(a, names[i], 'a', i);
+        CLAIM_INIT(b, names[i], 'b', i);
         assert_int_equal(acquire(&one, &a), 0);
         assert_int_equal(acquire(&two, &b), DLOCK_EBUSY);
         assert_int_equal(queue_up(&two, &b), DLOCK_EBUSY);
@@ -91,23 +89,20 @@ TEST(one_holder_at_the_end) {
 TEST(one_client_does_not_notice) {
     uint64_t fence = 0;
     for (int i = 0; i < 8; i++) {
-        struct held held;
-        claim_init(&held, "nearly", 'a', i);
+        CLAIM_INIT(held, "nearly", 'a', i);
         assert_int_equal(acquire(&one, &held), 0);
         assert_true(held.claim.fence > fence);
         fence = held.claim.fence;
-        struct held other;
-        claim_init(&other, "nearly", 'b', i);
+        CLAIM_INIT(other, "nearly", 'b', i);
         if (i % 2) assert_int_equal(acquire(&two, &other), DLOCK_EBUSY);
         assert_int_equal(release(&one, &held), 0);
     }
 }
 
 TEST(holders_keep_it) {
-    struct held holder, first, second;
-    claim_init(&holder, "held", 'a', 1);
-    claim_init(&first, "held", 'b', 1);
-    claim_init(&second, "held", 'b', 2);
+    CLAIM_INIT(holder, "held", 'a', 1);
+    CLAIM_INIT(first, "held", 'b', 1);
+    CLAIM_INIT(second, "held", 'b', 2);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
     assert_int_equal(queue_up(&two, &second), DLOCK_EBUSY);
@@ -128,10 +123,9 @@ TEST(holders_keep_it) {
 
 /* A reader beside another one has no node before it. */
 TEST(readers_begin_anew_together) {
-    struct held old, new, writer;
-    claim_as(&old, "shared", 'a', 1, DLOCK_SHARED, 0);
-    claim_as(&new, "shared", 'b', 1, DLOCK_SHARED, 0);
-    claim_as(&writer, "shared", 'a', 2, DLOCK_EXCLUSIVE, 0);
+    CLAIM_AS(old, "shared", 'a', 1, DLOCK_SHARED, 0);
+    CLAIM_AS(new, "shared", 'b', 1, DLOCK_SHARED, 0);
+    CLAIM_AS(writer, "shared", 'a', 2, DLOCK_EXCLUSIVE, 0);
     assert_int_equal(acquire(&one, &old), 0);
     assert_int_equal(queue_up(&two, &new), DLOCK_EBUSY);
     assert_int_equal(acquire(&one, &writer), DLOCK_EBUSY);
@@ -142,10 +136,9 @@ TEST(readers_begin_anew_together) {
 }
 
 TEST(permits_begin_anew) {
-    struct held a, b, c;
-    claim_as(&a, "permits", 'a', 1, DLOCK_PERMIT, 2);
-    claim_as(&b, "permits", 'a', 2, DLOCK_PERMIT, 2);
-    claim_as(&c, "permits", 'b', 3, DLOCK_PERMIT, 2);
+    CLAIM_AS(a, "permits", 'a', 1, DLOCK_PERMIT, 2);
+    CLAIM_AS(b, "permits", 'a', 2, DLOCK_PERMIT, 2);
+    CLAIM_AS(c, "permits", 'b', 3, DLOCK_PERMIT, 2);
     assert_int_equal(acquire(&one, &a), 0);
     assert_int_equal(acquire(&one, &b), 0);
     assert_int_equal(queue_up(&two, &c), DLOCK_EBUSY);
@@ -161,10 +154,9 @@ TEST(permits_begin_anew) {
 }
 
 TEST(queue_for_permits_begins_anew) {
-    struct held holder, first, second;
-    claim_as(&holder, "queue", 'a', 1, DLOCK_PERMIT, 1);
-    claim_as(&first, "queue", 'b', 1, DLOCK_PERMIT, 1);
-    claim_as(&second, "queue", 'b', 2, DLOCK_PERMIT, 1);
+    CLAIM_AS(holder, "queue", 'a', 1, DLOCK_PERMIT, 1);
+    CLAIM_AS(first, "queue", 'b', 1, DLOCK_PERMIT, 1);
+    CLAIM_AS(second, "queue", 'b', 2, DLOCK_PERMIT, 1);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &first), DLOCK_EBUSY);
     assert_int_equal(queue_up(&two, &second), DLOCK_EBUSY);
@@ -179,9 +171,8 @@ TEST(queue_for_permits_begins_anew) {
 /* A try that cannot start again is busy, and leaves nothing. */
 TEST(try_is_busy) {
     struct dlock_error err = {0};
-    struct held holder, reader;
-    claim_as(&holder, "try", 'a', 1, DLOCK_SHARED, 0);
-    claim_as(&reader, "try", 'b', 1, DLOCK_SHARED, 0);
+    CLAIM_AS(holder, "try", 'a', 1, DLOCK_SHARED, 0);
+    CLAIM_AS(reader, "try", 'b', 1, DLOCK_SHARED, 0);
     assert_int_equal(acquire(&one, &holder), 0);
     assert_int_equal(held_run(backend->acquire, &two, &reader, 0, TIMEOUT_MS, &err), 0);
     assert_int_equal(reader.claim.result, DLOCK_EBUSY);
@@ -193,12 +184,11 @@ TEST(try_is_busy) {
 /* Equal sequences do not tell which node was first, whatever made them. */
 TEST(equal_sequences_are_an_error) {
     struct dlock_error err = {0};
-    struct held held;
     zhandle_t *handle = plain_to(site.port);
     make(handle, BASE "/equal");
     assert_int_equal(
         zoo_create(handle, BASE "/equal/x-lock-0000000001", "", 0, &ZOO_OPEN_ACL_UNSAFE, ZOO_EPHEMERAL, NULL, 0), ZOK);
-    claim_init(&held, "equal", 'a', 1);
+    CLAIM_INIT(held, "equal", 'a', 1);
     assert_int_equal(held_run(backend->acquire, &one, &held, 0, TIMEOUT_MS, &err), 0);
     assert_int_equal(held.claim.result, DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "one sequence"));
