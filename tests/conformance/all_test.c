@@ -9,12 +9,7 @@ enum { N = 5, BUSY = 2 };
 
 /* Makes handles for the names "<suite.name>-0" and so on. */
 static void new_locks(dlock_client *client, dlock_lock **locks, int n, const struct dlock_options *options) {
-    for (int i = 0; i < n; i++) {
-        char name[DLOCK_NAME_MAX + 1], tag[16];
-        snprintf(tag, sizeof tag, "%d", i);
-        tagged_name(name, tag);
-        locks[i] = new_lock(client, name, options);
-    }
+    for (int i = 0; i < n; i++) locks[i] = numbered_lock(client, i, options);
 }
 
 static void free_locks(dlock_lock **locks, int n) {
@@ -24,9 +19,8 @@ static void free_locks(dlock_lock **locks, int n) {
 /* Fails unless the first n names are taken, all but `free_one` (-1: all), or free, all but `taken_one`. */
 static void expect_all(bool taken, int n, int but) {
     for (int i = 0; i < n; i++) {
-        char name[DLOCK_NAME_MAX + 1], tag[16];
-        snprintf(tag, sizeof tag, "%d", i);
-        tagged_name(name, tag);
+        char name[DLOCK_NAME_MAX + 1];
+        numbered_name(name, i);
         if (taken == (i != but))
             EXPECT_TAKEN(name);
         else
@@ -296,11 +290,8 @@ void case_all_of_mixed_modes(void) {
     SCOPED_CLIENT *client = open_client(), *other = open_client();
     dlock_lock *locks[3], *foreign[3];
     for (int i = 0; i < 3; i++) {
-        char name[DLOCK_NAME_MAX + 1], tag[16];
-        snprintf(tag, sizeof tag, "%d", i);
-        tagged_name(name, tag);
-        locks[i] = new_lock(client, name, &options[i]);
-        foreign[i] = new_lock(other, name, &options[i]);
+        locks[i] = numbered_lock(client, i, &options[i]);
+        foreign[i] = numbered_lock(other, i, &options[i]);
     }
     EXPECT_CODE(0, dlock_acquire(foreign[1], 0, ERR)); /* another reader */
     EXPECT_CODE(0, dlock_acquire(foreign[2], 0, ERR)); /* the other permit */

@@ -193,11 +193,8 @@ void case_async_many_names(void) {
     struct dlock_options options = async_options(LONG_LEASE_MS);
     SCOPED_CLIENT *client = open_client(), *other = open_client();
     for (int i = 0; i < many; i++) {
-        char name[DLOCK_NAME_MAX + 1], tag[16];
-        snprintf(tag, sizeof tag, "%d", i);
-        tagged_name(name, tag);
-        held[i].lock = new_lock(other, name, &options);
-        all[i].lock = new_lock(client, name, &options);
+        held[i].lock = numbered_lock(other, i, &options);
+        all[i].lock = numbered_lock(client, i, &options);
         EXPECT_CODE(0, async_acquire(&held[i], PATIENCE_MS));
     }
     for (int i = 0; i < many; i++) ASYNC_FINISH(0, &held[i], 1);

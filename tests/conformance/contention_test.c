@@ -69,12 +69,7 @@ static bool time_is_up(void) {
 /* However slow the machine is, each worker has a turn. */
 static void work(const struct worker *worker) {
     dlock_lock *locks[NAMES];
-    for (int i = 0; i < worker->names; i++) {
-        char name[DLOCK_NAME_MAX + 1], tag[16];
-        snprintf(tag, sizeof tag, "%d", i);
-        tagged_name(name, tag);
-        locks[i] = new_lock(worker->client, name, worker->options);
-    }
+    for (int i = 0; i < worker->names; i++) locks[i] = numbered_lock(worker->client, i, worker->options);
     unsigned turn = (unsigned)worker->number;
     do {
         int at = (int)(turn / 7 % (unsigned)worker->names);
@@ -247,9 +242,7 @@ static void expect_turns(int64_t hold_ms, int64_t lease_ms, int turns, int64_t b
     open_arena(3600000, INT64_MAX);
     pid_t pid = start_process(crew_process, &crew, sizeof crew);
     dlock_client *client = open_client();
-    char name[DLOCK_NAME_MAX + 1];
-    tagged_name(name, "0");
-    dlock_lock *lock = new_lock(client, name, &options);
+    dlock_lock *lock = numbered_lock(client, 0, &options);
     while (atomic_load(&arena->guarded[0].counter) < 3) sleep_ms(1);
     int64_t wait = usual_wait_in_grants(lock, turns, 1);
     atomic_store(&arena->until_ms, 0);

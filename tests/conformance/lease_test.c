@@ -103,10 +103,7 @@ void case_renewal_of_many_locks(void) {
     options.on_lost = tell_why;
     static dlock_lock *locks[N];
     for (int i = 0; i < N; i++) {
-        char name[DLOCK_NAME_MAX + 1], tag[16];
-        snprintf(tag, sizeof tag, "%d", i);
-        tagged_name(name, tag);
-        locks[i] = new_lock(client, name, &options);
+        locks[i] = numbered_lock(client, i, &options);
         EXPECT_CODE(0, dlock_acquire(locks[i], 0, ERR));
     }
     sleep_ms(MANY_LEASE_MS * 3 / 2);

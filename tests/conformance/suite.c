@@ -122,6 +122,18 @@ void tagged_name(char *name, const char *tag) {
     if (snprintf(name, DLOCK_NAME_MAX + 1, "%s-%s", suite.name, tag) > DLOCK_NAME_MAX) FAIL("name too long: %s", tag);
 }
 
+void numbered_name(char *name, int number) {
+    char tag[16];
+    snprintf(tag, sizeof tag, "%d", number);
+    tagged_name(name, tag);
+}
+
+dlock_lock *numbered_lock(dlock_client *client, int number, const struct dlock_options *options) {
+    char name[DLOCK_NAME_MAX + 1];
+    numbered_name(name, number);
+    return new_lock(client, name, options);
+}
+
 void expect_taken(const char *file, int line, const char *name, bool taken) {
     SCOPED_CLIENT *client = open_client();
     SCOPED_LOCK *lock = new_lock(client, name, NULL);

@@ -96,6 +96,10 @@ struct dlock_options options_for(enum dlock_mode mode, uint32_t limit, int64_t l
 /* Writes "<suite.name>-<tag>" into `name`, which has DLOCK_NAME_MAX + 1 bytes. */
 void tagged_name(char *name, const char *tag);
 
+/* The same with a number for a tag; and a handle for that name. */
+void numbered_name(char *name, int number);
+dlock_lock *numbered_lock(dlock_client *client, int number, const struct dlock_options *options);
+
 /* Fail unless another client holds `name` now, or unless it is free, as seen by a new client. */
 #define EXPECT_TAKEN(name) expect_taken(__FILE__, __LINE__, name, true)
 #define EXPECT_FREE(name) expect_taken(__FILE__, __LINE__, name, false)
