@@ -68,7 +68,7 @@ int64_t notice_ms(void);
 /* Orders the actor to end, and fails unless it does so cleanly. */
 void actor_end(struct actor *actor);
 
-/* An actor that ends so with the block that declares it. */
+/* An actor that the end of its block ends so. */
 #define SCOPED_ACTOR __attribute__((cleanup(actor_end))) struct actor
 
 #endif

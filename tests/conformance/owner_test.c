@@ -1,7 +1,7 @@
 /* Owners: threads that own across handles, and handles that own across threads. */
 #include "thread.h"
 
-/* For each handle on its own. */
+/* Each handle has its own share of the count. */
 void case_reentry_counts(void) {
     SCOPED_CLIENT *client = open_client();
     SCOPED_LOCK *one = new_lock(client, suite.name, NULL), *two = new_lock(client, suite.name, NULL);

@@ -215,7 +215,7 @@ static void expect_misfit(dlock_lock *lock, const char *mention) {
     EXPECT_BETWEEN(0, SLACK_MS, now_ms() - begun);
 }
 
-/* Each is refused while the other has the name, with a message that says so, and is as good as any when it is free. */
+/* Each use of the name is refused during the other one, with a message that tells which that is, and not after it. */
 static void expect_uses_exclude(struct dlock_options one, const char *told_one, struct dlock_options two,
                                 const char *told_two) {
     SCOPED_CLIENT *client = open_client(), *other = open_client();

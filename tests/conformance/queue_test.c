@@ -235,8 +235,7 @@ void case_stopped_waiter_reports_no_stale_grant(void) {
     EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
 }
 
-/* A waiter that gives up, before one that does not, keeps nothing and is in nobody's way. One client has it all: so many
- * times. */
+/* A waiter that gives up keeps nothing, and delays no waiter behind it. All is held by one client, `times` times. */
 static void waiter_gives_up(struct dlock_options options, int times) {
     SCOPED_ACTOR impatient, patient;
     actor_start(&impatient, suite.name, &options);

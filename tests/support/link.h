@@ -34,7 +34,7 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
 void link_to(struct link *link, int port, char letter);
 void link_listen(struct link *link);
 void link_end(struct link *link); /* a second call does nothing */
-/* One that ends so with the block that declares it. */
+/* One that the end of its block ends. */
 #define SCOPED_LINK __attribute__((cleanup(link_end))) struct link
 /* Declares such a link, and connects it with the link_new() of the backend's harness. */
 #define LINK(name, ...) \

@@ -17,7 +17,7 @@ struct relay *relay_at(const char *address, int port, int server_port);
 typedef void relay_edit(char *bytes, size_t size, char before);
 struct relay *relay_to_socket(int port, const char *path, relay_edit *edit);
 void relay_end(struct relay *relay);
-/* One that ends so with the block that declares it: SCOPED_RELAY *relay = relay_new(port). */
+/* One that the end of its block ends: SCOPED_RELAY *relay = relay_new(port). */
 #define SCOPED_RELAY __attribute__((cleanup(relay_end_scoped))) struct relay
 static inline void relay_end_scoped(struct relay **relay) {
     relay_end(*relay);

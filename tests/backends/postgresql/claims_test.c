@@ -1,7 +1,7 @@
 /* Acquire, renew, release: their promises to the core. */
 #include "site.h"
 
-/* As the contract has it of every backend, in this schema's own functions; and what their rows and answers say. */
+/* What the contract suite also tests, here with the functions that this program has just made; and rows and answers. */
 TEST(grants_and_releases) {
     LINK(link, 'a');
     LINK(other, 'b');

@@ -35,7 +35,7 @@ SQL_PRINTF void sql(const char *format, ...);
 SQL_PRINTF int64_t sql_number(const char *format, ...);   /* the first value */
 SQL_PRINTF const char *sql_text(const char *format, ...); /* until the next call */
 PGconn *plain_open(void);                                 /* another such connection */
-/* One that ends with the block that declares it: SCOPED_PLAIN *plain = plain_open(). */
+/* One that the end of its block ends: SCOPED_PLAIN *plain = plain_open(). */
 #define SCOPED_PLAIN __attribute__((cleanup(plain_end_scoped))) PGconn
 static inline void plain_end_scoped(PGconn **plain) {
     PQfinish(*plain);

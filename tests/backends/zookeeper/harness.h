@@ -62,7 +62,7 @@ enum {
 struct proxy;
 struct proxy *proxy_new(int server_port);
 void proxy_end(struct proxy *proxy);
-/* One that ends so with the block that declares it: SCOPED_PROXY *proxy = proxy_new(port). */
+/* One that the end of its block ends: SCOPED_PROXY *proxy = proxy_new(port). */
 #define SCOPED_PROXY __attribute__((cleanup(proxy_end_scoped))) struct proxy
 static inline void proxy_end_scoped(struct proxy **proxy) {
     proxy_end(*proxy);
