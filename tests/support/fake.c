@@ -136,6 +136,13 @@ void fake_stop(struct fake *fake) {
     close(fake->listener);
 }
 
+int fake_try(struct fake *fake, struct link *link, int timeout_ms, struct dlock_error *err) {
+    struct uri uri;
+    fake_start(fake);
+    uri_init(&uri, fake->port);
+    return link_try(link, &uri.parts, 'a', 0, timeout_ms, err);
+}
+
 void fake_link(struct fake *fake, struct link *link) {
     fake_start(fake);
     link_to(link, fake->port, 'a');

@@ -52,7 +52,9 @@ struct fake {
 void fake_start(struct fake *fake);
 void fake_stop(struct fake *fake);
 
-/* The same with a connection to the fake, which must succeed. */
+/* Starts it and connects. Returns what connect() returned; end both with fake_unlink() in any case. */
+int fake_try(struct fake *fake, struct link *link, int timeout_ms, struct dlock_error *err);
+/* The same; it must succeed. */
 void fake_link(struct fake *fake, struct link *link);
 void fake_unlink(struct fake *fake, struct link *link);
 

@@ -1,6 +1,7 @@
 #include "support/group.h"
 
 #include "support/backend.h"
+#include "support/pair.h"
 
 struct server server;
 
@@ -13,5 +14,12 @@ int group_begin(void **state) {
 int group_end(void **state) {
     (void)state;
     server_stop(&server);
+    return 0;
+}
+
+int group_pair(void **state) {
+    (void)state;
+    link_to(&one, server.port, 'a');
+    link_to(&two, server.port, 'b');
     return 0;
 }

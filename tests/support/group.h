@@ -10,4 +10,7 @@ extern struct server server;
 int group_begin(void **state);
 int group_end(void **state);
 
+/* Setup of a test: connects the clients of pair.h to the server. */
+int group_pair(void **state);
+
 #endif

@@ -33,11 +33,15 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
     return backend->connect(link->conn, uri, &link->peer, timeout_ms, err);
 }
 
-void link_to(struct link *link, int port, char letter) {
+void link_careful(struct link *link, int port, char letter, int64_t quarantine_ms) {
     struct uri uri;
     struct dlock_error err = {0};
     uri_init(&uri, port);
-    if (link_try(link, &uri.parts, letter, 0, CONNECTS_MS, &err) != 0) fail_msg("%s", err.message);
+    if (link_try(link, &uri.parts, letter, quarantine_ms, CONNECTS_MS, &err) != 0) fail_msg("%s", err.message);
+}
+
+void link_to(struct link *link, int port, char letter) {
+    link_careful(link, port, letter, 0);
 }
 
 void link_listen(struct link *link) {

@@ -32,6 +32,8 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
              struct dlock_error *err);
 /* The same on loopback, without quarantine; must succeed. */
 void link_to(struct link *link, int port, char letter);
+/* The same with one. */
+void link_careful(struct link *link, int port, char letter, int64_t quarantine_ms);
 void link_listen(struct link *link);
 void link_end(struct link *link); /* a second call does nothing */
 /* One that the end of its block ends. */

@@ -1,26 +1,15 @@
-/* Acquire, renew and release: their results, and that every change compares first. */
+/* Acquire, renew and release: what they compare first, leave at the server and cost. */
 #include "harness.h"
 #include "support/group.h"
+#include "support/pair.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct link ours, others; /* clients a and b */
-
-static int connect_both(void **state) {
-    (void)state;
+static int setup(void **state) {
     ask(&server, "flush_all");
-    link_to(&ours, server.port, 'a');
-    link_to(&others, server.port, 'b');
-    return 0;
-}
-
-static int disconnect_both(void **state) {
-    (void)state;
-    link_end(&ours);
-    link_end(&others);
-    return 0;
+    return group_pair(state);
 }
 
 /* The value of a key, or "". Lives until the next call. */
@@ -32,73 +21,17 @@ static const char *value_of(const char *key) {
     return value;
 }
 
-/* ---- exclusion --------------------------------------------------------------------------------------------------- */
-
-TEST(one_gets_it) {
-    struct held mine, theirs;
-    claim_init(&mine, "door", 'a', 1);
-    claim_init(&theirs, "door", 'b', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
-    assert_string_equal(value_of("door"), mine.token);
-    assert_int_equal(acquire(&others, &theirs), DLOCK_EBUSY);
-    assert_int_equal(theirs.claim.retry_ms, -1);
-    assert_true(theirs.claim.state[0] == 0); /* nothing to release */
-    assert_int_equal(release(&others, &theirs), DLOCK_ELOST);
-    assert_int_equal(renew(&others, &theirs), DLOCK_ELOST);
-    assert_string_equal(value_of("door"), mine.token);
-    assert_int_equal(release(&ours, &mine), 0);
-    assert_string_equal(value_of("door"), "");
-    assert_int_equal(acquire(&others, &theirs), 0);
-    assert_true(theirs.claim.fence > mine.claim.fence);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
-    assert_string_equal(value_of("door"), theirs.token);
-}
-
-TEST(an_acquire_sent_again_is_the_same_grant) {
-    struct held first, again;
-    claim_init(&first, "twice", 'a', 1);
-    assert_int_equal(acquire(&ours, &first), 0);
-    again = first;
-    again.claim.token = again.token;
-    assert_int_equal(acquire(&ours, &again), 0);
-    assert_true(again.claim.fence == first.claim.fence);
-    /* The answer was lost, so nothing is remembered; on another connection; after a renewal, whose id is another. */
-    assert_int_equal(renew(&ours, &again), 0);
-    assert_true(again.claim.state[0] != first.claim.state[0]);
-    memset(again.claim.state, 0, sizeof again.claim.state);
-    link_end(&ours);
-    link_to(&ours, server.port, 'a');
-    assert_int_equal(acquire(&ours, &again), 0);
-    assert_true(again.claim.fence == first.claim.fence);
-    assert_int_equal(release(&ours, &again), 0);
-    assert_string_equal(value_of("twice"), "");
-}
-
 /* ---- renewal and release ----------------------------------------------------------------------------------------- */
-
-/* As after a renewal whose answer was lost, or that another thread's connection has sent since. */
-TEST(an_old_id_is_looked_up_again) {
-    struct held mine, stale;
-    claim_init(&mine, "stale", 'a', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
-    stale = mine;
-    stale.claim.token = stale.token;
-    assert_int_equal(renew(&ours, &mine), 0);
-    assert_int_equal(renew(&ours, &stale), 0);
-    assert_true(stale.claim.state[0] > mine.claim.state[0]);
-    assert_int_equal(release(&ours, &mine), 0);
-    assert_string_equal(value_of("stale"), "");
-}
 
 /* "incr" and "touch" of strangers do not ask who owns; a store does change the id. */
 TEST(somebody_elses_store_is_a_loss) {
     struct held mine;
     claim_init(&mine, "taken", 'a', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_int_equal(acquire(&one, &mine), 0);
     ask(&server, "set taken 0 100 5\r\nthief");
-    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    assert_int_equal(renew(&one, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&one, &mine), DLOCK_ELOST);
+    assert_int_equal(acquire(&one, &mine), DLOCK_EBUSY);
     assert_string_equal(value_of("taken"), "thief");
 }
 
@@ -106,12 +39,12 @@ TEST(a_value_that_only_begins_like_ours_is_not_ours) {
     struct held mine;
     claim_init(&mine, "alike", 'a', 1);
     ask(&server, "set alike 0 100 %zu\r\n%s!", strlen(mine.token) + 1, mine.token);
-    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(acquire(&one, &mine), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &mine), DLOCK_ELOST);
     ask(&server, "set alike 0 100 %zu\r\n%.*s", strlen(mine.token) - 1, (int)strlen(mine.token) - 1, mine.token);
-    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    assert_int_equal(acquire(&one, &mine), DLOCK_EBUSY);
     ask(&server, "set alike 0 100 0\r\n");
-    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    assert_int_equal(acquire(&one, &mine), DLOCK_EBUSY);
 }
 
 /* ---- ids start again with the server ----------------------------------------------------------------------------- */
@@ -122,22 +55,22 @@ TEST(an_id_is_never_used_across_a_reconnect) {
     uint64_t id;
     server_kill(&server);
     server_again(&server, NULL);
-    link_end(&ours);
-    link_to(&ours, server.port, 'a');
+    link_end(&one);
+    link_to(&one, server.port, 'a');
     claim_init(&mine, "aba", 'a', 1);
     claim_init(&theirs, "aba", 'b', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_int_equal(acquire(&one, &mine), 0);
     id = mine.claim.state[0];
     server_kill(&server);
     server_again(&server, NULL);
-    link_end(&ours);
-    link_end(&others);
-    link_to(&others, server.port, 'b');
-    link_to(&ours, server.port, 'a');
-    assert_int_equal(acquire(&others, &theirs), 0);
+    link_end(&one);
+    link_end(&two);
+    link_to(&two, server.port, 'b');
+    link_to(&one, server.port, 'a');
+    assert_int_equal(acquire(&two, &theirs), 0);
     assert_true(theirs.claim.state[0] == id); /* the trap is set */
-    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(renew(&one, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&one, &mine), DLOCK_ELOST);
     assert_string_equal(value_of("aba"), theirs.token);
 }
 
@@ -155,23 +88,23 @@ TEST(an_id_of_another_host_is_not_used) {
     struct held mine;
     server_kill(&server);
     server_again(&server, NULL);
-    link_end(&ours);
-    link_end(&others);
-    link_to(&ours, server.port, 'a');
-    link_to(&others, server.port, 'b');
+    link_end(&one);
+    link_end(&two);
+    link_to(&one, server.port, 'a');
+    link_to(&two, server.port, 'b');
     claim_init(&mine, "back", 'a', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
-    for (int i = 0; i < 3; i++) assert_int_equal(renew(&others, &mine), 0);
+    assert_int_equal(acquire(&one, &mine), 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(renew(&two, &mine), 0);
     mine.claim.state[1] = INT64_MAX;
     server_kill(&server);
     server_again(&server, NULL);
-    link_end(&ours);
-    link_to(&ours, server.port, 'a');
+    link_end(&one);
+    link_to(&one, server.port, 'a');
     do ask(&server, "set back 0 100 5\r\nthief");
     while (id_of("back") < mine.claim.state[0]);
     assert_true(id_of("back") == mine.claim.state[0]); /* the trap is set */
-    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(release(&ours, &mine), DLOCK_ELOST);
+    assert_int_equal(renew(&one, &mine), DLOCK_ELOST);
+    assert_int_equal(release(&one, &mine), DLOCK_ELOST);
     assert_string_equal(value_of("back"), "thief");
 }
 
@@ -180,13 +113,13 @@ TEST(an_id_of_another_client_is_not_used) {
     struct held mine;
     struct counts counts;
     claim_init(&mine, "moved", 'a', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
-    await_tick(&server, &others);
+    assert_int_equal(acquire(&one, &mine), 0);
+    await_tick(&server, &two);
     count(&server, NULL);
-    assert_int_equal(renew(&others, &mine), 0);
+    assert_int_equal(renew(&two, &mine), 0);
     count(&server, &counts);
     assert_int_equal(counts.gets, servers_are_classic() ? 2 : 1);
-    assert_int_equal(release(&others, &mine), 0);
+    assert_int_equal(release(&two, &mine), 0);
 }
 
 TEST(fences_grow_across_a_restart) {
@@ -195,18 +128,18 @@ TEST(fences_grow_across_a_restart) {
     claim_init(&mine, "life", 'a', 1);
     for (int life = 0; life < 3; life++) {
         for (int i = 0; i < 20; i++) {
-            assert_int_equal(acquire(&ours, &mine), 0);
+            assert_int_equal(acquire(&one, &mine), 0);
             assert_true(mine.claim.fence > last);
             assert_true(mine.claim.fence < UINT64_C(1) << 55);
             last = mine.claim.fence;
-            if (i % 2) assert_int_equal(renew(&ours, &mine), 0);
-            assert_int_equal(release(&ours, &mine), 0);
+            if (i % 2) assert_int_equal(renew(&one, &mine), 0);
+            assert_int_equal(release(&one, &mine), 0);
         }
         server_kill(&server);
         sleep_ms(1100); /* its start is told in whole seconds */
         server_again(&server, NULL);
-        link_end(&ours);
-        link_to(&ours, server.port, 'a');
+        link_end(&one);
+        link_to(&one, server.port, 'a');
     }
 }
 
@@ -239,11 +172,11 @@ TEST(many_at_once) {
     }
     /* Repeated if the server's clock was read in the meantime, and late: then leases are rightly set again. */
     for (int tries = 0; tries == 0 || (tries < 5 && (counts.stores != stores || counts.gets != gets)); tries++) {
-        await_tick(&server, &ours);
+        await_tick(&server, &one);
         count(&server, NULL);
-        assert_int_equal(batch(backend->acquire, &ours, held, MANY), 0);
-        assert_int_equal(batch(backend->renew, &ours, held, MANY), 0);
-        assert_int_equal(batch(backend->release, &ours, held, MANY), 0);
+        assert_int_equal(batch(backend->acquire, &one, held, MANY), 0);
+        assert_int_equal(batch(backend->renew, &one, held, MANY), 0);
+        assert_int_equal(batch(backend->release, &one, held, MANY), 0);
         count(&server, &counts);
     }
     assert_int_equal(counts.stores, stores);
@@ -254,41 +187,14 @@ TEST(many_at_once) {
     assert_string_equal(value_of("n0599"), "");
 }
 
-/* A batch in which everything happens at once. */
-TEST(each_claim_has_its_own_result) {
-    struct held held[5], theirs;
-    struct dlock_claim *claims[5];
+TEST(a_lease_ends_before_2038) {
+    struct held held;
     struct dlock_error err = {0};
-    for (int i = 0; i < 5; i++) {
-        static const char *const names[] = {"free", "longer", "ours", "shared", "theirs"};
-        claim_init(&held[i], names[i], 'a', i);
-        claims[i] = &held[i].claim;
-    }
-    claim_init(&theirs, "theirs", 'b', 1);
-    assert_int_equal(acquire(&others, &theirs), 0);
-    assert_int_equal(acquire(&ours, &held[2]), 0);
-    held[1].claim.lease_ms = INT64_C(20) * 366 * 86400 * 1000;
-    held[3].claim.mode = DLOCK_PERMIT;
-    held[3].claim.limit = 0;
-    assert_int_equal(backend->acquire(ours.conn, claims, 5, TIMEOUT_MS, &err), 0);
-    assert_int_equal(held[0].claim.result, 0);
-    assert_int_equal(held[1].claim.result, DLOCK_EINVAL);
-    assert_int_equal(held[2].claim.result, 0);
-    assert_int_equal(held[3].claim.result, DLOCK_EINVAL);
-    assert_int_equal(held[4].claim.result, DLOCK_EBUSY);
-    assert_int_equal(err.code, DLOCK_EINVAL);
+    claim_init(&held, "longer", 'a', 1);
+    held.claim.lease_ms = INT64_C(20) * 366 * 86400 * 1000;
+    assert_int_equal(held_run(backend->acquire, &one, &held, 0, TIMEOUT_MS, &err), 0);
+    assert_int_equal(held.claim.result, DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "before 2038"));
-}
-
-/* Longer than what memcached takes for a relative time. */
-TEST(a_lease_may_be_long) {
-    struct held mine;
-    claim_init(&mine, "year", 'a', 1);
-    mine.claim.lease_ms = INT64_C(366) * 86400 * 1000;
-    assert_int_equal(acquire(&ours, &mine), 0);
-    assert_string_equal(value_of("year"), mine.token);
-    assert_int_equal(renew(&ours, &mine), 0);
-    assert_string_equal(value_of("year"), mine.token);
 }
 
 TEST(names_become_keys) {
@@ -301,10 +207,10 @@ TEST(names_become_keys) {
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
         struct held mine;
         claim_init(&mine, names[i][0], 'a', 1);
-        assert_int_equal(acquire(&ours, &mine), 0);
+        assert_int_equal(acquire(&one, &mine), 0);
         assert_string_equal(value_of(names[i][1]), mine.token);
-        assert_int_equal(renew(&ours, &mine), 0);
-        assert_int_equal(release(&ours, &mine), 0);
+        assert_int_equal(renew(&one, &mine), 0);
+        assert_int_equal(release(&one, &mine), 0);
         assert_string_equal(value_of(names[i][1]), "");
     }
 }
@@ -320,12 +226,12 @@ TEST(long_names_are_cut_and_stay_distinct) {
         name[0][255] = name[1][255] = '\0';
         claim_init(&mine, name[0], 'a', 1);
         claim_init(&theirs, name[1], 'b', 1);
-        assert_int_equal(acquire(&ours, &mine), 0);
-        assert_int_equal(acquire(&others, &theirs), 0);
-        assert_int_equal(acquire(&ours, &mine), 0);
-        assert_int_equal(renew(&ours, &mine), 0);
-        assert_int_equal(release(&ours, &mine), 0);
-        assert_int_equal(release(&others, &theirs), 0);
+        assert_int_equal(acquire(&one, &mine), 0);
+        assert_int_equal(acquire(&two, &theirs), 0);
+        assert_int_equal(acquire(&one, &mine), 0);
+        assert_int_equal(renew(&one, &mine), 0);
+        assert_int_equal(release(&one, &mine), 0);
+        assert_int_equal(release(&two, &theirs), 0);
     }
 }
 
@@ -337,14 +243,14 @@ TEST(a_cut_name_is_in_the_value) {
     name[255] = '\0';
     dlock_encode_name(key, 251, name, " ", false);
     claim_init(&mine, name, 'a', 1);
-    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_int_equal(acquire(&one, &mine), 0);
     assert_memory_equal(value_of(key), mine.token, strlen(mine.token));
     assert_string_equal(value_of(key) + strlen(mine.token) + 1, name);
     memcpy(other, name, sizeof other);
     other[0] = 'z';
     ask(&server, "set %s 0 100 %zu\r\n%s %s", key, strlen(mine.token) + 256, mine.token, other);
-    assert_int_equal(renew(&ours, &mine), DLOCK_ELOST);
-    assert_int_equal(acquire(&ours, &mine), DLOCK_EBUSY);
+    assert_int_equal(renew(&one, &mine), DLOCK_ELOST);
+    assert_int_equal(acquire(&one, &mine), DLOCK_EBUSY);
 }
 
-TESTS(connect_both, disconnect_both, group_begin, group_end)
+TESTS(setup, pair_end, group_begin, group_end)

@@ -186,10 +186,7 @@ TEST(a_server_without_a_clock_is_refused) {
     struct fake fake = {.greeting = {"STAT uptime 100\r\nSTAT time 2592000\r\nEND\r\nSTAT cas_enabled yes\r\nEND\r\n"}};
     struct dlock_error err = {0};
     struct link link;
-    struct uri uri;
-    fake_start(&fake);
-    uri_init(&uri, fake.port);
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), DLOCK_EPROTO);
+    assert_int_equal(fake_try(&fake, &link, TIMEOUT_MS, &err), DLOCK_EPROTO);
     assert_non_null(strstr(err.message, "a plausible time"));
     fake_unlink(&fake, &link);
 }

@@ -91,17 +91,7 @@ TEST(an_acquire_reserves_and_fills_in_one_packet) {
                                         {CAS(5) "mg clock c t\r\n", "STORED\r\n" OURS(FIFTH, 6) "HD c6 t13\r\n"},
                                         {"md clock C6\r\n", "HD\r\n"},
                                         {NULL, NULL}};
-    struct fake fake = {0};
-    struct held held;
-    struct link link;
-    script_link(&fake, &link, RESERVES("off"), lines);
-    claim_init(&held, "clock", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_true(held.claim.fence == FAKE_STARTED_US + 5);
-    assert_int_equal(renew(&link, &held), 0);
-    assert_true(held.claim.state[2] == 5); /* of the grant */
-    assert_int_equal(release(&link, &held), 0);
-    script_unlink(&fake, &link);
+    script_live(RESERVES("off"), lines, DLOCK_EXCLUSIVE, 1);
 }
 
 /* Another client's item is found, and has ended when it is read. */
@@ -159,15 +149,8 @@ TEST(permits_wait_for_a_reservation) {
                                          "HD\r\nEXISTS\r\nVALUE clock 0 0 9828875956274202\r\n\r\nEND\r\n"},
                                         {TIME, FAKE_CLOCK(1700100000)},
                                         {NULL, NULL}};
-    struct fake fake = {0};
     struct held held;
-    struct link link;
-    script_link(&fake, &link, RESERVES("on"), lines);
-    claim_init(&held, "clock", 'a', 1);
-    held.claim.mode = DLOCK_PERMIT;
-    held.claim.limit = 3;
-    assert_int_equal(acquire(&link, &held), DLOCK_EBUSY);
-    script_unlink(&fake, &link);
+    assert_int_equal(script_run(RESERVES("on"), lines, backend->acquire, DLOCK_PERMIT, &held), DLOCK_EBUSY);
 }
 
 static int told(const char *answer) {

@@ -309,11 +309,7 @@ TEST(greetings_without_sense_are_refused) {
         struct fake fake = {.greeting = {cases[i].greeting}};
         struct dlock_error err = {0};
         struct link link;
-        struct uri uri;
-        int rc;
-        fake_start(&fake);
-        uri_init(&uri, fake.port);
-        rc = link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err);
+        const int rc = fake_try(&fake, &link, SHORT_MS, &err);
         if (rc != cases[i].code) fail_msg("\"%s\": %d: %s", cases[i].greeting, rc, err.message);
         fake_unlink(&fake, &link);
     }
@@ -366,11 +362,8 @@ TEST(a_greeting_by_drops_ends_in_time) {
     struct fake fake = {.drip_ms = 30, .drip_greeting = true};
     struct dlock_error err = {0};
     struct link link;
-    struct uri uri;
     int64_t begin = now_ms();
-    fake_start(&fake);
-    uri_init(&uri, fake.port);
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(fake_try(&fake, &link, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_in_range(now_ms() - begin, SHORT_MS - 5, SHORT_MS + SLACK_MS);
     fake_unlink(&fake, &link);
 }

@@ -122,10 +122,8 @@ static struct findings check(const char *const *arguments, int64_t quarantine_ms
     struct dlock_error err = {0};
     struct server checked;
     struct link link;
-    struct uri uri;
     server_start(&checked, arguments);
-    uri_init(&uri, checked.port);
-    assert_int_equal(link_try(&link, &uri.parts, 'a', quarantine_ms, TIMEOUT_MS, &err), 0);
+    link_careful(&link, checked.port, 'a', quarantine_ms);
     if (backend->check(link.conn, note, &findings, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
     link_end(&link);
     server_stop(&checked);

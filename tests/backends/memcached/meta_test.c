@@ -6,16 +6,7 @@
 
 /* The lock is acquired, renewed and released. */
 static void live(const char *greeting, const struct line *lines) {
-    struct fake fake = {0};
-    struct held held;
-    struct link link;
-    script_link(&fake, &link, greeting, lines);
-    claim_init(&held, "clock", 'a', 1);
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_true(held.claim.fence == FAKE_STARTED_US + 5);
-    assert_int_equal(renew(&link, &held), 0);
-    assert_int_equal(release(&link, &held), 0);
-    script_unlink(&fake, &link);
+    script_live(greeting, lines, DLOCK_EXCLUSIVE, 1);
 }
 
 #define TAKEN                             \
@@ -66,10 +57,7 @@ TEST(any_other_answer_is_no_server_of_ours) {
     for (size_t i = 0; i < sizeof greetings / sizeof *greetings; i++) {
         struct fake fake = {.greeting = {greetings[i]}};
         struct link link;
-        struct uri uri;
-        fake_start(&fake);
-        uri_init(&uri, fake.port);
-        assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, NULL), DLOCK_EPROTO);
+        assert_int_equal(fake_try(&fake, &link, TIMEOUT_MS, NULL), DLOCK_EPROTO);
         fake_unlink(&fake, &link);
     }
 }
@@ -95,6 +83,12 @@ static int operate(dlock_batch *operation, const char *answer, const char *then,
     return rc;
 }
 
+static void assert_lost(dlock_batch *operation, const char *answer, const char *then) {
+    int result;
+    assert_int_equal(operate(operation, answer, then, &result), 0);
+    assert_int_equal(result, DLOCK_ELOST);
+}
+
 #define OTHERS "VALUE clock 0 4 7\r\nthem\r\nEND\r\n"
 
 TEST(what_a_meta_set_says) {
@@ -108,12 +102,9 @@ TEST(what_a_meta_set_says) {
         if (operate(backend->renew, senseless[i], NULL, &result) != DLOCK_EPROTO) fail_msg("%s", senseless[i]);
     assert_int_equal(operate(backend->renew, "SERVER_ERROR out of memory storing object\r\n", NULL, &result),
                      DLOCK_EUNAVAILABLE);
-    assert_int_equal(operate(backend->renew, "NF c0\r\nEN\r\n", NULL, &result), 0);
-    assert_int_equal(result, DLOCK_ELOST);
-    assert_int_equal(operate(backend->renew, "EX c0\r\nEN\r\n", OTHERS, &result), 0);
-    assert_int_equal(result, DLOCK_ELOST);
-    assert_int_equal(operate(backend->renew, "EX\r\nEN\r\n", "END\r\n", &result), 0);
-    assert_int_equal(result, DLOCK_ELOST);
+    assert_lost(backend->renew, "NF c0\r\nEN\r\n", NULL);
+    assert_lost(backend->renew, "EX c0\r\nEN\r\n", OTHERS);
+    assert_lost(backend->renew, "EX\r\nEN\r\n", "END\r\n");
 }
 
 TEST(what_a_meta_delete_says) {
@@ -122,10 +113,8 @@ TEST(what_a_meta_delete_says) {
     int result;
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++)
         if (operate(backend->release, senseless[i], NULL, &result) != DLOCK_EPROTO) fail_msg("%s", senseless[i]);
-    assert_int_equal(operate(backend->release, "NF\r\n", NULL, &result), 0);
-    assert_int_equal(result, DLOCK_ELOST);
-    assert_int_equal(operate(backend->release, "EX\r\n", OTHERS, &result), 0);
-    assert_int_equal(result, DLOCK_ELOST);
+    assert_lost(backend->release, "NF\r\n", NULL);
+    assert_lost(backend->release, "EX\r\n", OTHERS);
 }
 
 /* The flags have 19 bits for the id of the grant: they were written before the new id was known. */
@@ -167,18 +156,7 @@ TEST(a_list_of_one_is_renewed_the_same_way) {
         {TIME, FAKE_CLOCK(1700100000)},
         {"md clock C9\r\n", "HD\r\n"},
         {NULL, NULL}};
-    struct fake fake = {0};
-    struct held held;
-    struct link link;
-    script_link(&fake, &link, FAKE_SETTINGS("on", "NF"), lines);
-    claim_init(&held, "clock", 'a', 1);
-    held.claim.mode = DLOCK_SHARED;
-    assert_int_equal(acquire(&link, &held), 0);
-    assert_int_equal(renew(&link, &held), 0);
-    assert_int_equal(renew(&link, &held), 0);
-    assert_true(held.claim.state[2] == 5);
-    assert_int_equal(release(&link, &held), 0);
-    script_unlink(&fake, &link);
+    script_live(FAKE_SETTINGS("on", "NF"), lines, DLOCK_SHARED, 2);
 }
 
 TESTS(NULL, NULL, backend_load, NULL)

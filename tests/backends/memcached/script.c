@@ -54,8 +54,24 @@ int script_run(const char *says, const struct line *lines, dlock_batch *operatio
     script_link(&fake, &link, says, lines);
     claim_init(held, "clock", 'a', 1);
     held->claim.mode = mode;
+    held->claim.limit = mode == DLOCK_PERMIT ? 3 : 0;
     int rc = held_run(operation, &link, held, 0, TIMEOUT_MS, &err);
     script_unlink(&fake, &link);
     if (rc) fail_msg("%s", err.message);
     return held->claim.result;
+}
+
+void script_live(const char *says, const struct line *lines, enum dlock_mode mode, int renewals) {
+    struct fake fake = {0};
+    struct held held;
+    struct link link;
+    script_link(&fake, &link, says, lines);
+    claim_init(&held, "clock", 'a', 1);
+    held.claim.mode = mode;
+    assert_int_equal(acquire(&link, &held), 0);
+    assert_true(held.claim.fence == FAKE_STARTED_US + 5);
+    for (int i = 0; i < renewals; i++) assert_int_equal(renew(&link, &held), 0);
+    assert_true(held.claim.state[2] == 5);
+    assert_int_equal(release(&link, &held), 0);
+    script_unlink(&fake, &link);
 }

@@ -19,9 +19,12 @@ void script_link(struct fake *fake, struct link *link, const char *greeting, con
 /* Fails the test when the client said anything else. */
 void script_unlink(struct fake *fake, struct link *link);
 
-/* One operation on "clock", with the first token of client a, on a separate connection; returns the claim's result. */
+/* One operation on "clock", with the first token of client a, on a separate connection; returns the claim's result. A
+ * permit is one of 3. */
 int script_run(const char *greeting, const struct line *lines, dlock_batch *operation, enum dlock_mode mode,
                struct held *held);
+/* Acquires it, with the id 5; renews it so often, which keeps that id in the claim; and releases it. */
+void script_live(const char *greeting, const struct line *lines, enum dlock_mode mode, int renewals);
 
 #define TOKEN "aaaaaaaaaaaaaaaaaaaaaaaa.1@test:1"
 /* Flags of one of our items with a lease of 10 s: as the grant has left it; after a grant with id 5; and after one

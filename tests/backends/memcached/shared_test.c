@@ -3,84 +3,53 @@
 
 /* ---- who gets in ------------------------------------------------------------------------------------------------- */
 
-TEST(readers_keep_writers_out) {
-    READER(first, 0, "room");
-    READER(second, 1, "room");
-    WRITER(writer, 2, "room");
-    WRITER(hasty, 2, "room"); /* one that asked for long would leave word */
-    WRITER(late, 2, "room");
-    assert_int_equal(acquire(&links[0], &first), 0);
-    assert_int_equal(acquire(&links[2], &hasty), DLOCK_EBUSY);
-    assert_int_equal(acquire(&links[1], &second), 0);
-    assert_true(second.claim.fence > first.claim.fence);
-    assert_int_equal(acquire(&links[2], &late), DLOCK_EBUSY);
-    assert_string_equal(ask(&server, "add room 0 10 1\r\nx"), "NOT_STORED\r\n"); /* a client that does not know lists */
-    assert_int_equal(release(&links[0], &first), 0);
-    assert_int_equal(release(&links[0], &first), DLOCK_ELOST);
-    assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
-    assert_int_equal(renew(&links[1], &second), 0);
-    assert_int_equal(release(&links[1], &second), 0);
+/* Clients that do not know lists. */
+TEST(others_see_a_lock) {
+    READER(reader, 0, "room");
+    assert_int_equal(acquire(&links[0], &reader), 0);
+    assert_string_equal(ask(&server, "add room 0 10 1\r\nx"), "NOT_STORED\r\n");
+    assert_int_equal(release(&links[0], &reader), 0);
     assert_true(is_free("room"));
-    assert_int_equal(acquire(&links[2], &writer), 0);
-    assert_true(writer.claim.fence > second.claim.fence);
-    assert_int_equal(acquire(&links[0], &first), DLOCK_EBUSY);
-    ask(&server, "set room 0 10 1\r\nx"); /* a stranger's lock */
-    assert_int_equal(acquire(&links[0], &first), DLOCK_EBUSY);
+    ask(&server, "set room 0 10 1\r\nx");
+    assert_int_equal(acquire(&links[0], &reader), DLOCK_EBUSY);
 }
 
+/* Also after a renewal, when the item's id is no more the grant's, and by another process. */
 TEST(a_downgrade_keeps_the_fence) {
-    for (int round = 0; round < 3; round++) {
+    for (int by = 0; by < 2; by++) {
         WRITER(mine, 0, "down");
-        READER(reader, 1, "down");
-        WRITER(writer, 2, "down");
-        uint64_t fence;
         assert_int_equal(acquire(&links[0], &mine), 0);
-        if (round == 1) assert_int_equal(renew(&links[0], &mine), 0); /* the item's id is no more the grant's */
-        fence = mine.claim.fence;
-        assert_int_equal(acquire(&links[1], &reader), DLOCK_EBUSY);
+        assert_int_equal(renew(&links[0], &mine), 0);
+        const uint64_t fence = mine.claim.fence;
         mine.claim.mode = DLOCK_SHARED;
-        assert_int_equal(renew(&links[round == 2 ? 2 : 0], &mine), 0); /* also by another process */
-        assert_int_equal(acquire(&links[2], &writer), DLOCK_EBUSY);
-        assert_int_equal(acquire(&links[1], &reader), 0);
-        assert_true(reader.claim.fence > fence);
+        assert_int_equal(renew(&links[by], &mine), 0);
         assert_int_equal(acquire(&links[0], &mine), 0);
         assert_true(mine.claim.fence == fence);
         assert_int_equal(release(&links[0], &mine), 0);
-        assert_int_equal(release(&links[1], &reader), 0);
         assert_true(is_free("down"));
     }
 }
 
-TEST(permits_are_counted) {
-    CLAIM(first, 0, "seats", DLOCK_PERMIT, 2);
-    CLAIM(second, 1, "seats", DLOCK_PERMIT, 2);
-    CLAIM(third, 2, "seats", DLOCK_PERMIT, 2);
-    CLAIM(other, 2, "seats", DLOCK_PERMIT, 3);
-    READER(reader, 2, "seats");
-    WRITER(writer, 2, "seats");
+static void assert_in_use(struct held *held, const char *as) {
     char why[512];
-    assert_int_equal(acquire(&links[0], &first), 0);
-    assert_int_equal(try_explained(&links[2], &other, why), DLOCK_EINVAL);
-    assert_non_null(strstr(why, "in use as 2 permits"));
-    assert_int_equal(try_explained(&links[2], &reader, why), DLOCK_EINVAL);
-    assert_non_null(strstr(why, "in use as 2 permits"));
-    assert_int_equal(try_explained(&links[2], &writer, why), DLOCK_EINVAL);
-    assert_non_null(strstr(why, "in use as 2 permits"));
-    assert_int_equal(acquire(&links[1], &second), 0);
-    assert_int_equal(acquire(&links[2], &third), DLOCK_EBUSY);
-    assert_int_equal(renew(&links[0], &first), 0);
-    assert_int_equal(release(&links[0], &first), 0);
-    assert_int_equal(acquire(&links[2], &third), 0);
-    assert_true(third.claim.fence > second.claim.fence && second.claim.fence > first.claim.fence);
-    assert_int_equal(release(&links[1], &second), 0);
-    assert_int_equal(release(&links[2], &third), 0);
-    assert_int_equal(acquire(&links[2], &writer), 0);
-    assert_int_equal(try_explained(&links[0], &first, why), DLOCK_EINVAL);
-    assert_non_null(strstr(why, "as a lock"));
-    assert_int_equal(release(&links[2], &writer), 0);
-    assert_int_equal(acquire(&links[2], &reader), 0);
-    assert_int_equal(try_explained(&links[0], &first, why), DLOCK_EINVAL);
-    assert_non_null(strstr(why, "as a lock"));
+    assert_int_equal(try_explained(&links[1], held, why), DLOCK_EINVAL);
+    assert_non_null(strstr(why, as));
+}
+
+TEST(a_refusal_says_what_a_name_is_used_for) {
+    CLAIM(permit, 0, "seats", DLOCK_PERMIT, 2);
+    CLAIM(other, 1, "seats", DLOCK_PERMIT, 3);
+    READER(reader, 1, "seats");
+    WRITER(writer, 1, "seats");
+    struct held *const refused[] = {&other, &reader, &writer}, *const locks[] = {&reader, &writer};
+    assert_int_equal(acquire(&links[0], &permit), 0);
+    for (int i = 0; i < 3; i++) assert_in_use(refused[i], "in use as 2 permits");
+    assert_int_equal(release(&links[0], &permit), 0);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(acquire(&links[0], locks[i]), 0);
+        assert_in_use(&other, "as a lock");
+        assert_int_equal(release(&links[0], locks[i]), 0);
+    }
 }
 
 TEST(odd_claims_are_refused) {
@@ -93,19 +62,6 @@ TEST(odd_claims_are_refused) {
 }
 
 /* ---- leases ------------------------------------------------------------------------------------------------------ */
-
-TEST(a_dead_reader_ends_alone) {
-    READER(dead, 0, "grave");
-    READER(alive, 1, "grave");
-    WRITER(writer, 2, "grave");
-    dead.claim.lease_ms = 700;
-    assert_int_equal(acquire(&links[0], &dead), 0);
-    assert_int_equal(acquire(&links[1], &alive), 0);
-    assert_false(poll_for(&links[2], &writer, 1500));
-    assert_int_equal(release(&links[1], &alive), 0); /* drops the dead one, or leaves it to the writer */
-    assert_true(poll_for(&links[2], &writer, 5000));
-    assert_int_equal(renew(&links[0], &dead), DLOCK_ELOST);
-}
 
 /* Each renewal changes a reader's lease, including the first one. */
 TEST(renewed_readers_are_not_taken_for_dead) {
