@@ -20,18 +20,6 @@ TEST(excluded_by_flock) {
     assert_int_equal(release(world->conn, &claim), 0);
 }
 
-TEST(follows_flock_soon) {
-    for (int i = 0; i < ROUNDS; i++) {
-        struct dlock_claim claim = claim_of("job");
-        const char *const hold[] = {"flock", path_of("job"), "sh", "-c", "echo; exec sleep 0.2", NULL};
-        pid_t pid = command_start(hold);
-        assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
-        acquire_waiting(world->conn, &claim);
-        assert_int_equal(release(world->conn, &claim), 0);
-        assert_int_equal(child_end(pid), 0);
-    }
-}
-
 /* Unlocks 40 ms after the event for a close, and no event follows: a kernel that closes a file sends the event first
  * and unlocks afterwards, and may not get a processor in between. */
 static int unlock_late(void *arg) {
@@ -111,18 +99,6 @@ TEST(rests_behind_one_of_ours) {
     assert_int_equal(claim.retry_ms, 1000);
     give_up(world->conn, &claim);
     kill_child(pid);
-}
-
-TEST(excludes_flock) {
-    const char *path = path_of("job");
-    const char *const try_it[] = {"flock", "-n", path, "true", NULL};
-    struct dlock_claim claim = claim_of("job");
-    assert_int_equal(acquire(world->conn, &claim), 0);
-    assert_int_equal(command(try_it), 1);
-    assert_int_equal(release(world->conn, &claim), 0);
-    assert_int_equal(command(try_it), 0);
-    assert_int_equal(acquire(world->conn, &claim), 0); /* and the record is still good */
-    assert_int_equal(release(world->conn, &claim), 0);
 }
 
 TEST(flock_waits_for_us) {

@@ -58,16 +58,6 @@ TEST(unlinked_is_lost) {
     give_up(world->conn, &late);
 }
 
-TEST(renamed_is_lost) {
-    struct dlock_claim holder = claim_of("job"), next = claim_of("job");
-    assert_int_equal(acquire(world->conn, &holder), 0);
-    assert_int_equal(rename(path_of("job"), path_of("away")), 0);
-    assert_int_equal(acquire(world->conn, &next), 0);
-    assert_int_equal(release(world->conn, &holder), DLOCK_ELOST);
-    assert_int_equal(renew(world->conn, &next), 0);
-    assert_int_equal(release(world->conn, &next), 0);
-}
-
 /* A descriptor that is kept for the next acquire is kept once. */
 TEST(leaves_no_descriptors) {
     struct dlock_claim held = claim_of("held");

@@ -269,31 +269,32 @@ static void make_open_to_all(gid_t gid) {
     assert_int_equal(chmod(path_of("open"), 03777), 0);
 }
 
-TEST_WITH(rights_begin, world_end, inherited_by_a_file) {
-    gid_t gid;
-    const char *group = our_group(&gid);
-    make_open_to_all(gid);
+/* The same for our group, with a directory and a file in it. Returns the group. */
+static const char *make_open_to_ours(gid_t *gid) {
+    const char *group = our_group(gid);
+    make_open_to_all(*gid);
+    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
     file_put(path_of("open/job"), "", 0);
-    assert_true(group_of(path_of("open/job")) == gid);
-    strange_files = true;
-    void *conn = open_with(path_of("open"), "0660", group);
-    refused(conn, "job", DLOCK_EAUTH, "belongs to user 54321");
-    strange_files = false;
-    granted(conn, "job");
-    conn_close(conn);
+    assert_true(group_of(path_of("open/job")) == *gid);
+    return group;
 }
 
-TEST_WITH(rights_begin, world_end, inherited_by_a_directory) {
+TEST_WITH(rights_begin, world_end, inherited) {
+    static const struct {
+        const char *dir, *why;
+        bool *strange;
+    } ways[] = {{"open", "belongs to user 54321", &strange_files},
+                {"open/locks", "is not known to be of its group", &strange_directories}};
     gid_t gid;
-    const char *group = our_group(&gid);
-    make_open_to_all(gid);
-    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
-    strange_directories = true;
-    void *conn = open_with(path_of("open/locks"), "0660", group);
-    refused(conn, "job", DLOCK_EAUTH, "is not known to be of its group");
-    strange_directories = false;
-    granted(conn, "job");
-    conn_close(conn);
+    const char *group = make_open_to_ours(&gid);
+    for (int i = 0; i < 2; i++) {
+        *ways[i].strange = true;
+        void *conn = open_with(path_of(ways[i].dir), "0660", group);
+        refused(conn, "job", DLOCK_EAUTH, ways[i].why);
+        *ways[i].strange = false;
+        granted(conn, "job");
+        conn_close(conn);
+    }
 }
 
 /* Other users may not write above the lock directory, which a stranger has made so. Only root can make that. */
@@ -357,11 +358,8 @@ static void lists_fail_with(int errnum, int code) {
 
 TEST_WITH(rights_begin, world_end, lists_that_cannot_be_read) {
     gid_t gid;
-    our_group(&gid);
-    make_open_to_all(gid);
-    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
+    make_open_to_ours(&gid);
     assert_int_equal(symlink("open/locks", path_of("link")), 0);
-    file_put(path_of("open/job"), "", 0);
     lists_fail_with(EMFILE, DLOCK_ENOMEM);
     lists_fail_with(EIO, DLOCK_EUNAVAILABLE);
     lists_fail_with(ESRCH, DLOCK_EAUTH);
@@ -372,9 +370,8 @@ TEST_WITH(rights_begin, world_end, lists_that_cannot_be_read) {
 /* The lists may come from a server, so an acquire does not look up again what its connection knows. */
 TEST_WITH(rights_begin, world_end, a_member_is_asked_about_once) {
     gid_t gid;
-    const char *group = our_group(&gid);
+    const char *group = make_open_to_ours(&gid);
     char name[16];
-    make_open_to_all(gid);
     void *conn = open_with(path_of("open"), "0660", group);
     strange_files = true;
     lists_group = gid;
@@ -390,9 +387,7 @@ TEST_WITH(rights_begin, world_end, a_member_is_asked_about_once) {
 
 TEST_WITH(rights_begin, world_end, the_directorys_owner_is_asked_about_at_connect) {
     gid_t gid;
-    const char *group = our_group(&gid);
-    make_open_to_all(gid);
-    assert_int_equal(mkdir(path_of("open/locks"), 0770), 0);
+    const char *group = make_open_to_ours(&gid);
     strange_directories = true;
     lists_group = gid;
     void *conn = open_with(path_of("open/locks"), "0660", group);
@@ -406,9 +401,7 @@ TEST_WITH(rights_begin, world_end, the_directorys_owner_is_asked_about_at_connec
 /* A user who is no member may become one. */
 TEST_WITH(rights_begin, world_end, a_stranger_is_asked_about_again) {
     gid_t gid;
-    const char *group = our_group(&gid);
-    make_open_to_all(gid);
-    file_put(path_of("open/job"), "", 0);
+    const char *group = make_open_to_ours(&gid);
     strange_files = true;
     lists_group = gid + 1;
     void *conn = open_with(path_of("open"), "0660", group);

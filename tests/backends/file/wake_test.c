@@ -3,34 +3,10 @@
 
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { ROUNDS = 7 };
-
-/* Kills the holder in a moment, while the test waits. */
-static int kill_later(void *arg) {
-    usleep(100000);
-    kill(*(const pid_t *)arg, SIGKILL);
-    return 0;
-}
-
-TEST(after_sigkill) {
-    listen_on(world->conn);
-    for (int i = 0; i < ROUNDS; i++) {
-        uint64_t fence;
-        struct dlock_claim claim = claim_of("job");
-        pid_t holder = holder_start("job", &fence);
-        assert_int_equal(acquire(world->conn, &claim), DLOCK_EBUSY);
-        pid_t killer = child_start(kill_later, &holder);
-        acquire_waiting(world->conn, &claim);
-        assert_true(claim.fence > fence);
-        assert_int_equal(release(world->conn, &claim), 0);
-        assert_int_equal(child_end(killer), 0);
-        child_end(holder);
-    }
-}
 
 /* Holds the lock until 100 ms after it learned of a waiter. */
 static int hold_a_moment(void *arg) {
