@@ -286,24 +286,6 @@ TEST(restarted_with_a_journal) {
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-TEST(a_full_server_grants_nothing_and_says_why) {
-    dlock_client *client = api_open(&server, "quarantine=0&timeout=500ms");
-    dlock_lock *held = api_lock(client, "held before", NULL), *lock = api_lock(client, "too much", NULL);
-    struct dlock_error err = {0};
-    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
-    ask_text(&server, "CONFIG SET maxmemory 1");
-    assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EUNAVAILABLE);
-    assert_non_null(strstr(err.message, "OOM"));
-    assert_int_equal(ask_number(&server, "EXISTS %s", "too much"), 0);
-    assert_int_equal(dlock_release(held, &err), 0);
-    ask_text(&server, "CONFIG SET maxmemory 0");
-    if (dlock_acquire(lock, 5000, &err) != 0) fail_msg("%s", err.message);
-    assert_int_equal(dlock_release(lock, NULL), 0);
-    dlock_free(held);
-    dlock_free(lock);
-    dlock_close(client);
-}
-
 /* ---- fork -------------------------------------------------------------------------------------------------------- */
 
 /* A child closes the connections it inherited; its own child finds other files under their numbers. */

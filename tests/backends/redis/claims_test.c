@@ -7,15 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* How long a fence is kept at least when its lock is not used. */
-enum { LIFE_MS = 600000 };
-
 static int setup(void **state) {
-    (void)state;
     ask_text(&server, "FLUSHALL");
-    link_to(&one, server.port, 'a');
-    link_to(&two, server.port, 'b');
-    return 0;
+    return group_pair(state);
 }
 
 static int64_t wall_us(void) {
@@ -256,28 +250,6 @@ TEST(names_become_keys) {
     claim_init(&held, longest, 'a', 99);
     assert_int_equal(acquire(&one, &held), 0);
     assert_string_equal(ask_text(&server, "GET %s", encoded), held.token);
-}
-
-/* Other data under the name is never touched, and does not disturb the rest of the batch. */
-TEST(other_data_is_left_alone) {
-    struct held held[3];
-    struct dlock_claim *claims[3];
-    struct dlock_error err = {0};
-    static const char *const names[] = {"data-1", "data-2", "data-3"};
-    ask_number(&server, "HSET data-2 field value");
-    for (int i = 0; i < 3; i++) {
-        claim_init(&held[i], names[i], 'a', i);
-        claims[i] = &held[i].claim;
-    }
-    assert_int_equal(backend->acquire(one.conn, claims, 3, TIMEOUT_MS, &err), 0);
-    assert_int_equal(held[0].claim.result, 0);
-    assert_int_equal(held[1].claim.result, DLOCK_EINVAL);
-    assert_int_equal(held[2].claim.result, 0);
-    assert_int_equal(err.code, DLOCK_EINVAL);
-    assert_int_equal(renew(&one, &held[1]), DLOCK_ELOST);
-    assert_int_equal(release(&one, &held[1]), DLOCK_ELOST);
-    assert_int_equal(release(&one, &held[2]), 0);
-    assert_string_equal(ask_text(&server, "HGET data-2 field"), "value");
 }
 
 enum { SOME = 40, ODD = 5, BUSY = 7, LIST = 9 };

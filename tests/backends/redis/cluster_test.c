@@ -73,9 +73,8 @@ static void move_slot(int slot, struct server *from, struct server *to) {
     end_to_move(slot, from, to);
 }
 
-static void moving_slot(void **state) {
+TEST(moving_slot) {
     char uri[200];
-    (void)state;
     uri_of(uri, "lease=10s&quarantine=0");
     players_begin(uri, first);
     players_await_turns();
@@ -93,10 +92,9 @@ static void moving_slot(void **state) {
 
 /* A node refuses what a script calls for a key that it has deleted, if the slot is on its way: the script would stop
  * half-way. Here a writer's release would have made the first reader a holder, without an end to that. */
-static void no_half_of_a_script(void **state) {
+TEST(no_half_of_a_script) {
     char uri[200];
     const struct dlock_options reading = {.size = sizeof reading, .mode = DLOCK_SHARED};
-    (void)state;
     uri_of(uri, "lease=10s&quarantine=0");
     dlock_client *writers = api_client("%s", uri), *readers = api_client("%s", uri);
     dlock_lock *writer = api_lock(writers, first, NULL);
@@ -136,12 +134,11 @@ static void move_marker(struct server *to) {
 
 /* A node whose data were deleted refuses the next grant and those after it, while the other nodes continue. The same
  * happens when it loses the slot of its own record, which a script discovers for a name without a fence. */
-static void flushed_node(void **state) {
+TEST(flushed_node) {
     char uri[200], unused[24];
     const char *const names[] = {first, second, third};
     dlock_lock *locks[MASTERS];
     struct dlock_error err;
-    (void)state;
     uri_of(uri, "lease=2s");
     await_quarantines(uri);
     dlock_client *client = api_client("%s", uri);
@@ -172,11 +169,10 @@ static void flushed_node(void **state) {
 
 /* As `redis-cli --cluster fix` does when a node and its data are gone: another one, which has long been a master, gets
  * its slots, and knows nothing of the locks there. */
-static void slots_without_their_keys(void **state) {
+TEST(slots_without_their_keys) {
     char uri[200];
     const int slot = slot_of(second);
     struct dlock_error err;
-    (void)state;
     uri_of(uri, "lease=2s");
     await_quarantines(uri);
     dlock_client *holds = api_client("%s", uri), *client = api_client("%s", uri);
@@ -200,11 +196,10 @@ static void slots_without_their_keys(void **state) {
 }
 
 /* A silent node's locks are lost, and no others that the same client renews at the same time. */
-static void silent_node(void **state) {
+TEST(silent_node) {
     char uri[200];
     const char *const names[] = {first, second, third};
     dlock_lock *locks[MASTERS];
-    (void)state;
     uri_of(uri, "lease=6s&quarantine=0");
     dlock_client *client = api_client("%s", uri);
     for (int i = 0; i < MASTERS; i++) {
@@ -229,10 +224,10 @@ static int sent(struct server *server, const char *command) {
     return found ? atoi(found + strlen(field)) : 0;
 }
 
-/* A node's wake-ups use sharded channels. A node without slots for these uses ordinary ones. */
-static void channels(void **state) {
+/* A node's wake-ups use sharded channels. A node without slots for these uses ordinary ones. In another cluster, which
+ * ends in place of the first one. */
+TEST_WITH(end, NULL, channels) {
     char uri[200];
-    (void)state;
     cluster_start("15000", 15000, 15000);
     choose_names();
     assert_int_equal(slot_of(third), 15000);
@@ -251,11 +246,10 @@ static void channels(void **state) {
     }
 }
 
-static void uris(void **state) {
+TEST(uris) {
     char uri[200];
     struct dlock_error err;
     struct server alone;
-    (void)state;
     uri_of(uri, "db=1");
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EINVAL);
     assert_non_null(strstr(err.message, "one database"));
@@ -270,11 +264,10 @@ static void uris(void **state) {
 }
 
 /* A node that announces another address, where no server listens. */
-static void an_address_that_cannot_be_reached(void **state) {
+TEST_WITH(NULL, NULL, an_address_that_cannot_be_reached) {
     char uri[200], address[40], bus[16];
     struct dlock_error err;
     struct server alone;
-    (void)state;
     snprintf(bus, sizeof bus, "%d", loopback_unused_port());
     server_start(&alone, (const char *const[]){"--cluster-enabled", "yes", "--cluster-port", bus,
                                                "--cluster-announce-ip", "127.0.0.77", NULL});
@@ -288,17 +281,4 @@ static void an_address_that_cannot_be_reached(void **state) {
     server_stop(&alone);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(flushed_node, setup), cmocka_unit_test_setup(silent_node, setup),
-        cmocka_unit_test_setup(moving_slot, setup),  cmocka_unit_test_setup(no_half_of_a_script, setup),
-        cmocka_unit_test_setup(uris, setup),         cmocka_unit_test_setup(slots_without_their_keys, setup),
-
-    };
-    const struct CMUnitTest others[] = {
-        cmocka_unit_test_teardown(channels, end),
-        cmocka_unit_test(an_address_that_cannot_be_reached),
-    };
-    const int failed = cmocka_run_group_tests_name("cluster", tests, begin, end);
-    return failed + cmocka_run_group_tests_name("cluster of another form", others, NULL, NULL);
-}
+TESTS(setup, NULL, begin, end)

@@ -107,7 +107,7 @@ static void assert_counts(const int expected[KINDS]) {
     assert_int_equal(found[SENDS], expected[SENDS]); /* they are seen */
 }
 
-static void a_cycle(void **state) {
+TEST(a_cycle) {
     /* The keeper may wake once in a while, and a reply on a busy machine be late. hiredis makes an object of each
      * reply, and that is all. */
     const int some = cycles / 10, two = 2 * cycles;
@@ -115,7 +115,6 @@ static void a_cycle(void **state) {
                                  [READS] = some, [WRITES] = some,         [ALLOCATIONS] = two + some};
     dlock_client *client = api_open(&server, "quarantine=0");
     dlock_lock *lock = api_lock(client, "counted", NULL);
-    (void)state;
     for (int i = -2; i < cycles; i++) {
         if (i == 0) begin_count();
         assert_int_equal(dlock_acquire(lock, -1, NULL), 0);
@@ -127,7 +126,7 @@ static void a_cycle(void **state) {
 }
 
 /* Many locks in one call are one request and one answer, which may come in pieces. */
-static void many_at_once(void **state) {
+TEST(many_at_once) {
     enum { MANY = 50, PIECES = 4 };
     const int some = cycles / 10;
     const int expected[KINDS] = {
@@ -135,7 +134,6 @@ static void many_at_once(void **state) {
         [WRITES] = some,      [ALLOCATIONS] = (2 * MANY + 20) * cycles}; /* two for each array of replies */
     dlock_client *client = api_open(&server, "quarantine=0");
     dlock_lock *locks[MANY];
-    (void)state;
     for (int i = 0; i < MANY; i++) {
         char name[16];
         snprintf(name, sizeof name, "counted-%d", i);
@@ -151,11 +149,10 @@ static void many_at_once(void **state) {
     dlock_close(client);
 }
 
-/* With a number: that many cycles and nothing else, for instructions_test.sh. */
-int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_cycle), cmocka_unit_test(many_at_once)};
-    const struct CMUnitTest only[] = {cmocka_unit_test(a_cycle)};
-    if (argc < 2) return cmocka_run_group_tests(tests, group_begin, group_end);
-    cycles = atoi(argv[1]);
-    return cmocka_run_group_tests(only, group_begin, group_end);
+static int begin(void **state) {
+    const char *number = getenv("DLOCK_TEST_CYCLES");
+    if (number) cycles = atoi(number);
+    return group_begin(state);
 }
+
+TESTS(NULL, NULL, begin, group_end)

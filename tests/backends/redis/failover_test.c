@@ -29,22 +29,8 @@ static int teardown(void **state) {
     return 0;
 }
 
-static int link_with_prefix(struct link *link, const struct dlock_uri *uri, const char *prefix, int64_t quarantine_ms,
-                            struct dlock_error *err) {
-    int rc = link_try(link, uri, 'a', 0, TIMEOUT_MS, err);
-    if (rc) return rc;
-    backend->disconnect(link->conn);
-    memset(link->conn, 0, backend->conn_size);
-    link->peer.quarantine_ms = quarantine_ms;
-    link->peer.prefix = prefix;
-    return backend->connect(link->conn, uri, &link->peer, TIMEOUT_MS, err);
-}
-
 static void careful_link(struct link *link, const struct server *to, char letter) {
-    struct dlock_error err = {0};
-    struct uri uri;
-    uri_init(&uri, to->port);
-    if (link_try(link, &uri.parts, letter, QUARANTINE_MS, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    link_careful(link, to->port, letter, QUARANTINE_MS);
 }
 
 /* How long the server says that it grants nothing; it must say so. */
@@ -481,10 +467,14 @@ TEST(a_prefix_has_its_own_record) {
     static const char *const prefixes[] = {"mine/", "their{s}"}, *const keys[] = {"{mine/}", "{their%7Bs%7D}"};
     struct link link;
     for (int i = 0; i < 2; i++) {
-        struct dlock_error err = {0};
         struct uri uri;
         uri_init(&uri, master.port);
-        assert_int_equal(link_with_prefix(&link, &uri.parts, prefixes[i], QUARANTINE_MS, &err), 0);
+        link_to(&link, master.port, 'a');
+        backend->disconnect(link.conn);
+        memset(link.conn, 0, backend->conn_size);
+        link.peer.quarantine_ms = QUARANTINE_MS;
+        link.peer.prefix = prefixes[i];
+        assert_int_equal(backend->connect(link.conn, &uri.parts, &link.peer, TIMEOUT_MS, NULL), 0);
         link_end(&link);
         assert_int_equal(ask_number(&master, "EXISTS %s:dlock:incarnation", keys[i]), 1);
         assert_int_equal(ask_number(&master, "DBSIZE"), 1 + i);

@@ -6,17 +6,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LIFE_MS = 600000 };
-
 /* In microseconds: more than an hour before the server's clock. */
 #define AHEAD UINT64_C(5000000000)
 
 static int setup(void **state) {
-    (void)state;
     ask_text(&server, "FLUSHALL");
-    link_to(&one, server.port, 'a');
-    link_to(&two, server.port, 'b');
-    return 0;
+    return group_pair(state);
 }
 
 /* A fence that is no fence is shown as unknown. */
@@ -69,28 +64,6 @@ TEST(counted_fences_go_on_from_the_floor) {
         assert_true(held.claim.fence > floor);
         assert_int_equal(release(&one, &held), 0);
     }
-}
-
-TEST(a_lower_floor_changes_nothing) {
-    struct held held;
-    claim_init(&held, "low", 'a', 1);
-    assert_int_equal(acquire(&one, &held), 0);
-    const uint64_t floors[] = {1, held.claim.fence - 1, held.claim.fence};
-    for (size_t i = 0; i < sizeof floors / sizeof floors[0]; i++) {
-        assert_int_equal(raise_to(&one, &held, floors[i]), 0);
-        assert_int_equal(stored("low"), held.claim.fence);
-    }
-}
-
-TEST(nobody_else_raises_it) {
-    struct held held, other;
-    claim_init(&held, "held", 'a', 1);
-    claim_init(&other, "held", 'b', 1);
-    assert_int_equal(raise_to(&one, &held, AHEAD), DLOCK_ELOST);
-    assert_int_equal(ask_number(&server, "DBSIZE"), 0);
-    assert_int_equal(acquire(&one, &held), 0);
-    assert_int_equal(raise_to(&two, &other, held.claim.fence + AHEAD), DLOCK_ELOST);
-    assert_int_equal(stored("held"), held.claim.fence);
 }
 
 TEST(a_floor_that_cannot_be_counted_from_is_refused) {

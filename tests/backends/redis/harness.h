@@ -9,6 +9,9 @@
 #include "support/server.h"
 #include "support/test.h"
 
+/* How long a fence is kept at least when its lock is not used. */
+enum { LIFE_MS = 600000 };
+
 /* Runs a command on a connection that dlock has nothing to do with. The format is that of hiredis. An error reply
  * fails the test. */
 int64_t ask_number(struct server *server, const char *format, ...);

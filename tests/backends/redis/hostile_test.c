@@ -242,27 +242,18 @@ TEST(an_error_does_not_shift_the_answers) {
     fake_unlink(&other, &link);
 }
 
-/* A server that says that it has no script even after it was given it. */
-TEST(a_script_that_never_arrives) {
-    struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", SHA, "-NOSCRIPT x\r\n")};
-    struct dlock_error err = {0};
-    struct link link;
-    fake_link(&fake, &link);
-    assert_int_equal(operate(&link, ACQUIRE, &err), DLOCK_EPROTO);
-    fake_unlink(&fake, &link);
-}
-
-/* Refuses a script that it is given. */
+/* A server that refuses a script that it is given, or says that it has none even after that. */
 TEST(a_script_that_is_refused) {
     static const struct {
-        const char *answer;
+        const char *answer, *then;
         int code;
-    } cases[] = {{":1\r\n", DLOCK_EPROTO},
-                 {"*0\r\n", DLOCK_EPROTO},
-                 {"-LOADING x\r\n", DLOCK_EUNAVAILABLE},
-                 {"-NOPERM this user has no permissions to run the 'script|load' command\r\n", DLOCK_EAUTH}};
+    } cases[] = {{SHA, "-NOSCRIPT x\r\n", DLOCK_EPROTO},
+                 {":1\r\n", GRANTED, DLOCK_EPROTO},
+                 {"*0\r\n", GRANTED, DLOCK_EPROTO},
+                 {"-LOADING x\r\n", GRANTED, DLOCK_EUNAVAILABLE},
+                 {"-NOPERM this user has no permissions to run the 'script|load' command\r\n", GRANTED, DLOCK_EAUTH}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", cases[i].answer, GRANTED)};
+        struct fake fake = {.answers = FAKE_SAYS("-NOSCRIPT x\r\n", cases[i].answer, cases[i].then)};
         struct dlock_error err = {0};
         struct link link;
         fake_link(&fake, &link);
@@ -334,13 +325,9 @@ TEST(unanswered_requests_are_reset) {
 static void assert_greeting_is(int at, const char *reply, int code, const char *word) {
     struct fake fake = {.port = 0};
     struct dlock_error err = {0};
-    struct uri uri;
     struct link link;
-    int rc;
     fake.greeting[at] = reply;
-    fake_start(&fake);
-    uri_init(&uri, fake.port);
-    rc = link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err);
+    const int rc = fake_try(&fake, &link, TIMEOUT_MS, &err);
     if (rc != code || err.code != code || !strstr(err.message, word))
         fail_msg("greeting \"%.60s\": %d (%s) instead of %d", reply, rc, err.message, code);
     fake_unlink(&fake, &link);
@@ -384,11 +371,8 @@ static bool hang_up(struct fake *fake, int fd, int i, const char *request, size_
 TEST(a_proxy_that_hangs_up) {
     struct fake fake = {.converse = hang_up};
     struct dlock_error err = {0};
-    struct uri uri;
     struct link link;
-    fake_start(&fake);
-    uri_init(&uri, fake.port);
-    assert_int_equal(link_try(&link, &uri.parts, 'a', 0, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
+    assert_int_equal(fake_try(&fake, &link, TIMEOUT_MS, &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "twemproxy"));
     fake_unlink(&fake, &link);
 }

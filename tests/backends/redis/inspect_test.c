@@ -1,24 +1,11 @@
 /* inspect and list. */
 #include "harness.h"
 #include "support/group.h"
-
-static struct link one;
-
-static int start(void **state) {
-    group_begin(state);
-    link_to(&one, server.port, 'a');
-    return 0;
-}
-
-static int stop(void **state) {
-    link_end(&one);
-    return group_end(state);
-}
+#include "support/pair.h"
 
 static int setup(void **state) {
-    (void)state;
     ask_text(&server, "FLUSHALL");
-    return 0;
+    return group_pair(state);
 }
 
 enum { MAX_SEEN = 20 };
@@ -191,4 +178,4 @@ TEST(a_check_changes_no_lock) {
     assert_int_equal(release(&one, &held), 0);
 }
 
-TESTS(setup, NULL, start, stop)
+TESTS(setup, pair_end, group_begin, group_end)

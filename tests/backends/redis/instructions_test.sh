@@ -1,9 +1,9 @@
 #!/bin/bash
-# instructions_test.sh PROGRAM MOST: how many instructions a cycle takes on the client's side, by callgrind; PROGRAM takes the
-# number of cycles. More than MOST is a failure.
+# instructions_test.sh PROGRAM MOST: how many instructions a cycle takes on the client's side, by callgrind; PROGRAM is
+# redis-cost. More than MOST is a failure.
 set -eu
 
-count() { valgrind --tool=callgrind --callgrind-out-file=/dev/null "$1" "$2" 2>&1 | sed -n 's/.*Collected : //p'; }
+count() { DLOCK_TEST_CYCLES=$2 valgrind --tool=callgrind --callgrind-out-file=/dev/null "$1" a_cycle 2>&1 | sed -n 's/.*Collected : //p'; }
 
 few=$(count "$1" 200)
 many=$(count "$1" 1200)

@@ -46,11 +46,9 @@ TEST(a_fence_that_came_late_is_not_counted_up) {
 /* In that time the server could have been a replica, which no connection notices. */
 TEST(an_incarnation_that_came_late_is_asked_for_again) {
     struct monitor monitor;
-    struct uri uri;
     struct held held;
-    uri_init(&uri, relay_port(relay));
     relay_delay(relay, LATE_MS);
-    assert_int_equal(link_try(&link_, &uri.parts, 'f', 1, TIMEOUT_MS, NULL), 0);
+    link_careful(&link_, relay_port(relay), 'f', 1);
     relay_delay(relay, 0);
     held_new(&held, &link_, "incarnation");
     monitor_begin(&monitor, &server);

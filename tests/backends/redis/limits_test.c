@@ -143,12 +143,10 @@ TEST_WITH(NULL, NULL, after_a_restart_nothing_is_granted_for_a_while) {
     struct held first, second;
     struct dlock_claim *claim = &second.claim;
     struct dlock_error err = {0};
-    struct uri uri;
     int64_t started;
     server_start(&fresh, NULL);
     started = now_ms();
-    uri_init(&uri, fresh.port);
-    assert_int_equal(link_try(&careful, &uri.parts, 'a', QUARANTINE_MS, TIMEOUT_MS, &err), 0);
+    link_careful(&careful, fresh.port, 'a', QUARANTINE_MS);
     link_to(&careless, fresh.port, 'b');
     claim_init(&first, "first", 'a', 1);
     claim_init(&second, "second", 'a', 2);
@@ -202,13 +200,11 @@ TEST(an_old_snapshot_hands_nothing_over_without_memory) {
     struct link before, after, ear;
     struct held later, other;
     struct dlock_wake wake;
-    struct uri uri;
     claim_init(&later, "limit", 'f', 2);
     claim_init(&other, "other", 'f', 3);
     held.claim.lease_ms = 60000; /* does not end while the server is restarted */
     server_start(&old, NULL);
-    uri_init(&uri, old.port);
-    assert_int_equal(link_try(&before, &uri.parts, 'f', QUARANTINE_MS, TIMEOUT_MS, NULL), 0);
+    link_careful(&before, old.port, 'f', QUARANTINE_MS);
     for (int64_t until = now_ms() + 10 * QUARANTINE_MS; acquire(&before, &held) == DLOCK_ENOTREADY; sleep_ms(20))
         assert_true(now_ms() < until);
     assert_int_equal(queue_up(&before, &waiter), DLOCK_EBUSY);
@@ -223,7 +219,7 @@ TEST(an_old_snapshot_hands_nothing_over_without_memory) {
 
     link_to(&ear, old.port, 'a');
     link_listen(&ear); /* so the waiter is alive */
-    assert_int_equal(link_try(&after, &uri.parts, 'f', QUARANTINE_MS, TIMEOUT_MS, NULL), 0);
+    link_careful(&after, old.port, 'f', QUARANTINE_MS);
     assert_int_equal(release(&after, &other), DLOCK_ELOST); /* the server knows the script now */
     sleep_ms(1200);                                         /* the connection asks for the incarnation again */
     assert_int_equal(release(&after, &held), 0);
@@ -242,16 +238,14 @@ TEST_WITH(NULL, NULL, a_server_that_refuses_to_write_says_so) {
         const char *setting, *why;
     } refusals[] = {{"min-replicas-to-write", "min-replicas-to-write asks for more"}, {"maxmemory", "raise maxmemory"}};
     struct server fresh;
-    struct uri uri;
     server_start(&fresh, NULL);
-    uri_init(&uri, fresh.port);
     for (size_t i = 0; i < 2; i++) {
         struct link link;
         struct held claimed;
         struct dlock_error err = {0};
         claim_init(&claimed, "refused", 'a', 1);
         ask_text(&fresh, "CONFIG SET %s 1", refusals[i].setting);
-        assert_int_equal(link_try(&link, &uri.parts, 'a', 60000, TIMEOUT_MS, NULL), 0);
+        link_careful(&link, fresh.port, 'a', 60000);
         assert_int_equal(held_run(backend->acquire, &link, &claimed, 0, TIMEOUT_MS, &err), 0);
         assert_int_equal(claimed.claim.result, DLOCK_EUNAVAILABLE);
         assert_non_null(strstr(err.message, refusals[i].why));
@@ -271,12 +265,10 @@ TEST_WITH(NULL, NULL, the_quarantine_does_not_ask_for_settings) {
     struct server fresh;
     struct link link;
     struct held claimed;
-    struct uri uri;
     claim_init(&claimed, "kept", 'a', 1);
     server_start(&fresh, always);
-    uri_init(&uri, fresh.port);
     for (int quarantine_ms = 60000; quarantine_ms >= 0; quarantine_ms -= 60000) {
-        assert_int_equal(link_try(&link, &uri.parts, 'a', quarantine_ms, TIMEOUT_MS, NULL), 0);
+        link_careful(&link, fresh.port, 'a', quarantine_ms);
         assert_int_equal(acquire(&link, &claimed), quarantine_ms ? DLOCK_ENOTREADY : 0);
         link_end(&link);
     }

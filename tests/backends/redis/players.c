@@ -134,6 +134,28 @@ void players_await_late_turns(void) {
     await_turns(PLAYERS);
 }
 
+/* How many turns they have had since then; the fewest of one are *least. */
+static int turns_since(const int before[PLAYERS + LATE], int *least) {
+    int sum = 0;
+    *least = INT32_MAX;
+    for (int i = 0; i < players; i++) {
+        const int own = player[i].turns - before[i];
+        sum += own;
+        if (own < *least) *least = own;
+    }
+    return sum;
+}
+
+void players_await_fairness(void) {
+    enum { EACH = 50 };
+    int before[PLAYERS + LATE], least = 0, sum = 0;
+    for (int64_t until = now_ms() + CHANGE_MS; least < EACH / 2;) {
+        if (now_ms() > until) fail_msg("somebody had %d turns, all had %d", least, sum);
+        for (int i = 0; i < players; i++) before[i] = player[i].turns;
+        while ((sum = turns_since(before, &least)) < EACH * players && now_ms() <= until) sleep_ms(5);
+    }
+}
+
 /* ---- a failover -------------------------------------------------------------------------------------------------- */
 
 static void *keep(void *arg) {

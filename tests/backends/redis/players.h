@@ -13,7 +13,9 @@ void players_begin(const char *uri, const char *name);
 void players_join(const char *uri, const char *name);
 /* Each gets a turn from now on. */
 void players_await_turns(void);
-/* Each of those that joined does. */
+/* Within a while each gets its turns again, about as many as the others. */
+void players_await_fairness(void);
+/* Each of those that joined gets a turn. */
 void players_await_late_turns(void);
 /* How often, up to now, one was granted the lock while another one had it. */
 int players_met(void);

@@ -4,9 +4,6 @@
 #define NAME "the{book}" /* braces are encoded in keys */
 #define KEY "the%%7Bbook%%7D"
 
-/* How long a fence is kept at least, in milliseconds. */
-enum { LIFE_MS = 600000 };
-
 static struct held reader[CREW], writer;
 
 static int setup(void **state) {
