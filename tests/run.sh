@@ -116,12 +116,14 @@ if [ -z "$build" ]; then
     fi
     rm -f "$log"
 fi
-# The programs that a choice of tests runs, and all modules.
+# The programs that a choice of tests runs, and the modules of its servers.
 targets() {
+    local server
     if [ -z "$chosen" ]; then
         echo all
     else
-        echo core/all backends/all guardian/all
+        echo core/all guardian/all
+        for server in $read_servers; do echo "dlock-$server"; done
         # CTest itself leaves out what is not built yet.
         find "$build" -name CTestTestfile.cmake -exec sed -nE 's/^add_test\(\[=\[(.*)\]=\]/\1/p' {} + | grep -E "$chosen" |
             grep -oE "$PWD/$build/bin/[^ \"]+" | sort -u | sed 's|.*/bin/|bin/|'
