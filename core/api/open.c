@@ -50,8 +50,7 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
     client->base_caps = server.base_caps;
     if (rc != 0) return rc;
     client->backend = &client->module->ops;
-    rc = dlock__watch_open(client, err);
-    if (rc == 0) rc = name_client(client, err);
+    rc = name_client(client, err);
     if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)
         client->quarantine_ms = client->uri->quarantine_ms < 0 ? client->uri->lease_ms : client->uri->quarantine_ms;
     return rc;
@@ -77,9 +76,8 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
     client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
-    client->listener.fd = client->keeper.control = client->keeper.timer = client->callback.fd = client->callback.timer =
-        client->pool.watch = -1;
-    client->listener.bell = -1;
+    client->listener.fd = client->listener.bell = client->keeper.control = client->keeper.timer = client->callback.fd =
+        client->callback.timer = -1;
     if (options) {
         client->log = options->log;
         client->log_arg = options->log_arg;

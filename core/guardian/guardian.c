@@ -77,34 +77,19 @@ static int cannot_start(const char *path, int why, struct dlock_error *err) {
                       limit ? "raise the limit (ulimit -n, ulimit -u)" : "without one, add guardian=off to the URI");
 }
 
-/* Stores the descriptors of the connections that carry an acquisition, at most `max`. Returns their number; more than
- * `max` means too many. */
-static size_t descriptors_of_acqs(struct dlock_client *client, int *fds, size_t max) {
-    size_t n = 0;
-    dlock__enter(client);
-    for (struct dlock__conn *conn = client->pool.conns; conn && n <= max; conn = conn->all)
-        if (conn->acq && conn->connected) n += client->backend->descriptors(conn->data, fds + n, max - n);
-    dlock__leave(client);
-    return n;
-}
-
-/* Stores the descriptors that LOCAL grants live in, which the kernel would close with this process, in fds[0 … *n). */
+/* Stores the descriptors that grants live in, which the kernel would close with this process, in fds[0 … *n). */
 static int local_descriptors(struct dlock_client *client, int *fds, size_t *n, int64_t deadline_us,
                              struct dlock_error *err) {
     const size_t max = DLOCK__START_FDS_MAX - OWN_FDS;
     struct dlock__conn *conn;
-    if (dlock__dedicates(client)) {
-        *n = descriptors_of_acqs(client, fds, max);
-    } else {
-        dlock__enter(client);
-        int rc = dlock__pool_take(client, deadline_us, &conn, err);
-        dlock__leave(client);
-        if (rc != 0) return rc;
-        *n = client->backend->descriptors(conn->data, fds, max);
-        dlock__enter(client);
-        dlock__pool_give(conn, 0);
-        dlock__leave(client);
-    }
+    dlock__enter(client);
+    int rc = dlock__pool_take(client, deadline_us, &conn, err);
+    dlock__leave(client);
+    if (rc != 0) return rc;
+    *n = client->backend->descriptors(conn->data, fds, max);
+    dlock__enter(client);
+    dlock__pool_give(conn, 0);
+    dlock__leave(client);
     if (*n <= max) return 0;
     return dlock_fail(err, DLOCK_ENOMEM, "the guardian can keep no more than %zu locks", max);
 }
@@ -223,8 +208,8 @@ static bool linked_into_the_application(const struct dlock__module *module) {
 /* True if the kernel ends the grants of a process that dies: they live in its memory or in its descriptors. A LOCAL
  * backend without either has leases, as a server has: in a file, say. */
 static bool ends_with_process(const struct dlock_client *client) {
-    return dlock__can(client, DLOCK_CAP_PRIVATE) || dlock__can(client, DLOCK_CAP_LOCAL | DLOCK_CAP_SESSION) ||
-           dlock__dedicates(client);
+    bool in_descriptors = dlock__can(client, DLOCK_CAP_LOCAL) || client->backend->descriptors;
+    return dlock__can(client, DLOCK_CAP_PRIVATE) || (dlock__can(client, DLOCK_CAP_SESSION) && in_descriptors);
 }
 
 /* The helper of a program that became another user for good would be an ordinary program: it would obey the variables

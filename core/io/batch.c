@@ -32,7 +32,9 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
     return dlock__conn_call(conn, batch->kind, batch->args, batch->n, batch->deadline_us, &batch->sent_us, err);
 }
 
-void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client) {
+/* Limits a release to half of `timeout`, on a connection that may have died unnoticed: so there is time for a fresh
+ * one. */
+static void hurry(struct dlock__batch *batch, struct dlock_client *client) {
     if (batch->kind != DLOCK__RELEASE) return;
     int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms) / 2);
     if (most < batch->deadline_us) batch->deadline_us = most;
@@ -41,7 +43,7 @@ void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client)
 int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
     bool reused = conn->connected;
     int64_t deadline_us = batch->deadline_us;
-    if (reused) dlock__batch_hurry(batch, conn->client);
+    if (reused) hurry(batch, conn->client);
     for (;; reused = false) {
         int rc = dlock__conn_ready(conn, batch->deadline_us, err);
         if (rc == 0 && (rc = dlock__batch_send(conn, batch, err)) != 0) dlock__conn_drop(conn);
@@ -77,7 +79,8 @@ static int result_of(const struct dlock__acquisition *acq, int rc) {
     return dlock__claim_result(acq->op->kind, rc != 0 ? rc : acq->op->arg.result);
 }
 
-bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc) {
+/* True if the outcome of the acquisition's operation is unknown; `rc` is what sending the batch returned. */
+static bool is_unknown(const struct dlock__acquisition *acq, int rc) {
     int result = result_of(acq, rc);
     return rc != 0 || result == DLOCK_EUNAVAILABLE || result == DLOCK_EPROTO;
 }
@@ -111,7 +114,7 @@ void dlock__batch_complete(struct dlock__batch *batch, struct dlock__acquisition
     if (op->kind == DLOCK__RELEASE)
         op->resent |= batch->sent;
     else
-        note_unknown(batch, acq, batch->sent && dlock__batch_unknown(acq, rc));
+        note_unknown(batch, acq, batch->sent && is_unknown(acq, rc));
     if (rc == 0) {
         memcpy(acq->backend_state, op->arg.state, sizeof acq->backend_state);
         if (acq->guarded) dlock__guard_note(acq);

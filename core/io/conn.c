@@ -1,12 +1,10 @@
-/* One connection: opening it, closing it, and, of PENDING backends, watching its descriptor. */
+/* One connection: opening it, closing it, and the calls of batch operations. */
 #include "base/probe.h"
 #include "io/io.h"
 #include "plugin/server.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 
 static const struct dlock__conn *conn_of(const struct dlock_peer *peer) {
     return (const struct dlock__conn *)(const void *)((const char *)peer - offsetof(struct dlock__conn, peer));
@@ -32,8 +30,6 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     struct dlock__conn *conn = calloc(1, sizeof *conn + client->backend->conn_size);
     if (!conn) return NULL;
     conn->client = client;
-    conn->fd = -1;
-    conn->rest_us = DLOCK__NEVER;
     conn->peer.abi = DLOCK_ABI;
     conn->peer.client = client->id;
     conn->peer.quarantine_ms = client->quarantine_ms;
@@ -46,37 +42,10 @@ struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
     return conn;
 }
 
-/* Ends the watch of the connection's descriptor. Closing the descriptor would not: copies of it, in a guardian or a
- * forked child, keep it watched. The descriptor is compared first, since the backend may have closed it and its number
- * may belong to another connection by now. */
-static void watch_end(struct dlock__conn *conn) {
-    int fd = -1;
-    if (conn->fd >= 0 && conn->client->backend->listen(conn->data, &fd, 1, NULL) == 0 && fd == conn->fd)
-        epoll_ctl(conn->client->pool.watch, EPOLL_CTL_DEL, fd, NULL);
-    conn->fd = -1;
-}
-
 static void disconnect(struct dlock__conn *conn) {
-    watch_end(conn);
     conn->client->backend->disconnect(conn->data);
     atomic_store(&conn->live, false);
     dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
-}
-
-/* PENDING: begins to watch the connection for messages from the server. */
-static int watch_begin(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
-    struct dlock_client *client = conn->client;
-    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
-    int fd = -1, rc = client->backend->listen(conn->data, &fd, dlock__timeout_ms(dlock__now_us(), deadline_us), err);
-    rc = dlock__about_connection(client->backend, "listen", rc, err);
-    if (rc == 0 && fd < 0) rc = dlock_fail(err, DLOCK_EPROTO, "the backend's listen gave no descriptor");
-    if (rc == 0 && epoll_ctl(client->pool.watch, EPOLL_CTL_ADD, fd, &event) != 0)
-        rc = dlock_fail(err, DLOCK_ENOMEM, "a connection cannot be watched: %s", strerror(errno));
-    if (rc == 0)
-        conn->fd = fd;
-    else
-        disconnect(conn);
-    return rc;
 }
 
 static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
@@ -92,11 +61,8 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;
     bool lookup = atomic_load(&client->keeper.id) != dlock__thread_id(); /* the keeper waits for no name server */
-    bool watch = client->pool.watch >= 0 && conn != client->listener.conn;
-    conn->watched = false; /* not in watch_end(), which lacks the mutex that the keeper writes it with */
     dlock__leave(client);
     int rc = connect_anew(conn, deadline_us, lookup, err);
-    if (rc == 0 && watch) rc = watch_begin(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
     if (rc == 0) {
@@ -127,54 +93,13 @@ void dlock__conn_drop(struct dlock__conn *conn) {
     dlock__connection_epoch_ended(conn->client);
 }
 
-/* ---- watching connections on which the server speaks unasked: PENDING ---- */
-
-enum { SOON_US = 10000 };
-
-int dlock__watch_open(struct dlock_client *client, struct dlock_error *err) {
-    if (!dlock__can(client, DLOCK_CAP_PENDING)) return 0;
-    client->pool.watch = epoll_create1(EPOLL_CLOEXEC);
-    if (client->pool.watch >= 0) return 0;
-    return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for a client; raise the limit (ulimit -n)");
-}
-
-/* Has the keeper watch the connection, in its next round or within SOON_US. */
-static void watch_later(struct dlock__conn *conn) {
+int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args, size_t n,
+                     int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
+    static const char *const words[] = {"acquire", "renew", "release"};
     struct dlock_client *client = conn->client;
-    dlock__keeper_arm(client, dlock__now(client) + SOON_US);
-    if (conn->unwatched) return;
-    conn->unwatched = true;
-    conn->next_unwatched = client->pool.unwatched;
-    client->pool.unwatched = conn;
-}
-
-/* If the kernel has no memory to begin the watch it is tried again later, since nothing else would notice the grant. If
- * it cannot end the watch, events are ignored while a call is in progress on the connection. */
-void dlock__watch(struct dlock__conn *conn, bool on) {
-    struct epoll_event event = {.events = EPOLLONESHOT, .data.ptr = conn};
-    if (conn->fd < 0 || conn->watched == on) return;
-    if (on) event.events |= EPOLLIN | EPOLLRDHUP;
-    if (epoll_ctl(conn->client->pool.watch, EPOLL_CTL_MOD, conn->fd, &event) == 0)
-        conn->watched = on;
-    else if (on)
-        watch_later(conn);
-}
-
-void dlock__watch_soon(struct dlock__conn *conn) {
-    if (conn->fd < 0) return;
-    if (conn->ended_us == 0 || dlock__now(conn->client) - conn->ended_us > SOON_US)
-        dlock__watch(conn, true);
-    else
-        watch_later(conn);
-}
-
-void dlock__watch_due(struct dlock_client *client) {
-    struct dlock__conn *conn = client->pool.unwatched, *next;
-    client->pool.unwatched = NULL; /* some may be added again */
-    for (; conn; conn = next) {
-        next = conn->next_unwatched;
-        conn->unwatched = false;
-        bool carries = conn->acq && (conn->waiting || dlock__acq_renewable(conn->acq));
-        if (carries && !conn->busy) dlock__watch(conn, true);
-    }
+    int64_t now = *sent_us = dlock__now(client);
+    dlock__leave(client);
+    int rc = dlock__conn_batch(client, kind)(conn->data, args, n, dlock__timeout_ms(now, deadline_us), err);
+    dlock__enter(client);
+    return rc == 0 ? 0 : dlock__about_connection(client->backend, words[kind], rc, err);
 }

@@ -23,32 +23,9 @@ static inline dlock_batch *dlock__conn_batch(const struct dlock_client *client, 
            : kind == DLOCK__RENEW ? client->backend->renew
                                   : client->backend->release;
 }
-
-static inline const char *dlock__conn_batch_name(enum dlock__op_kind kind) {
-    return kind == DLOCK__ACQUIRE ? "acquire" : kind == DLOCK__RENEW ? "renew" : "release";
-}
-
-/* Calls the backend's batch operation; *sent_us is a time not later than its begin. Leaves the mutex in between. */
-static inline int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args,
-                                   size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
-    struct dlock_client *client = conn->client;
-    dlock_batch *run = dlock__conn_batch(client, kind);
-    int64_t now = *sent_us = dlock__now(client);
-    dlock__leave(client);
-    int rc = run(conn->data, args, n, dlock__timeout_ms(now, deadline_us), err);
-    dlock__enter(client);
-    return rc == 0 ? 0 : dlock__about_connection(client->backend, dlock__conn_batch_name(kind), rc, err);
-}
-
-/* Opens the epoll descriptor for connections that are watched (PENDING). Returns 0 or ENOMEM. */
-int dlock__watch_open(struct dlock_client *client, struct dlock_error *err);
-/* Begins or ends the watch of a connection by the keeper. If the kernel refuses to begin it, it is tried again a moment
- * later. */
-void dlock__watch(struct dlock__conn *conn, bool on);
-/* Begins the watch within a moment, unless the acquisition is released before. */
-void dlock__watch_soon(struct dlock__conn *conn);
-/* Called by the keeper: begins the watches that were deferred or refused. */
-void dlock__watch_due(struct dlock_client *client);
+/* Calls that operation; *sent_us is a time not later than its begin. Leaves the mutex in between. */
+int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct dlock_claim *const *args, size_t n,
+                     int64_t deadline_us, int64_t *sent_us, struct dlock_error *err);
 
 /* ---- batch.c: one request about several acquisitions ---- */
 
@@ -74,15 +51,8 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
  * token. */
 int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
 
-/* Limits a release to half of `timeout`. Used on a connection that may have died unnoticed, so that there is time for a
- * fresh one; and on the only connection that can carry the release, which nothing but its caller needs. */
-void dlock__batch_hurry(struct dlock__batch *batch, struct dlock_client *client);
-
 /* The result that a backend gave for this operation on a claim; EPROTO if it may not give that. Needs no mutex. */
 int dlock__claim_result(enum dlock__op_kind kind, int result);
-
-/* True if the outcome of the acquisition's operation is unknown; `rc` is what sending the batch returned. */
-bool dlock__batch_unknown(const struct dlock__acquisition *acq, int rc);
 
 /* Completes the acquisition's operation. `rc` is what sending the batch returned, `from` the error that came with
  * it. A release that finds nothing has succeeded if it was sent before. */
@@ -141,32 +111,6 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n);
 /* Prepares and sends for one acquisition; returns op.result. */
 int dlock__op_run(struct dlock__acquisition *acq, enum dlock__op_kind kind, uint32_t flags, int64_t deadline_us,
                   struct dlock_error *err);
-
-/* ---- dedicated.c: connections that carry one acquisition each ---- */
-
-/* How long a waiter whose request at the server has ended without a grant, or with its connection, waits before it asks
- * again: the server may end the next one at once. */
-enum { DLOCK__RETRY_US = 50000 };
-
-/* Ends the tie between the connection and the acquisition that it carries. */
-void dlock__dedicated_end(struct dlock__conn *conn);
-/* Runs the acquisition's operation on its own connection. Leaves the mutex in between. */
-void dlock__dedicated_run(struct dlock__acquisition *acq);
-/* Handles a broken connection: a grant that lived in it is lost, a waiter asks again. Leaves the mutex in between. */
-void dlock__dedicated_broke(struct dlock__conn *conn);
-/* Called by the keeper: sends one renewal and returns its result. Leaves the mutex in between. */
-int dlock__dedicated_renew(struct dlock__acquisition *acq, struct dlock_claim **arg, int64_t deadline_us,
-                           struct dlock_error *err);
-
-/* dlock__dedicated_rest_at returns when the first idle connection must be told to rest; dlock__dedicated_rest tells one
- * that is due. The latter leaves the mutex in between. */
-int64_t dlock__dedicated_rest_at(const struct dlock_client *client);
-void dlock__dedicated_rest(struct dlock_client *client, int64_t now, int64_t deadline_us);
-
-/* ---- pending.c ---- */
-
-/* Reads one message from each connection that has some, and acts on it. Leaves the mutex in between. */
-void dlock__watch_read(struct dlock_client *client);
 
 /* ---- listener.c ---- */
 

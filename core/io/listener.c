@@ -121,7 +121,7 @@ void dlock__listener_lost(struct dlock_client *client, const struct dlock_error 
     }
     /* No wake-up would come for the waiters: all ask again, and bring the listener up again before they wait. */
     for (struct dlock__acquisition *acq = dlock__acq_first(client); acq; acq = acq->all_next)
-        if (acq->state == DLOCK__WAITING) dlock__acq_ask_again(acq, dlock__now_us());
+        if (acq->state == DLOCK__WAITING) dlock__acq_ask_again(acq);
     dlock__leave(client);
     dlock__log(client, DLOCK_LOG_WARN, "lost the connection that brings wake-ups: %s", why->message);
     dlock__enter(client);

@@ -5,8 +5,7 @@
  * operations than connections lately, a thread yields before it sends one, so that threads about to queue
  * the same kind join its batch. Many threads then cost the server and this process few requests: 16 threads with a lock
  * each make twice as many turns on Redis. Without more threads than connections none yields. THREADSAFE backends have
- * one connection for all threads, which is never busy, so there is nothing to combine; with other SESSION backends each
- * acquisition has its own connection, as many as there are acquisitions. */
+ * one connection for all threads, which is never busy, so there is nothing to combine. */
 #include "io/io.h"
 
 #include <string.h>
@@ -114,7 +113,7 @@ static int send_shared(struct dlock_client *client, struct dlock__batch *batch, 
         rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
     if (rc != 0) return rc;
     for (size_t i = 0; i < batch->n; i++)
-        if (batch->acqs[i]->session != client->pool.session) enter_session(batch->acqs[i]);
+        if (dlock__acq_died_with_connection(batch->acqs[i])) enter_session(batch->acqs[i]);
     rc = dlock__batch_send(conn, batch, err);
     dlock__pool_give(conn, rc);
     return rc;
@@ -214,13 +213,6 @@ void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
     struct dlock_client *client = acqs[0]->name->client;
     if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
         run_shared(client, acqs, n);
-        return;
-    }
-    if (dlock__dedicates(client)) {
-        /* The last one first: a client that waits for all of them waits for the first, and then finds the others
-         * free. */
-        for (size_t i = 0; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING;
-        for (size_t i = n; i-- > 0;) dlock__dedicated_run(acqs[i]);
         return;
     }
     for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* no other thread may send them now */

@@ -1,5 +1,4 @@
-/* Which connection a request gets: the only one (THREADSAFE), a separate one (other SESSION backends: dedicated.c), or
- * one of as many as `connections` says. */
+/* Which connection a request gets: the only one (THREADSAFE), or one of as many as `connections` says. */
 #include "io/io.h"
 
 /* ---- connections ---- */
@@ -50,15 +49,12 @@ static void shared_give(struct dlock__conn *conn, int rc) {
 }
 
 struct dlock__conn *dlock__pool_pick(struct dlock_client *client) {
-    struct dlock__conn **at = &client->pool.idle, *conn;
-    if (client->pool.n_idle > 0)
-        while (!(*at)->connected) at = &(*at)->idle;
-    if ((conn = *at)) {
-        *at = conn->idle;
-        if (conn->connected && dlock__dedicates(client)) client->pool.n_idle--;
+    struct dlock__conn *conn = client->pool.idle;
+    if (conn) {
+        client->pool.idle = conn->idle;
         return conn;
     }
-    if (client->pool.n >= client->uri->connections && !dlock__dedicates(client)) return NULL;
+    if (client->pool.n >= client->uri->connections) return NULL;
     conn = dlock__conn_new(client);
     if (conn) client->pool.n++;
     return conn;
@@ -86,7 +82,6 @@ void dlock__pool_put_back(struct dlock__conn *conn) {
     struct dlock_client *client = conn->client;
     bool borrows = client->keeper.borrows && conn->connected; /* the keeper takes no other one */
     struct dlock__acquisition *first = borrows ? NULL : first_pending(client);
-    if (conn->connected && dlock__dedicates(client)) client->pool.n_idle++;
     if (!first) {
         conn->idle = client->pool.idle;
         client->pool.idle = conn;

@@ -20,7 +20,7 @@ static bool has_token(const struct dlock__acquisition *acq, const char *token) {
 
 /* Makes the acquisition that waits for the name ask again now. */
 static void look(struct dlock__name *name) {
-    if (name->asking) dlock__acq_ask_again(name->asking, dlock__now_us());
+    if (name->asking) dlock__acq_ask_again(name->asking);
 }
 
 static void look_everywhere(struct dlock_client *client) {

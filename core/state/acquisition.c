@@ -125,7 +125,6 @@ void dlock__acq_put(struct dlock__acquisition *acq) {
     dlock__check_state(acq);
     dlock__acq_count(acq, -1);
     unlist(acq);
-    if (acq->conn) acq->conn->acq = NULL; /* the client ends, and its connections with it */
     dlock__slot_detach(acq);
     dlock__guard_leave(acq);
     dlock__name_put(acq->name);

@@ -138,9 +138,8 @@ struct dlock__acquisition {
 
     struct dlock__unanswered unanswered;
     uint64_t backend_state[4];
-    struct dlock__conn *conn; /* SESSION, not THREADSAFE: the connection that carries it; NULL: none */
-    unsigned session;         /* client->pool.session at its last request, whose break ended what the request left */
-    unsigned untold; /* its on_losts that have not returned; its release waits for them, for one lease at most */
+    unsigned session; /* client->pool.session at its last request, whose break ended what the request left */
+    unsigned untold;  /* its on_losts that have not returned; its release waits for them, for one lease at most */
 
     /* the grant */
     uint64_t server_fence;
@@ -285,8 +284,8 @@ bool dlock__acq_strengthen(struct dlock__acquisition *acq, const struct dlock_lo
 static inline bool dlock__acq_is_renewed(const struct dlock__acquisition *acq) {
     return !(acq->flags & DLOCK_FIXED_LEASE) || acq->state != DLOCK__HELD || acq->op->extension;
 }
-/* Lets a waiting acquisition ask at at_us, and one that is asking once more after the answer. */
-void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us);
+/* Lets a waiting acquisition ask at once, and one that is asking once more after the answer. */
+void dlock__acq_ask_again(struct dlock__acquisition *acq);
 /* Takes over an answered acquire (op.result == 0), or the renewal of an imported grant, and its fence. 0: HELD;
  * EUNAVAILABLE: the answer came too late to be of use, ask again; EPROTO: it is invalid. */
 int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err);
@@ -331,12 +330,9 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock);
  * the acquisition, now in name->held, and leaves the line. */
 void dlock__deliver(struct dlock__acquisition *acq);
 
-/* Makes the waiter the owner, not told yet, and moves the acquisition from name->asking to name->held. While no handle
- * holds the acquisition no on_lost runs. */
-void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 /* Has the owner's handle hold the acquisition: the owner will be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
-/* Both, for a waiter whose turn this is. */
+/* Makes the waiter, whose turn this is, the owner, through its handle. */
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 
 /* Gives the acquisition, which is not wanted any more, to the engine: it is released until the server certainly keeps

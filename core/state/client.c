@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void dlock__breathe(struct dlock_client *client) {
     dlock__leave(client);
@@ -85,7 +84,6 @@ void dlock__client_put(struct dlock_client *client) {
     dlock__heap_free(&client->engine.orphans);
     free(client->engine.errors);
     dlock__exported_free(client);
-    if (client->pool.watch >= 0) close(client->pool.watch);
     free(client->names);
     dlock__resolver_free(client->resolver);
     dlock__uri_free(client->uri);

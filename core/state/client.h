@@ -92,11 +92,6 @@ static inline struct dlock__acquisition *dlock__acq_first(struct dlock_client *c
     return client->acquisitions;
 }
 
-/* True if each connection carries one acquisition, from acquire to release. */
-static inline bool dlock__dedicates(const struct dlock_client *client) {
-    return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
-}
-
 /* Milliseconds to microseconds without overflow. */
 static inline int64_t dlock__us(int64_t ms) {
     return ms >= DLOCK__NEVER / 1000 ? DLOCK__NEVER : ms * 1000;
@@ -187,8 +182,7 @@ static inline void dlock__acq_count(const struct dlock__acquisition *acq, int n)
 
 /* True if a connection that has ended took everything of this acquisition along. */
 static inline bool dlock__acq_died_with_connection(const struct dlock__acquisition *acq) {
-    const struct dlock_client *client = acq->name->client;
-    return dlock__dedicates(client) ? !acq->conn : acq->session != client->pool.session;
+    return acq->session != acq->name->client->pool.session;
 }
 
 /* ---- call.c ---- */

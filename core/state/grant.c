@@ -202,7 +202,9 @@ static void hold(struct dlock__acquisition *acq) {
     arm_keeper(acq);
 }
 
-void dlock__own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
+/* Makes the waiter the owner, not told yet, and moves the acquisition from name->asking to name->held. While no handle
+ * holds the acquisition no on_lost runs. */
+static void own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
     struct dlock__name *name = acq->name;
     name->ready_at_us = 0;
     name->accepted = true;
@@ -236,13 +238,13 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock) {
 }
 
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
-    dlock__own_for(acq, waiter);
+    own_for(acq, waiter);
     dlock__hold_through(acq, waiter->lock);
 }
 
 void dlock__deliver(struct dlock__acquisition *acq) {
     struct dlock__waiter *waiter = acq->name->head;
-    dlock__own_for(acq, waiter);
+    own_for(acq, waiter);
     acq->refs++;
     waiter->handed = acq;
     waiter->done = true;
@@ -339,7 +341,7 @@ void dlock__acq_woken(struct dlock__acquisition *acq, const struct dlock_wake *w
     /* The wake-up may announce a grant that is over and was followed by another one: only an answer has the fence of
      * the present grant. */
     if (!sure || !dlock__slot_attach(acq)) {
-        dlock__acq_ask_again(acq, dlock__now(client));
+        dlock__acq_ask_again(acq);
         return;
     }
     begin_grant(acq, wake->fence);
@@ -366,10 +368,10 @@ void dlock__clock_sample_learn(struct dlock_client *client, int64_t sent_us, int
         client->clock_sample = (struct dlock__clock_sample){sent_us, server_us};
 }
 
-void dlock__acq_ask_again(struct dlock__acquisition *acq, int64_t at_us) {
+void dlock__acq_ask_again(struct dlock__acquisition *acq) {
     if (acq->state == DLOCK__ASKING) acq->op->look = true;
     if (acq->state != DLOCK__WAITING) return;
-    acq->ask_at_us = at_us;
+    acq->ask_at_us = dlock__now(acq->name->client);
     dlock__name_signal(acq->name);
 }
 
@@ -481,7 +483,7 @@ void dlock__acq_renewing(struct dlock__acquisition *acq) {
 
 void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->clock_sample = (struct dlock__clock_sample){0};
-    if (!dlock__can(client, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE)) return;
+    if (!dlock__can(client, DLOCK_CAP_SESSION)) return;
     client->pool.session++;
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;

@@ -24,34 +24,20 @@ struct dlock__conn {
     struct dlock__conn *idle; /* next in pool.idle */
     struct dlock_client *client;
     struct dlock_peer peer;
-    atomic_bool live; /* `data` may own descriptors; read by the fork handler */
-    bool connected;   /* usable, as the last operation left it */
-    /* THREADSAFE: a thread connects or disconnects it right now. Carrying an acquisition: a call on it is in
-     * progress. */
-    bool busy;
-    unsigned users;                 /* THREADSAFE: calls in progress; including the listener */
-    struct dlock__acquisition *acq; /* SESSION, not THREADSAFE: the acquisition that it carries, whose `conn` is this */
-    bool late;                      /* PENDING: its last renewal was not answered in time */
-    bool waiting;                   /* PENDING: its blocking request is not answered yet */
-    int fd;                         /* PENDING: the descriptor that `listen` gave, in pool.watch; -1: none */
-    bool broken;                    /* its predecessor broke: opening it again is a reconnect */
-    bool watched;                   /* PENDING: the keeper is told when `fd` polls readable */
-    bool unwatched;                 /* PENDING: it is in pool.unwatched */
-    struct dlock__conn *next_unwatched;
-    int64_t rest_us;    /* when an idle connection is told to rest */
-    int64_t ended_us;   /* end of the last acquisition that it carried */
+    atomic_bool live;   /* `data` may own descriptors; read by the fork handler */
+    bool connected;     /* usable, as the last operation left it */
+    bool busy;          /* THREADSAFE: a thread connects or disconnects it right now */
+    bool broken;        /* its predecessor broke: opening it again is a reconnect */
+    unsigned users;     /* THREADSAFE: calls in progress; including the listener */
     max_align_t data[]; /* the backend's conn_size bytes */
 };
 
-/* io/pool.c, io/conn.c and io/dedicated.c, in every thread that sends requests. */
+/* io/pool.c and io/conn.c, in every thread that sends requests. */
 struct dlock__pool {
     struct dlock__conn *conns, *idle;
-    unsigned n;                    /* connections made for the pool, at most uri->connections */
-    unsigned n_idle;               /* connected ones in `idle`, where each connection carries one acquisition */
-    struct dlock__conn *shared;    /* THREADSAFE: the only connection */
-    unsigned session;              /* SESSION|THREADSAFE: number of times that the connection broke */
-    int watch;                     /* PENDING: an epoll descriptor that the keeper polls; else -1 */
-    struct dlock__conn *unwatched; /* PENDING: connections to be watched from the keeper's next round on */
+    unsigned n;                 /* connections made for the pool, at most uri->connections */
+    struct dlock__conn *shared; /* THREADSAFE: the only connection */
+    unsigned session;           /* SESSION: number of times that the connection broke */
 };
 
 /* io/op.c, in every thread that sends requests. */
@@ -150,16 +136,13 @@ struct dlock__callbacks {
     int64_t spent_us;                 /* and for how long there was one before; dlock_close restarts both */
 };
 
-/* Most threads of the engine that ask where each wait has its own connection. */
-enum { DLOCK__ASKERS = 16 };
-
 /* threads/engine.c, in its threads. Any thread leaves orphans (state/grant.c) and gives waits a turn. */
 struct dlock__engine {
-    pthread_t threads[DLOCK__ASKERS + 1]; /* equal in every respect */
+    pthread_t threads[2]; /* equal in every respect */
     unsigned n_threads;
     bool stop;
-    unsigned asking; /* how many of them send a request of operations that had a turn */
-    bool releasing;  /* one of them sends a request of orphans */
+    bool asking;    /* one of them sends a request of operations that had a turn */
+    bool releasing; /* one of them sends a request of orphans */
     pthread_cond_t cond;
     void (*wake)(struct dlock__waiter *waiter); /* gives a waiter without a thread a turn */
     size_t n;                                   /* asynchronous operations that are not over */

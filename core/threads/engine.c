@@ -5,9 +5,7 @@
  *
  * A request blocks its thread, and a wait must not wait for an orphan whose server is silent. So there is one
  * thread as long as there are only waits or only orphans, and a second one, equal to the first, as soon as there are
- * both. Of each kind one request is on the way. Where each wait has its own connection to open, one request is one
- * wait's, and there are up to DLOCK__ASKERS of them, each on a thread. Meanwhile the callback thread watches the
- * deadlines of waits. */
+ * both. Of each kind one request is on the way. Meanwhile the callback thread watches the deadlines of waits. */
 #include "threads/threads.h"
 
 #include <stdlib.h>
@@ -114,13 +112,12 @@ int64_t dlock__async_expire(struct dlock_client *client) {
 struct requests {
     struct dlock__acquisition *acqs[DLOCK__BATCH];
     struct dlock__async *asyncs[DLOCK__BATCH]; /* of releases; an asker may be over before the answer */
-    struct dlock_error *errors;                /* the server's messages, `most` of them */
-    size_t n, most;
+    size_t n;
     enum dlock__op_kind kind;
 };
 
 static void add(struct requests *requests, struct dlock__acquisition *acq, struct dlock__async *async) {
-    struct dlock_error *err = &requests->errors[requests->n];
+    struct dlock_error *err = &acq->name->client->engine.errors[requests->n];
     err->code = 0;
     acq->op->err = err;
     acq->op->status = DLOCK__OP_RUNNING; /* treated as sent: if its wait ends now it becomes an orphan */
@@ -166,7 +163,7 @@ static void clear_lingering(const struct dlock__async *async) {
  * for a release of what lingers. */
 static void gather(struct dlock_client *client, struct requests *requests) {
     requests->n = 0;
-    while (client->engine.ready && requests->n < requests->most) {
+    while (client->engine.ready && requests->n < DLOCK__BATCH) {
         struct dlock__async *async = client->engine.ready;
         enum dlock__op_kind kind = async->waiter.leaving ? DLOCK__RELEASE : DLOCK__ACQUIRE;
         bool misfit = kind == DLOCK__ACQUIRE && dlock__linger_misfit(async->waiter.lock);
@@ -219,9 +216,9 @@ static void send(struct dlock_client *client, struct requests *requests) {
         struct dlock__acquisition *acq = requests->acqs[i];
         acq->op->asked = false;
         if (requests->kind == DLOCK__RELEASE)
-            release_answered(requests->asyncs[i], &requests->errors[i]);
+            release_answered(requests->asyncs[i], &client->engine.errors[i]);
         else
-            acquire_answered(acq, &requests->errors[i]);
+            acquire_answered(acq, &client->engine.errors[i]);
         dlock__acq_put(acq);
     }
 }
@@ -236,26 +233,17 @@ static void listen_early(struct dlock_client *client) {
         dlock__listener_ensure(client, DLOCK__NEVER);
 }
 
-/* How many requests of operations that had a turn may be on the way. */
-static unsigned most_asking(const struct dlock_client *client) {
-    return dlock__dedicates(client) ? DLOCK__ASKERS : 1;
-}
-
-/* Takes turns and sends one request. False: none is ready, or other threads are in such requests. */
+/* Takes turns and sends one request. False: none is ready, or the other thread is in such a request. */
 static bool take_turns(struct dlock_client *client) {
-    struct dlock_error one;
     struct requests requests;
-    if (client->engine.asking >= most_asking(client)) return false;
+    if (client->engine.asking) return false;
     if (!client->engine.ready) dlock__async_expire(client);
     if (!client->engine.ready) return false;
-    bool single = dlock__dedicates(client);
-    requests.errors = single ? &one : client->engine.errors;
-    requests.most = single ? 1 : DLOCK__BATCH;
-    client->engine.asking++;
+    client->engine.asking = true;
     listen_early(client);
     gather(client, &requests);
     if (requests.n > 0) send(client, &requests);
-    client->engine.asking--;
+    client->engine.asking = false;
     return true;
 }
 
@@ -336,7 +324,7 @@ static void *run(void *arg) {
             pthread_cond_signal(&client->engine.cond); /* the other one may have waited for this one */
             continue;
         }
-        int64_t turn_us = engine->asking < most_asking(client) ? dlock__heap_first_us(&engine->sleepers) : DLOCK__NEVER;
+        int64_t turn_us = engine->asking ? DLOCK__NEVER : dlock__heap_first_us(&engine->sleepers);
         int64_t orphan_us = engine->releasing ? DLOCK__NEVER : dlock__heap_first_us(&engine->orphans);
         int64_t memory_us = engine->bare ? dlock__now(client) + MEMORY_US : DLOCK__NEVER;
         int64_t until_us = turn_us < orphan_us ? turn_us : orphan_us;
@@ -392,8 +380,7 @@ int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, s
     struct dlock__engine *engine = &lock->client->engine;
     if (!engine->errors) engine->errors = calloc(DLOCK__BATCH, sizeof *engine->errors);
     engine->wake = wake;
-    unsigned most = most_asking(lock->client), askers = engine->n < most ? (unsigned)engine->n + 1 : most;
-    if (!engine->errors || start(lock->client, askers + has_orphans(engine)) != 0 ||
+    if (!engine->errors || start(lock->client, 1 + has_orphans(engine)) != 0 ||
         !dlock__heap_reserve(&engine->sleepers, engine->n + 1))
         return DLOCK_ENOMEM;
     struct dlock__async *async = calloc(1, sizeof *async);

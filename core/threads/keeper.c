@@ -60,21 +60,10 @@ static int64_t lease_of(const struct dlock__acquisition *acq) {
     return dlock__lease_for_ms(acq->valid_until_us - dlock__now_us());
 }
 
-static bool is_late(const struct dlock__acquisition *acq) {
-    return acq->conn && acq->conn->late;
-}
-
-/* Sorts by name, as in every batch. Where each renewal has its own connection, and they are sent in
- * sequence, connections that were late last time come last, so that a hung one cannot delay the others. */
-static int in_turn(const void *a, const void *b) {
-    const struct dlock__acquisition *const *x = a, *const *y = b;
-    return is_late(*x) != is_late(*y) ? is_late(*x) - is_late(*y) : dlock__acq_by_name(a, b);
-}
-
-/* Prepares the arguments, sorted. They are copies, and not the acquisition's own operation: a release may use that
+/* Prepares the arguments, sorted by name. They are copies, and not the acquisition's own operation: a release may use that
  * at the same time, and must not wait for a renewal that hangs. */
 static void fill(struct dlock_client *client, size_t n) {
-    qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), in_turn);
+    qsort(client->keeper.batch, n, sizeof(struct dlock__acquisition *), dlock__acq_by_name);
     for (size_t i = 0; i < n; i++) {
         const struct dlock__acquisition *acq = client->keeper.batch[i];
         struct dlock_claim *arg = &client->keeper.args[i];
@@ -98,36 +87,11 @@ static void learn_patience(struct dlock_client *client, int result, int64_t begu
     if (answered || (cut_short && twice > client->keeper.patience_us)) client->keeper.patience_us = twice;
 }
 
-/* The deadline of one renewal with n - 1 behind it: half of the time that is left, so that many that hang leave some
- * for the others. If n renewals take equally long, each gets enough. */
-static int64_t deadline_before(size_t n, int64_t now, int64_t deadline_us) {
-    const int64_t half = (deadline_us - now) / 2, most = half > TRY_MIN_US ? half : TRY_MIN_US;
-    return n > 1 && now + most < deadline_us ? now + most : deadline_us;
-}
-
-/* Sends each renewal on the connection that carries the grant. One that is not answered in time is repeated; only a
- * broken connection ends its grant. The first one tells how long this server needs, unless it was late before as well:
- * then it is that session which hangs. */
-static int send_each(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us,
-                     struct dlock_error *err) {
-    const bool was_late = is_late(client->keeper.batch[0]);
-    *sent_us = dlock__now_us();
-    for (size_t i = 0; i < n; i++) {
-        const int64_t begun_us = dlock__now(client), until_us = deadline_before(n - i, begun_us, deadline_us);
-        const int result =
-            dlock__dedicated_renew(client->keeper.batch[i], client->keeper.arg_pointers + i, until_us, err);
-        client->keeper.args[i].result = result;
-        if (i == 0 && !(was_late && result == DLOCK_EUNAVAILABLE)) learn_patience(client, result, begun_us, until_us);
-    }
-    return 0;
-}
-
 /* Sends the renewals on the one connection of a THREADSAFE backend, or on the keeper's own connection. If that cannot
  * be opened, since the server or this process may have no room for one more, borrows an idle one. *sent_us is set if
  * they were sent. Leaves the mutex in between. */
 static int send(struct dlock_client *client, size_t n, int64_t deadline_us, int64_t *sent_us, struct dlock_error *err) {
     struct dlock__conn *own = client->keeper.conn, *conn = own;
-    if (dlock__dedicates(client)) return send_each(client, n, deadline_us, sent_us, err);
     int rc = own ? dlock__conn_ready(own, deadline_us, err) : dlock__pool_take(client, deadline_us, &conn, err);
     if (rc != 0 && own && dlock__now(client) < deadline_us) {
         conn = dlock__pool_borrow(client, deadline_us);
@@ -230,8 +194,7 @@ static void renew(struct dlock_client *client, size_t n, int64_t now, int64_t ot
     bool sent = sent_us > 0, let_others_in = dlock__now(client) - now > DLOCK__BREATH_US;
     log_failures(client, n, rc, &err);
     if (rc != 0) client->clock_sample = (struct dlock__clock_sample){0};
-    if (!dlock__dedicates(client))
-        learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
+    learn_patience(client, rc != 0 ? rc : client->keeper.args[0].result, now, deadline_us);
     int64_t pause_us = next_pause(client);
     for (size_t i = 0; i < n; i++) {
         struct dlock__acquisition *acq = client->keeper.batch[i];
@@ -269,9 +232,8 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (sleeps && at_us != DLOCK__NEVER) dlock__keeper_arm(client, at_us);
     struct pollfd fds[4] = {{.fd = client->keeper.control, .events = POLLIN},
                             {.fd = client->keeper.timer, .events = POLLIN},
-                            {.fd = client->pool.watch, .events = POLLIN},
+                            {.fd = reads ? client->listener.fd : -1, .events = POLLIN},
                             {.fd = client->guard ? client->guard->end : -1, .events = POLLIN}};
-    if (client->listener.state == DLOCK__LISTENER_UP) fds[2].fd = reads ? client->listener.fd : -1;
     bool more = reads && client->listener.more;
     dlock__leave(client);
     poll(fds, 4, more || !sleeps ? 0 : -1);
@@ -279,7 +241,6 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
     if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
-    if (client->pool.watch >= 0 && fds[2].revents) dlock__watch_read(client);
     bool gone = client->pool.shared && !client->pool.shared->connected;
     if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone && !more)) return;
     if (!gone && (!dlock__listener_readable(client) || client->listener.keeper_at_us > dlock__now(client))) return;
@@ -312,19 +273,15 @@ static void *run(void *arg) {
         dlock__guard_look(client);
         dlock__engine_look(client);
         if (client->callback.lines && !client->callback.stop) dlock__callback_start(client, NULL);
-        dlock__watch_due(client);
         int64_t next_us = dlock__expire_all(client), sleep_us = dlock__sleeps_end(client), now = dlock__now_us(),
-                rest_us = dlock__dedicated_rest_at(client), listener_us = dlock__listener_due(client);
+                listener_us = dlock__listener_due(client);
         renews = client->timers.due.n > 0 && !renews;
         if (renews) {
             size_t n = gather(client, now);
             renew(client, n, now, others_can_wait(client, now));
         } else if (listener_us <= now) {
             dlock__listener_look(client);
-        } else if (rest_us <= now) {
-            dlock__dedicated_rest(client, now, renewal_deadline(client, 0, now, others_can_wait(client, now)));
         } else {
-            if (rest_us < next_us) next_us = rest_us;
             if (listener_us < next_us) next_us = listener_us;
             if (client->timers.due.n > 0) next_us = now;
             sleep_until(client, sleep_us < next_us ? sleep_us : next_us);
@@ -342,7 +299,7 @@ int dlock__keeper_start(struct dlock_client *client, struct dlock_error *err) {
     if (client->keeper.timer < 0) client->keeper.timer = dlock__timer_open();
     if (client->keeper.control < 0 || client->keeper.timer < 0)
         return dlock_fail(err, DLOCK_ENOMEM, "no descriptors left for the keeper; raise the limit (ulimit -n)");
-    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !dlock__dedicates(client) && !client->keeper.conn) {
+    if (!dlock__can(client, DLOCK_CAP_THREADSAFE) && !client->keeper.conn) {
         client->keeper.conn = dlock__conn_new(client);
         if (!client->keeper.conn) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the keeper");
     }

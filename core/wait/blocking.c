@@ -44,10 +44,6 @@ static bool take_turns(struct dlock__waiter *const *waiters, size_t n, struct re
 }
 
 static void ask(const struct requests *requests) {
-    struct dlock_claim *first = &requests->acqs[0]->op->arg;
-    if (requests->n == 1 && first->flags & DLOCK_CLAIM_QUEUE &&
-        dlock__can(requests->acqs[0]->name->client, DLOCK_CAP_PENDING))
-        first->flags |= DLOCK_CLAIM_AWAITED;
     dlock__op_send(requests->acqs, requests->n);
     for (size_t i = 0; i < requests->n; i++) dlock__waiter_answered(requests->waiters[i]);
 }
@@ -114,7 +110,7 @@ static bool may_read(const struct dlock__waiter *waiter) {
     if (!waiter->latch->own || waiter->lock->name->head != waiter || !asking || !asking->unanswered.queued)
         return false;
     return asking->state == DLOCK__WAITING && client->n_waiting == 1 && client->uri->linger_ms == 0 &&
-           !dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_THREADSAFE);
+           !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
 
 static void put_keeper_off(struct dlock_client *client) {

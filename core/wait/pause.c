@@ -46,7 +46,6 @@ static int64_t ask_at(struct dlock__waiter *waiter, const struct dlock__acquisit
     struct dlock_client *client = waiter->lock->client;
     int64_t now = dlock__now(client), retry_ms = answer->retry_ms;
     if (answer->result == DLOCK_ENOTREADY && retry_ms < 0) retry_ms = answer->ready_ms;
-    if (acq->conn) return DLOCK__NEVER; /* the connection will tell */
     bool deaf = dlock__can(client, DLOCK_CAP_WAKE) && client->listener.state != DLOCK__LISTENER_UP;
     bool for_good = client->listener.retry_at_us == DLOCK__NEVER;
     if (deaf || retry_ms < 0) return poll_at(waiter, now, deaf && !for_good ? DEAF_MAX_US : POLL_MAX_US);
@@ -64,6 +63,5 @@ static int64_t ask_at(struct dlock__waiter *waiter, const struct dlock__acquisit
 int64_t dlock__ask_again_at(struct dlock__waiter *waiter, const struct dlock__acquisition *acq,
                             const struct dlock_claim *answer) {
     int64_t at = ask_at(waiter, acq, answer), last = dlock__last_question(waiter);
-    bool told = acq->unanswered.queued || acq->conn;
-    return !told && last < at && dlock__now(waiter->lock->client) < last ? last : at;
+    return !acq->unanswered.queued && last < at && dlock__now(waiter->lock->client) < last ? last : at;
 }

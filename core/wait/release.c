@@ -12,13 +12,8 @@ int64_t dlock__release_retry_at(struct dlock__acquisition *acq) {
     return dlock__now(client) + dlock__jitter(client, acq->pause_us / 2, acq->pause_us);
 }
 
-/* Not again where the connection that carried the grant was silent for half of `timeout`, and is closed by now: no
- * other connection can say more. */
 int64_t dlock__release_again_at(struct dlock__acquisition *acq, int64_t deadline_us) {
     if (acq->op->result != DLOCK_EUNAVAILABLE || acq->op->status == DLOCK__OP_RUNNING) return DLOCK__NEVER;
-    struct dlock_client *client = acq->name->client;
-    int64_t half_us = dlock__us(client->uri->timeout_ms) / 2;
-    if (dlock__dedicates(client) && dlock__now(client) - acq->op->prepared_us >= half_us) return DLOCK__NEVER;
     int64_t again_us = dlock__release_retry_at(acq);
     return again_us < deadline_us ? again_us : DLOCK__NEVER;
 }

@@ -207,11 +207,11 @@ static bool may_linger(const struct dlock_lock *lock) {
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__acquisition *acq = acq_of(waiter);
-    bool listening = client->listener.state == DLOCK__LISTENER_UP || dlock__can(client, DLOCK_CAP_PENDING);
+    bool listening = client->listener.state == DLOCK__LISTENER_UP;
     bool queues = dlock__can(client, DLOCK_CAP_QUEUE) ||
                   (dlock__can(client, DLOCK_CAP_WAKE) && !dlock__can(client, DLOCK_CAP_SESSION));
     bool queue = !waiter->try_only && queues && listening;
-    bool linger = may_linger(waiter->lock) && client->listener.state == DLOCK__LISTENER_UP;
+    bool linger = may_linger(waiter->lock) && listening;
     uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
     if (!dlock__slot_attach(acq)) return out_of_memory(waiter);
     dlock__acq_become(acq, DLOCK__ASKING);

@@ -135,13 +135,11 @@ static struct line *line_new(struct client *client) {
     struct line *line = calloc(1, sizeof *line);
     if (line) line->conn = calloc(1, backend->conn_size);
     if (!line || !line->conn) FAIL("out of memory");
-    line->client = client;
     line->fd = -1;
     line->next = client->lines;
     client->lines = line;
     int rc = client->member.connect(&client->member, line->conn, PATIENCE_MS, &err);
     if (rc != 0) FAIL("connect answers %d: %s", rc, err.message);
-    if (can(DLOCK_CAP_PENDING)) listen_on(line);
     return line;
 }
 
@@ -149,15 +147,8 @@ const char *client_id(int client) {
     return clients[client].id;
 }
 
-static struct line *idle_line(struct client *who) {
-    for (struct line *line = who->lines; line; line = line->next)
-        if (!line->busy) return line;
-    return line_new(who);
-}
-
 struct line *line_of(int client) {
     struct client *who = &clients[client];
-    if (one_claim_each()) return idle_line(who);
     if (!who->main) who->main = line_new(who);
     return who->main;
 }
@@ -176,10 +167,7 @@ void listens(int client) {
     listen_on(who->listener);
 }
 
-void line_ends(struct line *line) {
-    struct line **link = &line->client->lines;
-    while (*link != line) link = &(*link)->next;
-    *link = line->next;
+static void line_ends(struct line *line) {
     backend->disconnect(line->conn);
     free(line->conn);
     free(line);
@@ -187,7 +175,10 @@ void line_ends(struct line *line) {
 
 void client_dies(int client) {
     struct client *who = &clients[client];
-    while (who->lines) line_ends(who->lines);
+    for (struct line *line = who->lines, *next; line; line = next) {
+        next = line->next;
+        line_ends(line);
+    }
     who->lines = who->main = who->second = who->listener = NULL;
 }
 
@@ -204,8 +195,10 @@ bool readable(int fd, int ms) {
     return poll(&(struct pollfd){fd, POLLIN, 0}, 1, ms) == 1;
 }
 
-bool wake_on(struct line *line, struct dlock_wake *wake, int ms) {
+bool wake_of(int client, struct dlock_wake *wake, int ms) {
+    const struct line *line = clients[client].listener;
     struct dlock_error err = {0};
+    EXPECT(line);
     for (int64_t until = now_ms() + ms;;) {
         memset(wake, 0, sizeof *wake);
         int rc = backend->wake(line->conn, wake, &err);
@@ -216,9 +209,4 @@ bool wake_on(struct line *line, struct dlock_wake *wake, int ms) {
         if (left <= 0) return false;
         readable(line->fd, (int)left);
     }
-}
-
-bool wake_of(int client, struct dlock_wake *wake, int ms) {
-    EXPECT(clients[client].listener);
-    return wake_on(clients[client].listener, wake, ms);
 }

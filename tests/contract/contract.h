@@ -19,11 +19,6 @@ static inline bool can(uint32_t caps) {
     return (backend->caps & caps) == caps;
 }
 
-/* A connection carries one claim from acquire to release. */
-static inline bool one_claim_each(void) {
-    return can(DLOCK_CAP_SESSION) && !can(DLOCK_CAP_THREADSAFE);
-}
-
 /* Each claim has a session of its own behind the connection, of which a server allows some hundreds. */
 static inline bool session_each(void) {
     return can(DLOCK_CAP_SESSION) && backend->descriptors && !can(DLOCK_CAP_LOCAL);
@@ -44,22 +39,17 @@ enum {
     QUARANTINE_MS = 86400000 /* longer than any server of the tests is up, and than a retry_ms may be */
 };
 
-struct client;
-
 /* One connection of a client. */
 struct line {
-    struct client *client;
     void *conn;
     int fd; /* that it polls with; -1: it does not listen */
-    bool busy;
     struct line *next;
 };
 
 /* Opens the URI's backend without a connection. Returns the code of opening it. */
 int contract_open(const char *uri, struct dlock_error *err);
 
-/* The line that a client's requests are sent on, or, where a connection carries one claim, one that carries none; and a
- * second one. */
+/* The line that a client's requests are sent on, and a second one. */
 struct line *line_of(int client);
 struct line *second_line_of(int client);
 
@@ -71,16 +61,12 @@ void listens(int client);
 
 /* Closes all connections of a client, as its death would. It may be used again. */
 void client_dies(int client);
-void line_ends(struct line *line);
 void all_clients_end(void);
 
 /* The next wake-up of the client within `ms`, on its listener. */
 bool wake_of(int client, struct dlock_wake *wake, int ms);
 
 bool readable(int fd, int ms); /* whether the descriptor is, within `ms` */
-
-/* The same of one line. */
-bool wake_on(struct line *line, struct dlock_wake *wake, int ms);
 
 /* ---- claims (grant.c) -------------------------------------------------------------------------------------------- */
 
@@ -89,9 +75,7 @@ struct grant {
     struct dlock_claim claim;
     char token[DLOCK_TOKEN_MAX + 1];
     int client;
-    struct line *line; /* where a connection carries one claim: its own, from acquire to release */
-    bool waits;        /* PENDING: a blocking request is left on that line, and unanswered */
-    int64_t asked_ms;  /* when the last operation on it began */
+    int64_t asked_ms; /* when the last operation on it began */
 };
 
 /* Prepares a claim of the client for the name, with the client's next token. */
@@ -109,7 +93,7 @@ void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last);
  * has filled in. */
 int acquire(struct grant *grant);
 int queue_up(struct grant *grant); /* with QUEUE, where that may be sent; its client listens then */
-/* A claim that is in line when this returns, behind those that were before. Where a thread waits for a blocking request,
+/* A claim that is in line when this returns, behind those that were before. Where a request is left with the server,
  * nothing tells when the server has got it. */
 void line_up(struct grant *grant, int client, const char *name, enum dlock_mode mode, uint32_t limit);
 int renew(struct grant *grant);
@@ -122,7 +106,7 @@ int await_free(struct grant *grant);
 /* One operation, DLOCK_ACQUIRE and so on, on this line, with these flags. */
 int request_on(struct line *line, enum dlock_operation operation, struct grant *grant, uint32_t flags);
 
-/* Fails unless it has lost its grant by a break, which may have ended its connection. */
+/* Fails unless it has lost its grant by a break. */
 void expect_broken(struct grant *grant);
 
 /* Waits as the core does, after queue_up() or acquire() was EBUSY, until it is granted: 0, or EBUSY if it is not within

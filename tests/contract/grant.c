@@ -39,23 +39,6 @@ void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last) {
     name[DLOCK_FULL_NAME_MAX] = '\0';
 }
 
-/* The line for the request. */
-static struct line *line_for(struct grant *grant) {
-    if (!one_claim_each()) return line_of(grant->client);
-    if (!grant->line) {
-        grant->line = line_of(grant->client);
-        grant->line->busy = true;
-    }
-    return grant->line;
-}
-
-/* After an operation, the line is free for another claim if this one has neither a grant nor a place. */
-static void free_line(struct grant *grant) {
-    if (grant->line) grant->line->busy = false;
-    grant->line = NULL;
-    grant->waits = false;
-}
-
 /* A result beside which the claim has to have a plausible time, and a grant a fence. */
 static void check_answer(enum dlock_operation operation, const struct dlock_claim *claim) {
     EXPECT(claim->server_us >= 0);
@@ -86,12 +69,6 @@ int request_on(struct line *line, enum dlock_operation operation, struct grant *
     grant->claim.flags = flags;
     if (operation == DLOCK_ACQUIRE) grant->claim.fence = 0;
     int rc = claim_run(batch_of(operation), line->conn, &grant->claim, REQUEST_MS, &err);
-    if (rc == DLOCK_EUNAVAILABLE && grant->waits && operation == DLOCK_RELEASE) { /* the request ends with it */
-        line_ends(grant->line);
-        grant->waits = false;
-        grant->line = NULL;
-        return DLOCK_ELOST;
-    }
     if (rc != 0) FAIL("%s answers %d: %s", word_of(operation), rc, err.message);
     if (grant->claim.result == DLOCK_EINVAL || grant->claim.result == DLOCK_ENOTSUP)
         EXPECT(err.code == grant->claim.result && err.message[0]);
@@ -100,18 +77,13 @@ int request_on(struct line *line, enum dlock_operation operation, struct grant *
 }
 
 int acquire(struct grant *grant) {
-    int rc = request_on(line_for(grant), DLOCK_ACQUIRE, grant, 0);
-    if (rc != 0) free_line(grant);
-    return rc;
+    return request_on(line_of(grant->client), DLOCK_ACQUIRE, grant, 0);
 }
 
 int queue_up(struct grant *grant) {
     bool may = can(DLOCK_CAP_QUEUE) || (can(DLOCK_CAP_WAKE) && !can(DLOCK_CAP_SESSION));
     listens(grant->client);
-    int rc = request_on(line_for(grant), DLOCK_ACQUIRE, grant, may ? DLOCK_CLAIM_QUEUE : 0);
-    grant->waits = rc == DLOCK_EBUSY && can(DLOCK_CAP_PENDING | DLOCK_CAP_QUEUE);
-    if (rc != 0 && !grant->waits) free_line(grant);
-    return rc;
+    return request_on(line_of(grant->client), DLOCK_ACQUIRE, grant, may ? DLOCK_CLAIM_QUEUE : 0);
 }
 
 void line_up(struct grant *grant, int client, const char *name, enum dlock_mode mode, uint32_t limit) {
@@ -128,13 +100,11 @@ void line_up(struct grant *grant, int client, const char *name, enum dlock_mode 
 }
 
 int renew(struct grant *grant) {
-    return request_on(line_for(grant), DLOCK_RENEW, grant, 0);
+    return request_on(line_of(grant->client), DLOCK_RENEW, grant, 0);
 }
 
 int release(struct grant *grant) {
-    int rc = request_on(line_for(grant), DLOCK_RELEASE, grant, 0);
-    free_line(grant);
-    return rc;
+    return request_on(line_of(grant->client), DLOCK_RELEASE, grant, 0);
 }
 
 void batch(int client, enum dlock_operation operation, struct grant *const *grants, size_t n, struct dlock_error *err) {
@@ -154,18 +124,8 @@ void batch(int client, enum dlock_operation operation, struct grant *const *gran
 }
 
 void expect_broken(struct grant *grant) {
-    struct line *line = grant->line;
-    struct dlock_error err = {0};
-    if (!line) {
-        LOST(renew(grant));
-        LOST(release(grant));
-        return;
-    }
-    grant->claim.flags = 0;
-    int rc = claim_run(backend->renew, line->conn, &grant->claim, REQUEST_MS, &err);
-    EXPECT(rc == DLOCK_EUNAVAILABLE || (rc == 0 && grant->claim.result == DLOCK_ELOST));
-    line_ends(line);
-    grant->line = NULL;
+    LOST(renew(grant));
+    LOST(release(grant));
 }
 
 int await_free(struct grant *grant) {
@@ -184,30 +144,20 @@ static int pause_ms(const struct dlock_claim *claim, int64_t left) {
 /* What a wake-up says about the claim: 1: granted, and confirmed; 0: a request should be sent; -1: nothing. */
 static int heard(struct grant *grant, const struct dlock_wake *wake) {
     const struct dlock_claim *claim = &grant->claim;
-    if (can(DLOCK_CAP_PENDING)) {
-        if (wake->kind != DLOCK_WAKE_GRANTED) FAIL("the blocking request has ended: %d", wake->kind);
-    } else {
-        if (wake->name && strcmp(wake->name, claim->name) != 0) return -1;
-        if (wake->kind == DLOCK_WAKE_LOOK) return 0;
-        if (wake->kind != DLOCK_WAKE_GRANTED || strcmp(wake->token, claim->token) != 0) return -1;
-        if (!wake->fence) return 0;
-    }
+    if (wake->name && strcmp(wake->name, claim->name) != 0) return -1;
+    if (wake->kind == DLOCK_WAKE_LOOK) return 0;
+    if (wake->kind != DLOCK_WAKE_GRANTED || strcmp(wake->token, claim->token) != 0) return -1;
+    if (!wake->fence) return 0;
     EXPECT(wake->fence < UINT64_C(1) << 55);
     uint64_t fence = wake->fence;
     EXPECT(wake->kept_ms > 0);
-    grant->waits = false;
     if (renew(grant) != 0) return 0; /* it came too late: asking again tells */
     grant->claim.fence = fence;
     return 1;
 }
 
-static bool next_wake(struct grant *grant, struct dlock_wake *wake, int ms) {
-    if (can(DLOCK_CAP_PENDING)) return wake_on(grant->line, wake, ms);
-    return wake_of(grant->client, wake, ms);
-}
-
 int await(struct grant *grant, int ms) {
-    const bool told = can(DLOCK_CAP_WAKE) || can(DLOCK_CAP_PENDING | DLOCK_CAP_QUEUE);
+    const bool told = can(DLOCK_CAP_WAKE);
     struct dlock_wake wake;
     listens(grant->client);
     for (int64_t until = now_ms() + ms;;) {
@@ -215,10 +165,9 @@ int await(struct grant *grant, int ms) {
         int said = 0;
         if (left <= 0) return DLOCK_EBUSY;
         if (!told) sleep_ms(pause_ms(&grant->claim, left));
-        if (told) said = next_wake(grant, &wake, pause_ms(&grant->claim, left)) ? heard(grant, &wake) : 0;
+        if (told) said = wake_of(grant->client, &wake, pause_ms(&grant->claim, left)) ? heard(grant, &wake) : 0;
         if (said == 1) return 0;
-        if (said == 0 && !can(DLOCK_CAP_PENDING | DLOCK_CAP_QUEUE) && queue_up(grant) != DLOCK_EBUSY)
-            return grant->claim.result;
+        if (said == 0 && queue_up(grant) != DLOCK_EBUSY) return grant->claim.result;
     }
 }
 
@@ -229,7 +178,7 @@ void expect_woken(struct grant *grant) {
     for (int64_t until = now_ms() + REQUEST_MS;;) {
         int64_t left = until - now_ms();
         bool told =
-            left > 0 && next_wake(grant, &wake, can(DLOCK_CAP_QUEUE) ? (int)left : pause_ms(&grant->claim, left));
+            left > 0 && wake_of(grant->client, &wake, can(DLOCK_CAP_QUEUE) ? (int)left : pause_ms(&grant->claim, left));
         if (!told && (left <= 0 || can(DLOCK_CAP_QUEUE))) FAIL("no wake-up for \"%s\"", grant->claim.name);
         int said = told ? heard(grant, &wake) : 0;
         if (said < 0 || (said == 0 && queue_up(grant) != 0)) continue;
@@ -241,7 +190,7 @@ void expect_woken(struct grant *grant) {
 
 void expect_not_granted(struct grant *grant) {
     struct dlock_wake wake;
-    while (next_wake(grant, &wake, 150)) {
+    while (wake_of(grant->client, &wake, 150)) {
         int said = heard(grant, &wake);
         if (said == 1 || (said == 0 && queue_up(grant) == 0))
             FAIL("\"%s\" is granted to a waiter before its turn", grant->claim.name);

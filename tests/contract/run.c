@@ -28,7 +28,7 @@ static struct progress {
 
 static bool applies(const struct contract_case *test) {
     uint32_t needs = test->needs;
-    if (needs & NEEDS_MANY && (one_claim_each() || session_each())) return false;
+    if (needs & NEEDS_MANY && session_each()) return false;
     if (needs & NEEDS_LEASES && can(DLOCK_CAP_SESSION)) return false;
     return can(needs & ~(NEEDS_MANY | NEEDS_LEASES));
 }

@@ -44,7 +44,7 @@ static void ending_what_never_began(void) {
 /* The process that made the claim is dead: freed by name and token, where that is possible. */
 static void of_the_dead(void) {
     struct grant mine, dead, theirs;
-    if (one_claim_each() || can(DLOCK_CAP_LOCAL)) return; /* there the end of its connection frees it */
+    if (can(DLOCK_CAP_LOCAL)) return; /* there the end of its connection frees it */
     grant_new(&mine, 0, suite.name);
     grant_new(&theirs, 1, suite.name);
     GRANTED(acquire(&mine));
@@ -61,20 +61,17 @@ static void of_the_dead(void) {
     GRANTED(release(&theirs));
 }
 
-/* A connection of one claim serves claims in sequence, and may be idle for long in between. */
 static void a_connection_serves_one_after_the_other(void) {
     struct grant grant;
-    struct dlock_error err = {0};
     for (int i = 0; i < 5; i++) {
         grant_new(&grant, 0, suite.name);
         GRANTED(acquire(&grant));
         GRANTED(renew(&grant));
         GRANTED(release(&grant));
-        if (backend->rest) EXPECT(backend->rest(line_of(0)->conn, REQUEST_MS, &err) == 0);
     }
 }
 
-/* Two claims of one client have two connections. */
+/* Two claims of one client. */
 static void connections_exclude_each_other(void) {
     struct grant one, two, other;
     char name[DLOCK_NAME_MAX + 1];
@@ -91,25 +88,6 @@ static void connections_exclude_each_other(void) {
     GRANTED(acquire(&two));
     GRANTED(release(&other));
     GRANTED(release(&two));
-}
-
-/* A blocking request brings its answer to its connection; one that was given up brings none. */
-static void a_blocking_request_is_answered_or_given_up(void) {
-    struct grant mine, waiting, leaves;
-    grant_new(&mine, 0, suite.name);
-    grant_new(&waiting, 1, suite.name);
-    grant_new(&leaves, 2, suite.name);
-    GRANTED(acquire(&mine));
-    BUSY(queue_up(&leaves));
-    BUSY(queue_up(&waiting));
-    LOST(release(&leaves));
-    GRANTED(release(&mine));
-    GRANTED(await(&waiting, REQUEST_MS));
-    EXPECT(waiting.claim.fence > mine.claim.fence);
-    GRANTED(renew(&waiting));
-    GRANTED(release(&waiting));
-    GRANTED(acquire(&leaves)); /* its connection is as good as new */
-    GRANTED(release(&leaves));
 }
 
 /* The URI's password, if it has one, with more to it. */
@@ -133,7 +111,6 @@ const struct contract_case contract_session[] = {
     PROMISE(of_the_dead, DLOCK_CAP_SESSION),
     PROMISE(a_connection_serves_one_after_the_other, 0),
     PROMISE(connections_exclude_each_other, 0),
-    PROMISE(a_blocking_request_is_answered_or_given_up, DLOCK_CAP_PENDING | DLOCK_CAP_QUEUE),
     PROMISE(a_wrong_password_is_told, 0),
     {0},
 };

@@ -202,7 +202,6 @@ static void names_and_tokens_of_full_length(void) {
         GRANTED(acquire(&mine[i]));
     }
     grant_copy(&twin, &mine[0], true);
-    twin.line = NULL;
     full_length_token(&twin, 'b');
     grant_new(&theirs, 1, names[0]);
     BUSY(acquire(&twin));

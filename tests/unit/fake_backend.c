@@ -26,15 +26,13 @@ static struct script scripts[FAKE_OPS][MAX_FAULTS];
 static struct fake_conn *conns[MAX_CONNS];
 static unsigned conns_serial;
 static bool server_is_down, wakes_held;
-static bool stuck;                        /* the listeners' descriptors stay readable */
-static char hanging[DLOCK_NAME_MAX + 56]; /* how names begin whose renewals hang */
-static int flood;                         /* remaining wakes for a name that no client knows */
+static bool stuck; /* the listeners' descriptors stay readable */
+static int flood;  /* remaining wakes for a name that no client knows */
 static pthread_t wake_reader;
 static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true};
 static const struct server_rules poll_rules = {.queue = false, .tells = true};
-static const struct server_rules session_rules = {.queue = true, .session = true};
 static const struct server_rules forever_rules = {.look = true, .forever = true};
 
 enum {
@@ -49,8 +47,6 @@ static const struct fake_kind kinds[] = {
     {"fakevolatile", DLOCK_CAP_FENCE | DLOCK_CAP_VOLATILE, &poll_rules, true},
     {"fakeshared", DLOCK_CAP_FENCE | DLOCK_CAP_THREADSAFE, &poll_rules, true},
     {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules, true},
-    {"fakepending", DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING | DLOCK_CAP_SHARED,
-     &session_rules, true},
     {"fakeforever", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION, &forever_rules, true},
 };
 
@@ -115,8 +111,7 @@ static bool of_client(const struct fake_conn *conn, const char *token) {
 
 /* Whether this connection is told of the entry's grant. */
 static bool is_told(const struct fake_conn *conn, const struct server_entry *entry) {
-    if (!hears(conn) || conn->astray) return false;
-    return conn->kind->caps & DLOCK_CAP_PENDING ? conn->id == entry->conn : of_client(conn, entry->token);
+    return hears(conn) && !conn->astray && of_client(conn, entry->token);
 }
 
 static bool client_listens(const struct server_entry *entry) {
@@ -246,27 +241,9 @@ unsigned fake_abandoned(void) {
     return abandoned;
 }
 
-static int fake_rest(void *memory, int timeout_ms, struct dlock_error *err) {
-    struct fake_conn *conn = memory;
-    pthread_mutex_lock(&fake_guard);
-    contract_begin(conn, FAKE_REST, NULL, 0, timeout_ms, false);
-    struct log_place place = log_begin(FAKE_REST, conn, NULL, 0, timeout_ms);
-    int result = meet_fault(FAKE_REST, conn, timeout_ms, err);
-    log_answer(place, 0, result, 0);
-    contract_end(conn);
-    pthread_mutex_unlock(&fake_guard);
-    return result;
-}
-
 static int fake_listen(void *memory, int *fd, int timeout_ms, struct dlock_error *err) {
     struct fake_conn *conn = memory;
     pthread_mutex_lock(&fake_guard);
-    if (conn->kind->caps & DLOCK_CAP_PENDING && conn->listening) {
-        contract_time("listen", timeout_ms);
-        *fd = conn->fd;
-        pthread_mutex_unlock(&fake_guard);
-        return 0;
-    }
     contract_begin(conn, FAKE_LISTEN, NULL, 0, timeout_ms, false);
     struct log_place place = log_begin(FAKE_LISTEN, conn, NULL, 0, timeout_ms);
     int result = meet_fault(FAKE_LISTEN, conn, timeout_ms, err);
@@ -375,30 +352,11 @@ static int lost(struct fake_conn *conn, struct dlock_claim *const *claims, size_
     return 0;
 }
 
-/* Like libpq: a connection found to have ended is closed at once, and the grant ends with it. */
-static int farewell(struct fake_conn *conn, struct dlock_claim *claim) {
-    if (conn->fd >= 0) close(conn->fd);
-    conn->fd = -1;
-    claim->result = DLOCK_ELOST;
-    return 0;
-}
-
-/* A renewal that is not answered in time; its connection stays. */
-static int hang(struct fake_conn *conn, struct dlock_claim *claim, int64_t until_us) {
-    while (slow(conn, until_us)) {
-    }
-    claim->result = DLOCK_EUNAVAILABLE;
-    return 0;
-}
-
 /* Executes the request on the claims. If the answer is then lost, the core must not believe the claims' fields. */
 static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_claim *const *claims, size_t n,
                         int timeout_ms, struct dlock_error *err) {
     int64_t until_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
-    if (op == FAKE_RELEASE && conn->dead && conn->kind->caps & DLOCK_CAP_PENDING) return farewell(conn, claims[0]);
     if (server_is_down || conn->dead) return conn_fail(conn, DLOCK_EUNAVAILABLE, err, "connection refused or reset");
-    if (op == FAKE_RENEW && *hanging && strncmp(claims[0]->name, hanging, strlen(hanging)) == 0)
-        return hang(conn, claims[0], until_us);
     struct script script = next_script(op);
     if (script.fault == FAKE_AUTH) return conn_fail(conn, DLOCK_EAUTH, err, "wrong password");
     if (script.fault == FAKE_PROTO) return conn_fail(conn, DLOCK_EPROTO, err, "this is not a lock server");
@@ -466,12 +424,11 @@ void fake_backend_reset(void) {
                                         .abandon = fake_abandon,
                                         .inspect = fake_inspect,
                                         .break_lock = fake_break};
-        if (kinds[i].caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) {
+        if (kinds[i].caps & DLOCK_CAP_WAKE) {
             backend.listen = fake_listen;
             backend.wake = fake_wake;
         }
         if (kinds[i].caps & DLOCK_CAP_WAKE && !(kinds[i].caps & DLOCK_CAP_THREADSAFE)) backend.probe = fake_probe;
-        if (kinds[i].caps & DLOCK_CAP_PENDING) backend.rest = fake_rest;
         struct dlock_error err;
         if (dlock_register(&backend, &err) != 0) {
             fprintf(stderr, "dlock_register: %s\n", err.message);
@@ -485,17 +442,10 @@ void fake_backend_reset(void) {
     memset(scripts, 0, sizeof scripts);
     server_is_down = wakes_held = false;
     stuck = false;
-    *hanging = '\0';
     flood = 0;
     pthread_mutex_unlock(&fake_guard);
     contract_reset();
     fake_log_clear();
-}
-
-void fake_renewals_hang(const char *begin) {
-    pthread_mutex_lock(&fake_guard);
-    snprintf(hanging, sizeof hanging, "%s", begin ? begin : "");
-    pthread_mutex_unlock(&fake_guard);
 }
 
 void fake_faults_clear(void) {

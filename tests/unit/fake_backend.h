@@ -7,7 +7,6 @@
  *   fakevolatile the same, and forgets at restart: quarantine applies
  *   fakeshared   as fakepoll, and THREADSAFE: one connection for everything
  *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE, like ZooKeeper
- *   fakepending  SESSION and PENDING, like PostgreSQL's session mode
  *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look", like file:
  *
  * The backend checks the core's side of the contract (see fake_violations()).
@@ -25,7 +24,6 @@ enum fake_op {
     FAKE_ACQUIRE,
     FAKE_RENEW,
     FAKE_RELEASE,
-    FAKE_REST,
     FAKE_PROBE,
     FAKE_INSPECT,
     FAKE_BREAK,
@@ -91,11 +89,10 @@ void fake_server_ready_in_ms(int64_t ms);      /* grants nothing before, and say
 void fake_server_step_ms(int64_t ms);          /* its clock jumps */
 void fake_server_handover_ms(int64_t ms);
 void fake_server_break(const char *name);
-void fake_renewals_hang(const char *begin); /* fakepending: of names that begin so; connections stay; NULL: none */
-void fake_wakes_hold(bool hold);            /* wakes stay in the socket until it is set back */
-void fake_wakes_stick(bool stick);          /* the listeners' descriptors stay readable, whatever was read */
-pthread_t fake_wake_reader(void);           /* the thread that read the last one */
-void fake_wakes_flood(int n);               /* so many, for the listeners; 16 of them take 1 ms to read */
+void fake_wakes_hold(bool hold);                    /* wakes stay in the socket until it is set back */
+void fake_wakes_stick(bool stick);                  /* the listeners' descriptors stay readable, whatever was read */
+pthread_t fake_wake_reader(void);                   /* the thread that read the last one */
+void fake_wakes_flood(int n);                       /* so many, for the listeners; 16 of them take 1 ms to read */
 void fake_wake_push(const struct dlock_wake *wake); /* to every listener, whatever it says */
 
 /* Other clients. They queue and are granted the lock like any client. */

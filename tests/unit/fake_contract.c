@@ -32,7 +32,7 @@ static uint64_t mark(const char *token) {
     return dlock_hash(token, strlen(token), DLOCK_HASH_SEED) | 1;
 }
 
-void contract_time(const char *what, int timeout_ms) {
+static void check_time(const char *what, int timeout_ms) {
     if (timeout_ms <= 0 || timeout_ms > MAX_TIMEOUT_MS) violated("%s with timeout_ms %d", what, timeout_ms);
 }
 
@@ -44,7 +44,7 @@ void contract_connect(const struct fake_conn *conn, const struct dlock_uri *uri,
     if (peer->abi != DLOCK_ABI || !peer->log) violated("peer without abi or log");
     for (size_t i = 0; i < uri->n_hosts; i++)
         if (!uri->hosts[i].address) violated("host without address");
-    contract_time("connect", timeout_ms);
+    check_time("connect", timeout_ms);
 }
 
 static void check_modes(const struct fake_conn *conn, enum fake_op op, const struct dlock_claim *claim) {
@@ -80,17 +80,14 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("results not preset: %d, kept %lld, retry %lld", claim->result, (long long)claim->kept_ms,
                  (long long)claim->retry_ms);
     if (claim->lease_ms <= 0) violated("lease_ms %lld", (long long)claim->lease_ms);
-    if (claim->flags & ~(uint32_t)(DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_LINGER | DLOCK_CLAIM_AWAITED))
+    if (claim->flags & ~(uint32_t)(DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_LINGER))
         violated("unknown flags 0x%x", claim->flags);
-    if (claim->flags & DLOCK_CLAIM_AWAITED &&
-        !(claim->flags & DLOCK_CLAIM_QUEUE && conn->kind->caps & DLOCK_CAP_PENDING))
-        violated("AWAITED without a request that waits");
     check_modes(conn, op, claim);
     if (claim->flags & DLOCK_CLAIM_LINGER && (op != FAKE_ACQUIRE || !(conn->kind->caps & DLOCK_CAP_WANTED) || !heard))
         violated("LINGER asked where nobody tells, or nobody listens");
     if (op == FAKE_ACQUIRE && (claim->flags & DLOCK_CLAIM_QUEUE)) {
         if (!(conn->kind->caps & DLOCK_CAP_QUEUE)) violated("QUEUE asked of a backend without a queue");
-        if (!heard && !(conn->kind->caps & DLOCK_CAP_PENDING)) violated("QUEUE asked while no connection listens");
+        if (!heard) violated("QUEUE asked while no connection listens");
     }
     const struct server_entry *entry = server_find(claim->name, claim->token);
     bool told = entry && entry->told;
@@ -100,37 +97,17 @@ static void check_claim(const struct fake_conn *conn, enum fake_op op, const str
         violated("a claim of connection %u is used on connection %u", entry->conn, conn->id);
 }
 
-static void check_carries_nothing(const struct fake_conn *conn) {
-    const struct server_entry *entry;
-    for (size_t i = 0; (entry = server_at(i)); i++)
-        if (entry->used && entry->conn == conn->id) violated("rest, with a claim");
-}
-
-/* SESSION: one claim for each connection, and a request that is still unanswered can only be given up. */
-static void check_one_each(const struct fake_conn *conn, enum fake_op op, const struct dlock_claim *claim) {
-    const struct server_entry *entry;
-    for (size_t i = 0; (entry = server_at(i)); i++) {
-        if (!entry->used || entry->conn != conn->id) continue;
-        if (strcmp(entry->token, claim->token) != 0) violated("a connection carries two claims");
-        if (!entry->held && op != FAKE_RELEASE) violated("a request while another one is unanswered");
-    }
-}
-
 void contract_begin(struct fake_conn *conn, enum fake_op op, struct dlock_claim *const *claims, size_t n,
                     int timeout_ms, bool heard) {
     bool threadsafe = conn->kind->caps & DLOCK_CAP_THREADSAFE;
-    contract_time("operation", timeout_ms);
+    check_time("operation", timeout_ms);
     if (!conn->connected) violated("operation on a connection that is not connected");
     /* A thread may begin on a THREADSAFE connection before another has reported its end. */
     if (conn->failed && !threadsafe) violated("operation on a connection that has failed");
     if (conn->users++ && !threadsafe) violated("two threads use one connection");
-    bool pending = conn->kind->caps & DLOCK_CAP_PENDING;
-    if (op != FAKE_LISTEN && conn->listening && !threadsafe && !pending)
-        violated("request on the listening connection");
-    if (op == FAKE_REST) check_carries_nothing(conn);
-    if (op == FAKE_LISTEN || op == FAKE_REST || op == FAKE_INSPECT || op == FAKE_BREAK) return;
-    if (n == 0 || n > MAX_BATCH || (pending && n > 1)) violated("batch of %zu", n);
-    if (pending) check_one_each(conn, op, claims[0]);
+    if (op != FAKE_LISTEN && conn->listening && !threadsafe) violated("request on the listening connection");
+    if (op == FAKE_LISTEN || op == FAKE_INSPECT || op == FAKE_BREAK) return;
+    if (n == 0 || n > MAX_BATCH) violated("batch of %zu", n);
     for (size_t i = 0; i < n; i++) {
         if (i) check_order(op, claims[i - 1], claims[i]);
         check_claim(conn, op, claims[i], heard);

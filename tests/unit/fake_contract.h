@@ -36,7 +36,6 @@ struct fake_conn {
 };
 
 void contract_reset(void);
-void contract_time(const char *what, int timeout_ms);
 void contract_connect(const struct fake_conn *conn, const struct dlock_uri *uri, const struct dlock_peer *peer,
                       int timeout_ms);
 /* `heard`: a connection of this client listens. */

@@ -122,7 +122,7 @@ static struct server_entry *entry_add(const struct dlock_claim *claim, unsigned 
 }
 
 static void entry_keep(const struct server_rules *rules, struct server_entry *entry, int64_t lease_ms) {
-    entry->until_us = rules->forever || rules->session ? DLOCK_FOREVER : server_now_us() + lease_ms * 1000;
+    entry->until_us = rules->forever ? DLOCK_FOREVER : server_now_us() + lease_ms * 1000;
 }
 
 static void entry_grant(struct server_entry *entry) {
@@ -165,7 +165,7 @@ static void server_promote(const struct server_rules *rules, const char *name, c
             first->used = false;
             continue;
         }
-        int64_t kept_ms = is_asking || rules->session || first->lease_ms < handover_ms ? first->lease_ms : handover_ms;
+        int64_t kept_ms = is_asking || first->lease_ms < handover_ms ? first->lease_ms : handover_ms;
         entry_grant(first);
         entry_keep(rules, first, kept_ms);
         if (!is_asking) tell(first, name, kept_ms);

@@ -33,7 +33,6 @@ struct server_rules {
     bool look;    /* tells all listeners when a name becomes free */
     bool forever; /* grants have no lease: they end with their connection */
     bool tells;   /* tells clients that find a name held its holder's fence */
-    bool session; /* they do, but their holders must see to it that it lives */
 };
 
 void server_reset(server_tell *tell, server_want *want, server_listens *listens);

@@ -2,13 +2,10 @@
 #include "checker.h"
 #include "wire.h"
 
-enum { KEEPALIVE_US = 5000000 };
-
 struct conn {
     unsigned link, generation;
     bool connected;
-    char token[DLOCK_TOKEN_MAX + 1]; /* PENDING: the token whose wake-ups are read */
-    struct wake *last;               /* its strings are valid until the next one */
+    struct wake *last; /* its strings are valid until the next one */
 };
 
 struct sim_faults sim_faults;
@@ -172,23 +169,6 @@ static int failed(struct dlock_error *err, const char *why) {
     return dlock_fail(err, DLOCK_EUNAVAILABLE, "%s", why);
 }
 
-static void break_later(void *arg) {
-    struct delivery *delivery = arg;
-    if (sim_link_is_open(delivery->link, delivery->generation)) sim_link_break(&sim_links[delivery->link]);
-    sim_free(delivery);
-}
-
-/* Makes the connection silent. A blocking request may have no time limit, so the backend's keepalive detects that the
- * connection is dead. */
-static void fall_silent(const struct conn *conn) {
-    sim_links[conn->link].silent = true;
-    if (!(kind->caps & DLOCK_CAP_PENDING)) return;
-    struct delivery *delivery = sim_new(sizeof *delivery);
-    delivery->link = conn->link;
-    delivery->generation = conn->generation;
-    sim_at(sim_now_us() + KEEPALIVE_US, break_later, delivery);
-}
-
 static int exchange(struct conn *conn, struct request *request, int timeout_ms, struct dlock_error *err) {
     int64_t until_us = deadline(timeout_ms);
     request->link = conn->link;
@@ -197,7 +177,7 @@ static int exchange(struct conn *conn, struct request *request, int timeout_ms, 
         drop(request);
         return failed(err, "the connection is broken");
     }
-    if (sim_chance(sim_faults.silent)) fall_silent(conn);
+    if (sim_chance(sim_faults.silent)) sim_links[conn->link].silent = true;
     send_request(request);
     if (sim_chance(sim_faults.reset)) sim_link_break(&sim_links[conn->link]);
     while (!request->answered && sim_now_us() < until_us && sim_link_is_open(conn->link, conn->generation))
@@ -233,8 +213,6 @@ static int batch(void *at, enum operation operation, struct dlock_claim *const *
 }
 
 static int acquire(void *at, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    struct conn *conn = at;
-    if (kind->caps & DLOCK_CAP_PENDING) snprintf(conn->token, sizeof conn->token, "%s", claims[0]->token);
     return batch(at, ACQUIRE, claims, n, timeout_ms, err);
 }
 
@@ -321,10 +299,6 @@ static int listen(void *at, int *fd, int timeout_ms, struct dlock_error *err) {
     SIM_UNSEEN;
     struct conn *conn = at;
     struct link *link = &sim_links[conn->link];
-    if (link->generation == conn->generation && link->fd >= 0) { /* PENDING: before a disconnect */
-        *fd = link->fd;
-        return 0;
-    }
     if (!sim_link_is_open(conn->link, conn->generation)) return failed(err, "the connection is broken");
     if ((link->fd = sim_descriptor()) < 0) return dlock_fail(err, DLOCK_EUNAVAILABLE, "no descriptors left");
     *fd = link->fd;
@@ -349,7 +323,6 @@ static int wake(void *at, struct dlock_wake *out, struct dlock_error *err) {
     *out = conn->last->wake;
     if (out->name) out->name = conn->last->name;
     if (out->token) out->token = conn->last->token;
-    if (*conn->token && strcmp(conn->token, out->token) != 0) return wake(at, out, err);
     sim_heard(out);
     return 1;
 }
@@ -404,6 +377,7 @@ static int probe(void *at, struct dlock_error *err) {
 }
 
 void sim_host_gone(const struct sim_host *host) {
+    SIM_UNSEEN; /* the end of a session may send wake-ups */
     for (size_t i = 0; i < sim_links_end; i++) {
         if (sim_links[i].host != host) continue;
         if (sim_sessions_are_local()) sim_session_end(sim_links[i].generation);
@@ -435,7 +409,7 @@ void sim_network_start(const struct sim_kind *chosen, int64_t handover_ms) {
                                      .inspect = inspect,
                                      .list = list,
                                      .break_lock = break_lock};
-    if (chosen->caps & (DLOCK_CAP_WAKE | DLOCK_CAP_PENDING)) {
+    if (chosen->caps & DLOCK_CAP_WAKE) {
         backend.listen = listen;
         backend.wake = wake;
     }

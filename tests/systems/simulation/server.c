@@ -3,7 +3,7 @@
 #include "fake_server.h"
 #include "wire.h"
 
-enum { SESSION_US = 3500000 /* longer than any lease */, STRAYS = 64, BROKEN = 512 };
+enum { STRAYS = 64, BROKEN = 512 };
 
 struct sim_host sim_server = {.name = "server"};
 uint64_t sim_requests;
@@ -17,8 +17,7 @@ static bool away;
 static int64_t quarantine_ms;
 
 static const struct server_rules queue_rules = {.queue = true}, poll_rules = {.queue = false},
-                                 look_rules = {.look = true}, forever_rules = {.forever = true},
-                                 session_rules = {.queue = true, .session = true};
+                                 look_rules = {.look = true}, local_rules = {.look = true, .forever = true};
 
 enum {
     MODES = DLOCK_CAP_FENCE | DLOCK_CAP_BREAK | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_EXPORT |
@@ -31,8 +30,7 @@ static const struct sim_kind kinds[] = {
     {"simpoll", MODES},
     {"simlook", MODES | DLOCK_CAP_WAKE},
     {"simsession", (QUEUE & ~(DLOCK_CAP_EXPORT | DLOCK_CAP_WANTED)) | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE},
-    {"simpending", (MODES & ~DLOCK_CAP_EXPORT) | DLOCK_CAP_QUEUE | DLOCK_CAP_SESSION | DLOCK_CAP_PENDING},
-    {"simlocal", (MODES & ~DLOCK_CAP_EXPORT) | DLOCK_CAP_SESSION},
+    {"simlocal", (MODES & ~DLOCK_CAP_EXPORT) | DLOCK_CAP_WAKE | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE},
 };
 
 size_t sim_kinds(const struct sim_kind **all) {
@@ -53,15 +51,10 @@ void sim_session_end(unsigned generation) {
     ended_sessions[generation] = true;
 }
 
-static void end_session_of(void *arg) {
-    sim_session_end((unsigned)(uintptr_t)arg);
-}
-
 void sim_link_break(struct link *link) {
     if (!link->open) return;
     link->open = link->listening = false;
     if (link->fd >= 0) sim_signal(link->fd); /* makes the client's end readable: it is over */
-    if (rules->session) sim_at(sim_now_us() + SESSION_US, end_session_of, (void *)(uintptr_t)link->generation);
 }
 
 /* ---- wake-ups ---- */
@@ -227,8 +220,8 @@ void sim_server_quarantine(int64_t ms) {
 }
 
 void sim_server_start(const struct sim_kind *chosen, int64_t handover_ms) {
-    static const struct server_rules *const rules_of[] = {&queue_rules, &queue_rules,   &poll_rules,   &look_rules,
-                                                          &queue_rules, &session_rules, &forever_rules};
+    static const struct server_rules *const rules_of[] = {&queue_rules, &queue_rules, &poll_rules,
+                                                          &look_rules,  &queue_rules, &local_rules};
     kind = chosen;
     rules = rules_of[chosen - kinds];
     server_reset(tell, want, listens);

@@ -359,37 +359,6 @@ TEST(a_release_of_all_goes_on_after_an_error) {
     assert_int_equal(fake_entries(), 0);
 }
 
-/* Where each lock takes a request, those after a busy one are not even requested. */
-TEST(one_by_one_nothing_is_taken_behind_a_busy_one) {
-    dlock_client *client = client_new("fakepending:");
-    struct all all = {{lock_new(client, "c"), lock_new(client, "b"), lock_new(client, "a")}, 3, 0, {0}};
-    struct fake_grant other = taken("b");
-    assert_int_equal(acquire_all(&all), DLOCK_EBUSY);
-    assert_non_null(strstr(all.err.message, "\"b\""));
-    assert_int_equal(fake_grants("a"), 1);
-    assert_int_equal(fake_grants("c"), 0);
-    assert_int_equal(fake_claims(FAKE_ACQUIRE, "c"), 0);
-    assert_int_equal(fake_entries(), 0);
-
-    struct actor *actor = actor_new();
-    all.timeout_ms = -1;
-    begin_call(actor, acquire_all, &all);
-    assert_false(over(actor));
-    assert_int_equal(fake_claims(FAKE_ACQUIRE, "c"), 0);
-    fake_other_release(&other, "b");
-    wait_for(actor, 1000);
-    assert_int_equal(result(actor), 0);
-    assert_int_equal(fake_grants("c"), 1);
-    fake_log_clear();
-    begin_call(actor, release_all, &all);
-    assert_int_equal(result(actor), 0);
-    static const char *const order[] = {"c", "b", "a"}; /* a waiter for "a" then finds the others free */
-    for (size_t i = 0, at = 0; i < 3; i++, at++) {
-        while (fake_log_at(at).op != FAKE_RELEASE) at++;
-        assert_string_equal(fake_log_at(at).name, order[i]);
-    }
-}
-
 /* ---- a crowd on a silent server: one deadline, and no more than a moment for giving up ---- */
 
 enum { CROWD = 200 };
@@ -405,7 +374,7 @@ static int acquire_crowd(void *arg) {
 }
 
 TEST(a_silent_server_costs_a_crowd_one_deadline) {
-    static const char *const uris[] = {"fake:?timeout=20s", "fakepoll:?timeout=300ms", "fakesession:", "fakepending:"};
+    static const char *const uris[] = {"fake:?timeout=20s", "fakepoll:?timeout=300ms", "fakesession:"};
     for (size_t k = 0; k < sizeof uris / sizeof uris[0]; k++) {
         dlock_client *client = client_new(uris[k]);
         struct actor *actor = actor_new();

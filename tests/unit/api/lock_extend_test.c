@@ -9,7 +9,7 @@ static dlock_lock *fixed_lock(dlock_client *client, enum dlock_owner owner, stru
 }
 
 TEST(a_fixed_lease_is_set_anew) {
-    static const char *const uris[] = {"fake:", "fakepoll:", "fakesession:", "fakepending:", "fakeforever:"};
+    static const char *const uris[] = {"fake:", "fakepoll:", "fakesession:", "fakeforever:"};
     for (size_t i = 0; i < sizeof uris / sizeof uris[0]; i++) {
         struct lost_count lost = {0};
         struct fake_command command;

@@ -265,6 +265,63 @@ TEST(a_dead_client_gives_its_lock_to_the_next) {
     assert_true(held_by(actor, second));
 }
 
+static dlock_lock *closing;
+static unsigned held_when_closed;
+
+static void ask_whether_held(void) {
+    held_when_closed += dlock_held(closing);
+}
+
+/* With the connection the server ends the grant, and has another client hold the lock: it is lost here before that. */
+TEST(a_loss_comes_before_the_connection_is_closed) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    options.owner = DLOCK_OWNER_HANDLE;
+    closing = lock_new_with(client_new("fakesession:"), "n", &options);
+    held_when_closed = 0;
+    assert_int_equal(dlock_acquire(closing, 0, NULL), 0);
+    fake_on_disconnect(ask_whether_held);
+    fake_server_cut_holder("n");
+    fake_advance_ms(THIRD_MS);
+    fake_on_disconnect(NULL);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 1);
+    assert_int_equal(held_when_closed, 0);
+    assert_int_equal(dlock_release(closing, NULL), DLOCK_ELOST);
+}
+
+TEST(renewals_without_answer_keep_the_lock_for_its_lease) {
+    struct lost_count lost = {0};
+    dlock_lock *lock = watched_lock(client_new("fakesession:"), "n", &lost);
+    int64_t sent_us = dlock__now_us();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_edit(FAKE_RENEW, proves_nothing, 3);
+    fake_advance_ms(LEASE_MS);
+    assert_true(dlock_held(lock));
+    fake_faults_clear();
+    fake_edit(FAKE_RENEW, proves_nothing, 1000);
+    fake_advance_ms(2 * LEASE_MS);
+    assert_int_equal(lost.calls, 1);
+    assert_true(lost.at_us > sent_us + valid_us(LEASE_MS));
+    fake_settle();
+    assert_int_equal(fake_holders("n"), 0);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
+TEST(close_ends_waits_and_grants) {
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *held = lock_new(client, "m"), *waited = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    begin_acquire(actor, waited, 60000);
+    assert_int_equal(fake_waiters("n"), 1);
+    client_end(client);
+    fake_settle(); /* the waiter has left the client, and may still be on its way out */
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+    assert_int_equal(fake_holders("m"), 0);
+    assert_int_equal(fake_connections(), 0);
+}
+
 /* ---- questions of operators ---- */
 
 static int shown(const struct dlock_info *info, void *arg) {

@@ -157,20 +157,14 @@ TEST(capabilities_need_their_operations) {
 #undef WITHOUT
     struct dlock_backend backend = toy(), copy;
     backend.caps = DLOCK_CAP_QUEUE;
-    refuse(&backend, NULL, DLOCK_EINVAL, "QUEUE without WAKE or PENDING");
+    refuse(&backend, NULL, DLOCK_EINVAL, "QUEUE without WAKE");
     backend.caps = DLOCK_CAP_WANTED;
     refuse(&backend, NULL, DLOCK_EINVAL, "WANTED without WAKE");
-    backend.caps = DLOCK_CAP_QUEUE | DLOCK_CAP_PENDING | DLOCK_CAP_SESSION;
+    backend.caps = DLOCK_CAP_SESSION;
+    refuse(&backend, NULL, DLOCK_EINVAL, "SESSION without THREADSAFE: see dlock/backend_sessions.h");
+    backend.caps |= DLOCK_CAP_THREADSAFE;
     assert_int_equal(dlock__backend_check(&backend, NULL, "", &copy, NULL), DLOCK_OK);
-    backend.caps |= DLOCK_CAP_WAKE;
-    refuse(&backend, NULL, DLOCK_EINVAL, "PENDING together with WAKE");
-    backend.caps = DLOCK_CAP_PENDING | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE;
-    refuse(&backend, NULL, DLOCK_EINVAL, "PENDING together with THREADSAFE");
-    backend.caps = DLOCK_CAP_PENDING;
-    refuse(&backend, NULL, DLOCK_EINVAL, "PENDING without SESSION");
-    backend.listen = NULL;
-    refuse(&backend, NULL, DLOCK_EINVAL, "PENDING without listen and wake");
-    backend.caps = DLOCK_CAP_SESSION | DLOCK_CAP_EXPORT;
+    backend.caps |= DLOCK_CAP_EXPORT;
     refuse(&backend, NULL, DLOCK_EINVAL, "EXPORT together with SESSION");
     backend.caps = DLOCK_CAP_PRIVATE;
     refuse(&backend, NULL, DLOCK_EINVAL, "PRIVATE without LOCAL");
@@ -368,7 +362,7 @@ TEST(a_uri_may_choose_a_variant) {
     varied.schemes = schemes;
     varied.variant = varied_variant;
     varied_by_session = varied;
-    varied_by_session.caps = DLOCK_CAP_SESSION;
+    varied_by_session.caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE;
     varied_by_session.name = "other";
     assert_int_equal(dlock_register(&varied, NULL), DLOCK_OK);
     assert_int_equal(dlock__registry_find("varied", &base, NULL), DLOCK_OK);
@@ -380,7 +374,7 @@ TEST(a_uri_may_choose_a_variant) {
     assert_ptr_equal(module, base);
     varied_by_session.name = "varied";
     assert_int_equal(dlock__registry_variant(&module, &chosen, NULL), DLOCK_OK);
-    assert_int_equal(module->info.caps, DLOCK_CAP_SESSION);
+    assert_int_equal(module->info.caps, DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE);
     assert_int_equal(base->info.caps, varied.caps);
     again = base;
     assert_int_equal(dlock__registry_variant(&again, &chosen, NULL), DLOCK_OK);

@@ -363,19 +363,6 @@ TEST(a_release_over_a_silent_connection_takes_a_fresh_one) {
     }
 }
 
-/* Where the grant lives in the connection there is no other to ask: it is closed, and the answer is honest. */
-TEST(nor_does_a_silent_connection_that_the_grant_lives_in) {
-    dlock_lock *lock = handle_lock(client_new("fakepending:"), "n");
-    struct actor *actor = actor_new();
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_fault(FAKE_RELEASE, FAKE_SLOW, 1);
-    begin_release(actor, lock);
-    assert_in_range(wait_for(actor, 1500), 0, 1500000);
-    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    assert_string_equal(fake_holder("n").token, "");
-    assert_int_equal(fake_claims(FAKE_RELEASE, "n"), 1);
-}
-
 TEST(releases_without_answer_end_with_the_lease) {
     dlock_lock *lock = handle_lock(client_new("fake:"), "n");
     struct actor *actor = actor_new();

@@ -145,29 +145,4 @@ TEST(a_close_has_one_deadline_for_everything) {
     fake_server_forget();
 }
 
-/* Each lock has its own connection, and opening them in sequence would take longer than the waits. */
-TEST(waits_open_their_connections_at_the_same_time) {
-    enum { WAITS = 40, MOST = 16 };
-    dlock_client *client = client_new("fakepending:?connections=1");
-    struct done done[WAITS] = {{0}};
-    dlock_lock *locks[WAITS];
-    char name[8];
-    fake_fault(FAKE_CONNECT, FAKE_SLOW, WAITS);
-    for (int i = 0; i < WAITS; i++) {
-        snprintf(name, sizeof name, "n%d", i);
-        locks[i] = lock_new_with(client, name, &by_handle);
-        begin_async(locks[i], 5000, &done[i]);
-    }
-    for (int opened = 1; opened < WAITS; opened += MOST) { /* the client has opened one */
-        int left = WAITS - opened;
-        assert_int_equal(fake_slow_waiting(), left < MOST ? left : MOST);
-        fake_slow_go();
-        fake_settle();
-    }
-    for (int i = 0; i < WAITS; i++) {
-        assert_done(&done[i], 0);
-        assert_int_equal(dlock_release(locks[i], NULL), 0);
-    }
-}
-
 TESTS(fixture_setup, fixture_teardown, NULL, NULL)

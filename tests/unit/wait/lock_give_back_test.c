@@ -79,8 +79,8 @@ TEST(a_silent_server_costs_the_end_of_a_handle_one_timeout) {
     assert_int_equal(fake_entries(), 0);
 }
 
-TEST(locks_of_connections_of_their_own_share_the_deadline) {
-    dlock_client *client = client_new("fakepending:?timeout=1s");
+TEST(locks_of_one_session_share_the_deadline) {
+    dlock_client *client = client_new("fakesession:?timeout=1s");
     struct actor *actor = actor_new();
     struct all all = {.n = 5};
     for (size_t i = 0; i < all.n; i++) {
