@@ -11,7 +11,6 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 /* The linker puts the functions named __wrap_… in the place of others: nothing else names them. */
@@ -201,9 +200,6 @@ static struct descriptor {
     bool used;
     uint64_t count;
     int64_t at_us; /* SIM_NEVER: no timer, or not set */
-    bool is_epoll;
-    int watched_by;            /* an epoll descriptor, or 0 */
-    struct epoll_event wanted; /* by that epoll descriptor */
 } descriptors[DESCRIPTORS];
 static int descriptors_end; /* no element from here on was ever used */
 static int changed;         /* threads in poll() wait on its address */
@@ -313,52 +309,6 @@ unsigned sim_descriptors(void) {
     return n;
 }
 
-int __wrap_epoll_create1(int flags) {
-    (void)flags;
-    int fd = sim_descriptor();
-    if (fd >= 0) of(fd)->is_epoll = true;
-    return fd;
-}
-
-int __wrap_epoll_ctl(int epoll, int operation, int fd, struct epoll_event *event) {
-    struct descriptor *d = of(fd);
-    if (operation != EPOLL_CTL_DEL && sim_chance(descriptors_refused)) {
-        errno = operation == EPOLL_CTL_ADD ? ENOSPC : ENOMEM;
-        return -1;
-    }
-    d->watched_by = operation == EPOLL_CTL_DEL ? 0 : epoll;
-    if (event) d->wanted = *event;
-    sim_wake(&changed, 1, UINT32_MAX);
-    return 0;
-}
-
-static bool reports(const struct descriptor *d, int epoll) {
-    return d->used && d->watched_by == epoll && d->count > 0 && d->wanted.events & EPOLLIN;
-}
-
-int __wrap_epoll_wait(int epoll, struct epoll_event *events, int most, int timeout_ms) {
-    int n = 0;
-    (void)timeout_ms; /* always 0 */
-    if (sim_chance(descriptors_refused)) {
-        errno = EINTR;
-        return -1;
-    }
-    for (int i = 0; i < descriptors_end && n < most; i++) {
-        if (!reports(&descriptors[i], epoll)) continue;
-        events[n++] = descriptors[i].wanted;
-        descriptors[i].wanted.events = 0; /* one-shot */
-    }
-    return n;
-}
-
-static bool is_readable(int fd) {
-    const struct descriptor *d = of(fd);
-    if (d->count > 0 || !d->is_epoll) return d->count > 0;
-    for (int i = 0; i < descriptors_end; i++)
-        if (reports(&descriptors[i], fd)) return true;
-    return false;
-}
-
 static bool is_open(int fd) {
     return fd >= FIRST_FD && fd < FIRST_FD + DESCRIPTORS && descriptors[fd - FIRST_FD].used;
 }
@@ -376,7 +326,7 @@ static int look(struct pollfd *fds, nfds_t n, bool waits, int64_t *next_us) {
             d->count++;
         }
         if (d->at_us < *next_us) *next_us = d->at_us;
-        if (!is_readable(fds[i].fd)) continue;
+        if (d->count == 0) continue;
         fds[i].revents = POLLIN;
         ready++;
     }
