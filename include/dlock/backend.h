@@ -23,13 +23,11 @@
  *   - Fill `err` whenever you return non-zero. For a batch, also when you return 0, for the first claim whose result is
  *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
  *     it. It may be NULL: use dlock_fail().
- *   - Every operation is idempotent by token, and may arrive more than once. Unless the backend is SESSION without
- *     THREADSAFE, the release of a token may run beside a renewal of it, on another connection or in another thread,
- *     and end first.
- *   - SESSION: only the connection that a grant was made on renews and releases it. Unless the backend is also
- *     THREADSAFE, a connection carries one claim from acquire to release, there are as many connections as claims, and
- *     a batch has one claim; if a renewal was not answered in time, the result EUNAVAILABLE of the claim keeps the
- *     connection.
+ *   - Every operation is idempotent by token, and may arrive more than once. The release of a token may run beside a
+ *     renewal of it, on another connection or in another thread, and end first.
+ *   - THREADSAFE: a client has one connection, on which any number of threads call operations at the same time.
+ *   - SESSION, which has to be THREADSAFE: only the connection that a grant was made on renews and releases it. Where
+ *     the server needs a session for each grant, the connection keeps many of them: see dlock/backend_sessions.h.
  *   - No SIGPIPE (MSG_NOSIGNAL), every descriptor close-on-exec (docs/servers/ names those that a client library
  *     makes otherwise), no output, no signal handlers, no state outside the connection. Where a client library has
  *     state, make it safe for threads and for fork, and document how.
@@ -150,11 +148,7 @@ enum dlock_claim_flag {
     DLOCK_CLAIM_LINGER = 2,
     /* Release: the process that made this claim is dead. SESSION: free it by name and token, whatever connection it
      * lives in; ENOTSUP where that is not possible, 0 where the death of its process has freed it anyway. */
-    DLOCK_CLAIM_DEAD = 4,
-    /* Acquire, PENDING, with QUEUE: a thread waits for this claim and for no other. A request that is not answered at
-     * once may be awaited for about 10 ms before it is left pending, since the thread that sent it gets the answer
-     * sooner than one that must be woken. */
-    DLOCK_CLAIM_AWAITED = 8
+    DLOCK_CLAIM_DEAD = 4
 };
 
 /* dlock_claim.hints */
@@ -265,8 +259,8 @@ struct dlock_backend {
     /* The URI keys that it takes, NULL-terminated; a trailing '*' means that the key may occur several times; the entry
      * "*" takes any key. NULL: none. Other keys are EINVAL before connect. */
     const char *const *keys;
-    /* DLOCK_CAP_…. Refused beside those without their operations: QUEUE without WAKE or PENDING, WANTED without WAKE,
-     * PENDING with WAKE or THREADSAFE or without SESSION, EXPORT with SESSION, PRIVATE without LOCAL. */
+    /* DLOCK_CAP_…. Refused beside those without their operations: QUEUE or WANTED without WAKE, SESSION without
+     * THREADSAFE or with EXPORT, PRIVATE without LOCAL. */
     uint32_t caps;
     size_t conn_size; /* size of a connection: 1 to 1 MiB */
 
@@ -344,25 +338,12 @@ struct dlock_backend {
      * readable when there may be one.
      *
      * A descriptor that stays readable without a wake-up is read every 20 ms only. Returns once the server has
-     * confirmed. Afterwards the core calls only `wake`, `probe` and `disconnect` on it (THREADSAFE: everything). With
-     * WAKE or PENDING, which exclude each other.
-     *
-     * PENDING: called after every connect, and before a disconnect, only to get the descriptor, which is -1 once the
-     * connection, or a client library, has closed it. An acquire with the flag QUEUE that finds the name taken leaves a
-     * blocking request with the server and answers EBUSY; until `wake` brings its answer the core calls only `wake`,
-     * `disconnect`, and `release`, which gives the request up and ensures that nothing is held: if it cannot tell what
-     * became of the request, it returns EUNAVAILABLE, so that the connection ends. While its claim is granted, or
-     * waits, the core calls `wake` when the descriptor polls readable. Without the capability QUEUE the core leaves no
-     * blocking requests: waiters poll, and `wake` only reports losses.
+     * confirmed. Afterwards the core calls only `wake`, `probe` and `disconnect` on it (THREADSAFE: everything).
      *
      * Results: as connect; ENOTSUP: this server never wakes a client, all waiters poll. */
     int (*listen)(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 
     /* Reads one wake-up without blocking.
-     *
-     * PENDING: the wake-up is about this connection's claim, and name and token may be NULL; as the answer to a
-     * blocking request anything but GRANTED means that it has ended without a grant, and that the claim has lost its
-     * place.
      *
      * Results:
      *   - 1: `out` is filled
@@ -408,8 +389,8 @@ struct dlock_backend {
 
     /* Stores the descriptors that grants of this connection live in, at most `max`, and returns how many there are.
      *
-     * LOCAL, and SESSION without THREADSAFE. A process with copies of them keeps those grants alive after the process
-     * that made them, until it closes them; `release` ends the grants whatever copies there are. Any thread. */
+     * SESSION. A process with copies of them keeps those grants alive after the process that made them, until it closes
+     * them; `release` ends the grants whatever copies there are. */
     size_t (*descriptors)(void *conn, int *fds, size_t max);
 
     /* Checks whether the URI is valid for this backend.
@@ -424,13 +405,6 @@ struct dlock_backend {
      * Called before anything else is done with the URI, whose keys may still be wrong; the other backend's `accepts`
      * judges them, and its `variant` is not called. Does not block. */
     const struct dlock_backend *(*variant)(const struct dlock_uri *uri);
-
-    /* Prepares an idle connection for a longer pause.
-     *
-     * SESSION without THREADSAFE: this connection has carried no claim for a third of its last claim's lease, and may
-     * stay idle. Undo here what a release need not undo at once because the next claim would do it again. Results: 0,
-     * or as connect, and the connection is closed. */
-    int (*rest)(void *conn, int timeout_ms, struct dlock_error *err);
 
     /* Requests a sign of life from the server over a listening connection, without blocking.
      *

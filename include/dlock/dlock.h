@@ -157,24 +157,23 @@ enum dlock_client_flag {
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
 
 /* The capabilities of a backend: X(name, bit, word, meaning). */
-#define DLOCK_CAPS(X)                                                                            \
-    X(FENCE, 0, "fence", "fences keep growing across a restart of the server")                   \
-    X(QUEUE, 1, "queue", "waiters are served in order of arrival")                               \
-    X(WAKE, 2, "wake", "the server tells waiters of their turn; others are polled")              \
-    X(SHARED, 3, "shared", "DLOCK_SHARED and dlock_downgrade")                                   \
-    X(PERMIT, 4, "permit", "DLOCK_PERMIT")                                                       \
-    X(INSPECT, 5, "inspect", "dlock_inspect")                                                    \
-    X(LIST, 6, "list", "dlock_list")                                                             \
-    X(BREAK, 7, "break", "dlock_break")                                                          \
-    X(EXPORT, 8, "export", "dlock_export and dlock_import")                                      \
-    X(SESSION, 9, "session", "a grant ends with the connection that made it")                    \
-    X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                        \
-    X(PENDING, 11, "pending", "a waiting acquire is one blocking request on its own connection") \
-    X(VOLATILE, 12, "volatile", "a restart or failover may forget grants; quarantine applies")   \
-    X(LOCAL, 13, "local", "there is no server: grants exclude processes of this machine only")   \
-    X(WANTED, 14, "wanted", "a lingering grant is told at once that another client asks")        \
-    X(PRIVATE, 15, "private", "there is no server: grants exclude threads of one process only")  \
-    X(FLOOR, 16, "floor", "fences can be raised, as a member of a quorum has to")
+#define DLOCK_CAPS(X)                                                                           \
+    X(FENCE, 0, "fence", "fences keep growing across a restart of the server")                  \
+    X(QUEUE, 1, "queue", "waiters are served in order of arrival")                              \
+    X(WAKE, 2, "wake", "the server tells waiters of their turn; others are polled")             \
+    X(SHARED, 3, "shared", "DLOCK_SHARED and dlock_downgrade")                                  \
+    X(PERMIT, 4, "permit", "DLOCK_PERMIT")                                                      \
+    X(INSPECT, 5, "inspect", "dlock_inspect")                                                   \
+    X(LIST, 6, "list", "dlock_list")                                                            \
+    X(BREAK, 7, "break", "dlock_break")                                                         \
+    X(EXPORT, 8, "export", "dlock_export and dlock_import")                                     \
+    X(SESSION, 9, "session", "a grant ends with the connection that made it")                   \
+    X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                       \
+    X(VOLATILE, 11, "volatile", "a restart or failover may forget grants; quarantine applies")  \
+    X(LOCAL, 12, "local", "there is no server: grants exclude processes of this machine only")  \
+    X(WANTED, 13, "wanted", "a lingering grant is told at once that another client asks")       \
+    X(PRIVATE, 14, "private", "there is no server: grants exclude threads of one process only") \
+    X(FLOOR, 15, "floor", "fences can be raised, as a member of a quorum has to")
 
 /* DLOCK_CAP_FENCE, DLOCK_CAP_QUEUE and so on: bits of dlock_backend_info.caps. */
 enum dlock_cap {

@@ -152,8 +152,7 @@ TEST(to_a_waiter) {
     struct dlock_wake wake;
     struct dlock_error err = {0};
     visit(&here, (struct script){.after = REQUEST, ENDLESS(NOTICE)});
-    assert_int_equal(
-        held_run(backend->acquire, &here.link, &here.held, DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_AWAITED, SHORT_MS, &err), 0);
+    assert_int_equal(held_run(backend->acquire, &here.link, &here.held, DLOCK_CLAIM_QUEUE, SHORT_MS, &err), 0);
     assert_int_equal(here.held.claim.result, DLOCK_EBUSY);
     assert_int_equal(backend->wake(here.link.conn, &wake, &err), 0);
     assert_int_equal(held_run(backend->release, &here.link, &here.held, 0, SHORT_MS, &err), DLOCK_EUNAVAILABLE);
@@ -165,8 +164,7 @@ TEST(a_copy_to_a_waiter) {
     struct visit here;
     struct dlock_error err = {0};
     visit(&here, (struct script){.after = REQUEST, ENDLESS(COPIES_BOTH)});
-    int rc =
-        held_run(backend->acquire, &here.link, &here.held, DLOCK_CLAIM_QUEUE | DLOCK_CLAIM_AWAITED, SHORT_MS, &err);
+    int rc = held_run(backend->acquire, &here.link, &here.held, DLOCK_CLAIM_QUEUE, SHORT_MS, &err);
     for (struct dlock_wake wake; rc == 0 && now_ms() - here.begun < SLACK_MS;)
         rc = backend->wake(here.link.conn, &wake, &err);
     assert_true(rc == DLOCK_EPROTO || rc == DLOCK_EUNAVAILABLE);

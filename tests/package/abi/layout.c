@@ -31,10 +31,9 @@ AT(dlock_backend, schema, 144);
 AT(dlock_backend, descriptors, 152);
 AT(dlock_backend, accepts, 160);
 AT(dlock_backend, variant, 168);
-AT(dlock_backend, rest, 176);
-AT(dlock_backend, probe, 184);
-AT(dlock_backend, begin, 192);
-SIZE(dlock_backend, 200);
+AT(dlock_backend, probe, 176);
+AT(dlock_backend, begin, 184);
+SIZE(dlock_backend, 192);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);
@@ -163,8 +162,7 @@ _Static_assert(DLOCK_FIXED_LEASE == 1 && DLOCK_NO_REENTRY == 2, "flags");
 _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2 && DLOCK_CLIENT_GUARDIAN == 4 &&
                    DLOCK_CLIENT_SPARE_GROUP == 8,
                "client flags");
-_Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4 && DLOCK_CLAIM_AWAITED == 8,
-               "claim flags");
+_Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4, "claim flags");
 _Static_assert(DLOCK_HINT_UNHEARD == 1 && DLOCK_HINT_LISTEN == 2 && DLOCK_HINT_RESENT == 4, "claim hints");
 _Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4 &&
                    DLOCK_WAKE_HEARD == 5,
@@ -172,7 +170,6 @@ _Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOS
 _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE == 4 && DLOCK_CAP_SHARED == 8 &&
                    DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&
                    DLOCK_CAP_BREAK == 128 && DLOCK_CAP_EXPORT == 256 && DLOCK_CAP_SESSION == 512 &&
-                   DLOCK_CAP_THREADSAFE == 1024 && DLOCK_CAP_PENDING == 2048 && DLOCK_CAP_VOLATILE == 4096 &&
-                   DLOCK_CAP_LOCAL == 8192 && DLOCK_CAP_WANTED == 16384 && DLOCK_CAP_PRIVATE == 32768 &&
-                   DLOCK_CAP_FLOOR == 65536,
+                   DLOCK_CAP_THREADSAFE == 1024 && DLOCK_CAP_VOLATILE == 2048 && DLOCK_CAP_LOCAL == 4096 &&
+                   DLOCK_CAP_WANTED == 8192 && DLOCK_CAP_PRIVATE == 16384 && DLOCK_CAP_FLOOR == 32768,
                "capabilities");

@@ -96,5 +96,4 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
-    NULL,
 };

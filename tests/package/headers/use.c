@@ -124,5 +124,4 @@ DLOCK_BACKEND(nil) = {DLOCK_ABI,
                       NULL,
                       NULL,
                       NULL,
-                      NULL,
                       NULL};

@@ -142,7 +142,7 @@ def check_readme(text, backends, pages):
             source = re.search(r"by_sessions = \{.*?\.caps =(.*?),\n", read(f"backends/{name}/{name}.c"), re.S)
             capabilities[name, mode] = [word.lower() for word in re.findall(r"DLOCK_CAP_([A-Z]+)", source[1])]
     words = re.findall(r'X\([A-Z]+, \d+, "([a-z]+)"', re.search(r"define DLOCK_CAPS.*?\n\n", read("include/dlock/dlock.h"), re.S)[0])
-    head = [word for word in words if word not in ("threadsafe", "pending", "local", "private")]
+    head = [word for word in words if word not in ("threadsafe", "local", "private")]
     rows = [(variant, ["✓" if word in capabilities.get(variant, []) else "–" for word in head]) for variant in variants(pages)]
     check_table("Capabilities", text, head, rows)
 

@@ -185,7 +185,7 @@ equal "no lock" "$status $out" "1 "
 stop "$pid"
 no_init "$DLOCK" run "$name" -- sh -c '(sleep 0.3) & exit 3'
 contains "what the command leaves is not waited for" "$status $out" "3 s"
-if ! can local && { can threadsafe || ! can session; }; then # it is not replaced where it keeps what grants live in
+if ! can session; then # it is not replaced where it keeps what grants live in
     # shellcheck disable=SC2016
     no_init "$DLOCK" run -l "$lease" "$name" -- sh -c 'pgrep -f "^dlock-guardian $PPID\$" >"$0/first" || exit 9
         kill -KILL "$(cat "$0/first")"
