@@ -32,27 +32,6 @@ int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, stru
     return dlock__conn_call(conn, batch->kind, batch->args, batch->n, batch->deadline_us, &batch->sent_us, err);
 }
 
-/* Limits a release to half of `timeout`, on a connection that may have died unnoticed: so there is time for a fresh
- * one. */
-static void hurry(struct dlock__batch *batch, struct dlock_client *client) {
-    if (batch->kind != DLOCK__RELEASE) return;
-    int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms) / 2);
-    if (most < batch->deadline_us) batch->deadline_us = most;
-}
-
-int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err) {
-    bool reused = conn->connected;
-    int64_t deadline_us = batch->deadline_us;
-    if (reused) hurry(batch, conn->client);
-    for (;; reused = false) {
-        int rc = dlock__conn_ready(conn, batch->deadline_us, err);
-        if (rc == 0 && (rc = dlock__batch_send(conn, batch, err)) != 0) dlock__conn_drop(conn);
-        if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(conn->client) >= deadline_us) return rc;
-        err->code = 0;
-        batch->deadline_us = deadline_us;
-    }
-}
-
 /* True if a backend may give this result for this operation. */
 static bool sensible(enum dlock__op_kind kind, int result) {
     switch (result) {

@@ -46,11 +46,6 @@ void dlock__batch_begin(struct dlock__batch *batch, struct dlock__acquisition *c
 /* Sends the batch and waits for the answer. Leaves the mutex in between. */
 int dlock__batch_send(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
 
-/* The same on a connection that no other thread uses; opens it if need be and drops it if it fails. An idle connection
- * may have died unnoticed: the batch is then sent once more on a fresh one, since every operation is idempotent by
- * token. */
-int dlock__batch_run(struct dlock__conn *conn, struct dlock__batch *batch, struct dlock_error *err);
-
 /* The result that a backend gave for this operation on a claim; EPROTO if it may not give that. Needs no mutex. */
 int dlock__claim_result(enum dlock__op_kind kind, int result);
 

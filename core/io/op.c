@@ -71,6 +71,57 @@ static void complete_others(struct dlock_client *client, struct dlock__acquisiti
     dlock__enter(client);
 }
 
+/* Prepares the acquisition for the current session. Its traces in a session that is over ended with that session. */
+static void enter_session(struct dlock__acquisition *acq) {
+    if (dlock__acq_died_with_connection(acq)) {
+        memset(acq->backend_state, 0, sizeof acq->backend_state);
+        dlock__acq_session_ended(acq);
+        acq->session = acq->name->client->pool.session;
+    }
+    if (acq->op->arg.flags & DLOCK_CLAIM_QUEUE) dlock__acq_queued(acq, true);
+    memcpy(acq->op->arg.state, acq->backend_state, sizeof acq->op->arg.state);
+}
+
+/* Sends the batch once: on `own`, a connection that no other thread uses, or, NULL, on the one connection of a
+ * THREADSAFE backend. Leaves the mutex in between. */
+static int send_once(struct dlock_client *client, struct dlock__conn *own, struct dlock__batch *batch,
+                     struct dlock_error *err) {
+    struct dlock__conn *conn = own;
+    int rc = own ? dlock__conn_ready(own, batch->deadline_us, err)
+                 : dlock__pool_take(client, batch->deadline_us, &conn, err);
+    if (rc != 0) return rc;
+    for (size_t i = 0; i < batch->n; i++)
+        if (dlock__acq_died_with_connection(batch->acqs[i])) enter_session(batch->acqs[i]);
+    rc = dlock__batch_send(conn, batch, err);
+    if (!own)
+        dlock__pool_give(conn, rc);
+    else if (rc != 0)
+        dlock__conn_drop(conn);
+    return rc;
+}
+
+/* Sends the batch and completes its operations. A connection may have died unnoticed: then the batch is sent once more
+ * on a fresh one, since every operation is idempotent by token. A release on an idle connection has half of `timeout`,
+ * so that there is time for that. */
+static void run_batch(struct dlock_client *client, struct dlock__conn *own, struct dlock__batch *batch) {
+    const struct dlock__conn *conn = own ? own : client->pool.shared;
+    bool reused = conn && conn->connected;
+    int64_t deadline_us = batch->deadline_us;
+    struct dlock_error err;
+    int rc;
+    if (own && reused && batch->kind == DLOCK__RELEASE) {
+        int64_t most_us = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms) / 2);
+        if (most_us < deadline_us) batch->deadline_us = most_us;
+    }
+    for (;; reused = false) {
+        err.code = 0;
+        rc = send_once(client, own, batch, &err);
+        if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(client) >= deadline_us) break;
+        batch->deadline_us = deadline_us;
+    }
+    for (size_t i = 0; i < batch->n; i++) dlock__batch_complete(batch, batch->acqs[i], rc, &err);
+}
+
 /* Runs the n operations, and waiting ones of their kind, on the connection. */
 static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *acqs, size_t n) {
     struct dlock_client *client = conn->client;
@@ -84,54 +135,10 @@ static void combine(struct dlock__conn *conn, struct dlock__acquisition *const *
     struct dlock__acquisition *others[DLOCK__BATCH]; /* the caller's n are the first, until the batch is sorted */
     size_t n_others = batch.n - n;
     if (n_others > 0) memcpy(others, batch.acqs + n, n_others * sizeof *others);
-    struct dlock_error err;
-    err.code = 0;
-    int rc = dlock__batch_run(conn, &batch, &err);
-    for (size_t i = 0; i < batch.n; i++) dlock__batch_complete(&batch, batch.acqs[i], rc, &err);
+    run_batch(client, conn, &batch);
     client->ops.n_sent -= (unsigned)batch.n;
     dlock__pool_put_back(conn);
     if (n_others > 0) complete_others(client, others, n_others);
-}
-
-/* Prepares the acquisition for the current session. Its traces in a session that is over ended with that session. */
-static void enter_session(struct dlock__acquisition *acq) {
-    if (dlock__acq_died_with_connection(acq)) {
-        memset(acq->backend_state, 0, sizeof acq->backend_state);
-        dlock__acq_session_ended(acq);
-        acq->session = acq->name->client->pool.session;
-    }
-    if (acq->op->arg.flags & DLOCK_CLAIM_QUEUE) dlock__acq_queued(acq, true);
-    memcpy(acq->op->arg.state, acq->backend_state, sizeof acq->op->arg.state);
-}
-
-static int send_shared(struct dlock_client *client, struct dlock__batch *batch, struct dlock_error *err) {
-    struct dlock__conn *conn = client->pool.shared;
-    int rc = 0;
-    if (conn && conn->connected)
-        conn->users++; /* what dlock__pool_take would do in this case */
-    else
-        rc = dlock__pool_take(client, batch->deadline_us, &conn, err);
-    if (rc != 0) return rc;
-    for (size_t i = 0; i < batch->n; i++)
-        if (dlock__acq_died_with_connection(batch->acqs[i])) enter_session(batch->acqs[i]);
-    rc = dlock__batch_send(conn, batch, err);
-    dlock__pool_give(conn, rc);
-    return rc;
-}
-
-/* Runs operations on the one connection of a THREADSAFE backend. It may have died unnoticed: as in dlock__batch_run. */
-static void run_shared(struct dlock_client *client, struct dlock__acquisition *const *acqs, size_t n) {
-    bool reused = client->pool.shared && client->pool.shared->connected;
-    struct dlock__batch batch;
-    struct dlock_error err;
-    int rc;
-    dlock__batch_begin(&batch, acqs, n);
-    for (;; reused = false) {
-        err.code = 0;
-        rc = send_shared(client, &batch, &err);
-        if (rc != DLOCK_EUNAVAILABLE || !reused || dlock__now(client) >= batch.deadline_us) break;
-    }
-    for (size_t i = 0; i < n; i++) dlock__batch_complete(&batch, batch.acqs[i], rc, &err);
 }
 
 static void wait_for_bell(struct dlock_client *client, uint32_t bits, int64_t until_us) {
@@ -212,7 +219,9 @@ static void not_sent(struct dlock__acquisition *acq, int code, const char *why) 
 void dlock__op_send(struct dlock__acquisition *const *acqs, size_t n) {
     struct dlock_client *client = acqs[0]->name->client;
     if (dlock__can(client, DLOCK_CAP_THREADSAFE)) {
-        run_shared(client, acqs, n);
+        struct dlock__batch batch;
+        dlock__batch_begin(&batch, acqs, n);
+        run_batch(client, NULL, &batch);
         return;
     }
     for (size_t i = 1; i < n; i++) acqs[i]->op->status = DLOCK__OP_RUNNING; /* no other thread may send them now */
