@@ -52,6 +52,7 @@ void case_close_refuses_every_call(void) {
         if (suite.caps & DLOCK_CAP_SHARED) EXPECT_CODE(DLOCK_ECANCELED, dlock_downgrade(lock, ERR));
         EXPECT_CODE(DLOCK_ECANCELED, dlock_extend(lock, 0, ERR));
         if (suite.caps & DLOCK_CAP_EXPORT) EXPECT_CODE(DLOCK_ECANCELED, dlock_export(lock, text, sizeof text, ERR));
+        EXPECT_CODE(DLOCK_ECANCELED, dlock_token(lock, text, sizeof text, ERR));
         EXPECT_CODE(0, dlock_cancel(lock));
         EXPECT(!dlock_held(lock) && dlock_fence(lock) == 0 && dlock_remaining_ms(lock) == 0 && text[0] == '\0');
         EXPECT_FREE(suite.name);

@@ -161,6 +161,7 @@ void case_prefix_is_part_of_the_name(void) {
     char shown[] = "bc"; /* names are shown as they were asked for */
     SCOPED_CLIENT *one = open_with_prefix("a"), *two = open_with_prefix("ab");
     SCOPED_LOCK *bc = new_lock(one, "bc", NULL), *c = new_lock(two, "c", NULL), *other = new_lock(two, "bc", NULL);
+    EXPECT(strcmp(dlock_name(bc), "bc") == 0);
     EXPECT_CODE(0, dlock_acquire(bc, 0, ERR));
     EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(c, 0, ERR));
     EXPECT_CODE(0, dlock_acquire(other, 0, ERR));

@@ -28,10 +28,11 @@ void case_reentry_counts(void) {
 void case_no_reentry(void) {
     SCOPED_CLIENT *client = open_client();
     struct dlock_options options = options_with(0, DLOCK_NO_REENTRY);
-    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options), *plain = new_lock(client, suite.name, NULL);
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(lock, DLOCK_FOREVER, ERR));
+    EXPECT_CODE(DLOCK_EDEADLK, dlock_acquire(plain, 0, ERR)); /* through any handle */
     EXPECT(dlock_held(lock));
     EXPECT_CODE(0, dlock_release(lock, ERR));
     EXPECT_CODE(DLOCK_EOWNER, dlock_release(lock, ERR));

@@ -1,7 +1,7 @@
 /* Several locks at once. */
 #include "fixture.h"
 
-enum { MOST = 6, ROUNDS = 15 };
+enum { ROUNDS = 15 };
 
 TEST(nobody_in_the_way_is_one_request_for_each_server) {
     dlock_client *one = client_new("fake:"), *two = client_new("fake:");
@@ -24,48 +24,6 @@ static int many_rounds(void *arg) {
         if (rc == 0) rc = release_all(all);
     }
     return rc;
-}
-
-/* Four threads of two processes, each with its own order. */
-TEST(opposite_orders_never_deadlock) {
-    static const char *const names[MOST] = {"a", "b", "c", "d", "e", "f"};
-    dlock_client *clients[2] = {client_new("fake:"), client_new("fake:")};
-    struct all all[4] = {{{NULL}, MOST, -1, {0}}};
-    struct actor *actors[4];
-    for (size_t i = 0; i < 4; i++) {
-        all[i].n = MOST;
-        all[i].timeout_ms = -1;
-        for (size_t k = 0; k < MOST; k++)
-            all[i].locks[k] = lock_new(clients[i % 2], names[i < 2 ? k : (MOST - 1 - k + i) % MOST]);
-        actors[i] = actor_new();
-    }
-    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
-    for (size_t i = 0; i < 4; i++) begin_call(actors[i], many_rounds, &all[i]);
-    fake_slow_go();
-    for (size_t i = 0; i < 4; i++) {
-        wait_for(actors[i], 600000);
-        assert_int_equal(result(actors[i]), 0);
-    }
-    assert_int_equal(fake_entries(), 0);
-}
-
-TEST(a_try_holds_all_or_nothing) {
-    dlock_client *client = client_new("fake:");
-    struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "c")}, 3, 0, {0}};
-    struct fake_grant other = taken("b");
-    assert_int_equal(acquire_all(&all), DLOCK_EBUSY);
-    assert_non_null(strstr(all.err.message, "\"b\""));
-    assert_int_equal(fake_entries(), 0);
-    fake_other_release(&other, "b");
-    assert_int_equal(acquire_all(&all), 0);
-    assert_int_equal(release_all(&all), 0);
-}
-
-TEST(one_that_stands_twice_is_refused) {
-    dlock_client *client = client_new("fake:");
-    struct all all = {{lock_new(client, "a"), lock_new(client, "b"), lock_new(client, "a")}, 3, 0, {0}};
-    assert_int_equal(acquire_all(&all), DLOCK_EDEADLK);
-    assert_int_equal(fake_calls(FAKE_ACQUIRE), 0);
 }
 
 static const struct dlock_options of_five = {.size = sizeof of_five, .mode = DLOCK_PERMIT, .limit = 5};

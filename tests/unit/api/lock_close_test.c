@@ -1,9 +1,8 @@
-/* Beginnings and ends: opening, closing, freeing handles, and callbacks that do so. */
+/* Beginnings and ends: opening, closing, and callbacks that are running then. */
 #include "fixture.h"
 
 #include <stdatomic.h>
 #include <sys/eventfd.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -83,34 +82,6 @@ TEST(an_outage_of_renewals_is_logged) {
 
 /* ---- closing ----------------------------------------------------------------------------------------------------- */
 
-TEST(closing_ends_waits_and_releases_what_is_held) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n"), *local = lock_new(client, "held");
-    struct actor *holder = actor_new(), *waiter = actor_new(), *behind = actor_new();
-    struct dlock_error err;
-    fake_other_acquire("n", 600000);
-    assert_int_equal(acquire_by(holder, held, 0), 0);
-    begin_acquire(waiter, n, -1);
-    begin_acquire(behind, local, -1);
-    client_end(client);
-    fake_settle();
-    assert_int_equal(result(waiter), DLOCK_ECANCELED);
-    assert_int_equal(result(behind), DLOCK_ECANCELED);
-    assert_int_equal(fake_waiters("n"), 0);
-    assert_string_equal(fake_holder("held").token, "");
-    assert_int_equal(fake_connections(), 0);
-
-    /* The handles still exist, and return DLOCK_ECANCELED. */
-    assert_int_equal(acquire_by(holder, held, 0), DLOCK_ECANCELED);
-    assert_int_equal(release_by(holder, held), DLOCK_ECANCELED);
-    assert_false(held_by(holder, held));
-    assert_int_equal(remaining_by(holder, held), 0);
-    assert_int_equal(fence_by(holder, held), 0);
-    assert_int_equal(dlock_cancel(held), 0);
-    assert_string_equal(dlock_name(held), "held");
-    assert_int_equal(dlock_token(held, (char[DLOCK_TOKEN_MAX + 1]){""}, DLOCK_TOKEN_MAX + 1, &err), DLOCK_ECANCELED);
-}
-
 TEST(closing_with_a_server_that_is_gone_ends_in_time) {
     dlock_client *client = client_new("fake:?timeout=2s");
     dlock_lock *held = lock_new(client, "held"), *n = lock_new(client, "n");
@@ -160,71 +131,6 @@ TEST(no_callback_comes_after_the_close) {
     assert_int_equal(lost.calls, 0);
 }
 
-/* ---- freeing ----------------------------------------------------------------------------------------------------- */
-
-TEST(freeing_releases_whoever_owns) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n");
-    struct actor *owner = actor_new();
-    assert_int_equal(acquire_by(owner, lock, 0), 0);
-    assert_int_equal(acquire_by(owner, lock, 0), 0);
-    lock_end(lock);
-    assert_string_equal(fake_holder("n").token, "");
-    dlock_free(NULL);
-}
-
-TEST(freeing_one_handle_leaves_what_came_through_another) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "n"), *idle = lock_new(client, "n");
-    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
-    lock_end(idle);
-    assert_true(dlock_held(first));
-    assert_int_equal(dlock_acquire(second, 0, NULL), 0);
-    lock_end(first);
-    assert_true(dlock_held(second));
-    assert_string_not_equal(fake_holder("n").token, "");
-    fake_advance_ms(3 * LEASE_MS);
-    assert_true(dlock_held(second));
-    assert_int_equal(dlock_release(second, NULL), 0);
-    assert_string_equal(fake_holder("n").token, "");
-}
-
-TEST(freeing_ends_waits_on_the_handle) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
-    struct actor *first = actor_new(), *second = actor_new(), *freer = actor_new();
-    fake_other_acquire("n", 600000);
-    begin_acquire(first, lock, -1);
-    begin_acquire(second, other, 60000);
-    begin_free(freer, lock);
-    assert_true(over(freer));
-    assert_int_equal(result(first), DLOCK_ECANCELED);
-    assert_false(over(second));
-    assert_int_equal(fake_waiters("n"), 1);
-}
-
-TEST(freeing_wakes_the_next_one_in_the_process) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n"), *other = lock_new(client, "n");
-    struct actor *waiter = actor_new();
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    begin_acquire(waiter, other, 60000);
-    lock_end(lock);
-    wait_for(waiter, 1000);
-    assert_int_equal(result(waiter), 0);
-    assert_true(held_by(waiter, other));
-}
-
-TEST(handles_outlive_their_client) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *first = lock_new(client, "n"), *second = lock_new(client, "m");
-    assert_int_equal(dlock_acquire(first, 0, NULL), 0);
-    lock_end(second);
-    client_end(client);
-    assert_int_equal(dlock_release(first, NULL), DLOCK_ECANCELED);
-    lock_end(first);
-}
-
 /* ---- callbacks --------------------------------------------------------------------------------------------------- */
 
 struct busy_callback {
@@ -232,57 +138,7 @@ struct busy_callback {
     pthread_mutex_t mutex;
     pthread_cond_t cond;
     bool stay, inside;
-    int acquired, released;
-    dlock_lock *other;
 };
-
-static void call_back_into_the_library(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    struct busy_callback *busy = arg;
-    busy->released = dlock_release(lock, NULL);
-    busy->acquired = dlock_acquire(busy->other, 0, NULL);
-    if (busy->acquired == 0) busy->acquired = dlock_release(busy->other, NULL);
-    count_lost(lock, err, &busy->count);
-}
-
-TEST(a_callback_may_use_the_library) {
-    struct busy_callback busy = {.released = 1, .acquired = 1};
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE;
-    options.on_lost = call_back_into_the_library;
-    options.on_lost_arg = &busy;
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new_with(client, "n", &options);
-    busy.other = lock_new(client, "m");
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_server_forget();
-    fake_advance_ms(THIRD_MS);
-    assert_int_equal(busy.count.calls, 1);
-    assert_int_equal(busy.count.code, DLOCK_ELOST);
-    assert_int_equal(busy.released, DLOCK_ELOST);
-    assert_int_equal(busy.acquired, 0);
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-}
-
-static void free_own_handle(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    dlock_free(lock);
-    count_lost(lock, err, arg);
-}
-
-TEST(a_callback_may_free_its_own_handle) {
-    struct lost_count lost = {0};
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = free_own_handle;
-    options.on_lost_arg = &lost;
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new_with(client, "n", &options);
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    lock_forget(lock);
-    fake_server_forget();
-    fake_advance_ms(LEASE_MS);
-    assert_int_equal(lost.calls, 1);
-    lock = lock_new(client, "n");
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-}
 
 static void stay_inside(dlock_lock *lock, const struct dlock_error *err, void *arg) {
     struct busy_callback *busy = arg;
@@ -314,29 +170,6 @@ static dlock_lock *lost_with_a_callback_that_stays(dlock_client *client, struct 
     fake_server_forget();
     fake_advance_ms(THIRD_MS);
     return lock;
-}
-
-TEST(freeing_waits_for_a_callback_that_runs) {
-    struct busy_callback busy = {.stay = true};
-    struct actor *freer = actor_new();
-    dlock_lock *lock = lost_with_a_callback_that_stays(client_new("fake:"), &busy);
-    begin_free(freer, lock);
-    assert_false(over(freer));
-    let_out(&busy);
-    assert_true(over(freer));
-    assert_int_equal(busy.count.calls, 1);
-}
-
-TEST(closing_waits_for_a_callback_that_runs) {
-    struct busy_callback busy = {.stay = true};
-    struct actor *closer = actor_new();
-    dlock_client *client = client_new("fake:");
-    lost_with_a_callback_that_stays(client, &busy);
-    begin_close(closer, client);
-    assert_false(over(closer));
-    let_out(&busy);
-    wait_for(closer, 100);
-    assert_int_equal(busy.count.calls, 1);
 }
 
 /* The callback's time does not count: the close releases held locks even if the callback took longer than `timeout`. */

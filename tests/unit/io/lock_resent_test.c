@@ -40,22 +40,8 @@ TEST(others_are_released_once) {
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 
-TEST(a_late_acquire_may_make_it_shorter) {
-    struct actor *actor = actor_new();
-    dlock_lock *lock = fixed_lock("fake:");
-    struct fake_command first;
-    fake_edit(FAKE_ACQUIRE, resent, 1);
-    assert_int_equal(acquire_by(actor, lock, 0), 0);
-    assert_true(fake_nth(FAKE_ACQUIRE, "n", 0, &first));
-    assert_int_equal(extend_by(actor, lock, 3 * LEASE_MS), 0);
-    fake_replay(&first);
-    assert_true(remaining_by(actor, lock) <= fake_holder("n").left_ms);
-    assert_int_equal(release_by(actor, lock), 0);
-    fake_advance_ms(2 * LEASE_MS);
-}
-
-/* Until one lease of the lock has passed. */
-TEST(so_may_a_late_renewal) {
+/* Of a fixed lease, until one lease of the lock has passed. */
+TEST(a_late_renewal_may_make_it_shorter) {
     struct actor *actor = actor_new();
     dlock_lock *lock = fixed_lock("fake:");
     assert_int_equal(acquire_by(actor, lock, 0), 0);

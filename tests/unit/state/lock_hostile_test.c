@@ -204,31 +204,25 @@ static void retry_largest(struct dlock_claim *claim) {
     claim->retry_ms = INT64_MAX - 1;
 }
 
-static void asks_within(void (*edit)(struct dlock_claim *), unsigned low, unsigned high) {
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
+/* Asked again at once, or at a time that is none, it still asks politely; never again, it waits for a wake. */
+TEST(an_odd_time_to_ask_again_is_no_busy_loop) {
+    static const struct {
+        void (*edit)(struct dlock_claim *);
+        unsigned low, high;
+    } cases[] = {
+        {retry_at_once, 100, 11000}, {retry_negative, 100, 11000}, {retry_least, 100, 11000}, {retry_largest, 1, 10}};
     fake_other_acquire("n", 600000);
-    fake_edit(FAKE_ACQUIRE, edit, 100000);
-    begin_acquire(actor, lock, 10000);
-    wait_for(actor, 10200);
-    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
-    assert_in_range(fake_calls(FAKE_ACQUIRE), low, high);
-}
-
-TEST(asking_again_at_once_is_still_asking_politely) {
-    asks_within(retry_at_once, 100, 11000);
-}
-
-TEST(a_negative_retry_is_polled) {
-    asks_within(retry_negative, 100, 11000);
-}
-
-TEST(the_least_retry_is_polled) {
-    asks_within(retry_least, 100, 11000);
-}
-
-TEST(the_largest_retry_waits_for_a_wake) {
-    asks_within(retry_largest, 1, 10);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct actor *actor = actor_new();
+        dlock_lock *lock = lock_new(client_new("fake:"), "n");
+        fake_log_clear();
+        fake_edit(FAKE_ACQUIRE, cases[i].edit, 100000);
+        begin_acquire(actor, lock, 10000);
+        wait_for(actor, 10200);
+        assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+        assert_in_range(fake_calls(FAKE_ACQUIRE), cases[i].low, cases[i].high);
+        fake_faults_clear();
+    }
 }
 
 /* ---- wakes ------------------------------------------------------------------------------------------------------- */

@@ -47,33 +47,6 @@ TEST(fences_grow_however_often_it_is_taken) {
     }
 }
 
-TEST(it_ends_by_itself) {
-    dlock_lock *lock = lock_new(client_new("fakefull:?linger=500ms"), "n");
-    cycle(lock);
-    assert_int_equal(fake_holders("n"), 1);
-    fake_advance_ms(600);
-    assert_int_equal(fake_holders("n"), 0);
-    cycle(lock);
-    assert_int_equal(fake_grants("n"), 2);
-    fake_advance_ms(600);
-}
-
-TEST(it_ends_when_another_client_asks) {
-    dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");
-    cycle(lock);
-    fake_other_acquire("n", 1000);
-    fake_settle();
-    assert_true(fake_holder("n").other);
-    fake_advance_ms(2000);
-    /* One that asked while it was held: the release is one. */
-    assert_int_equal(dlock_acquire(lock, 5000, NULL), 0);
-    fake_other_acquire("n", 1000);
-    fake_settle();
-    assert_int_equal(dlock_release(lock, NULL), 0);
-    assert_true(fake_holder("n").other);
-    fake_advance_ms(2000);
-}
-
 /* No connection is left to tell us of other clients' requests. */
 TEST(it_ends_with_the_connection_that_would_tell) {
     dlock_lock *lock = lock_new(client_new("fakefull:?linger=60s"), "n");

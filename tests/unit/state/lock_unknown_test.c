@@ -29,10 +29,6 @@ static void acquire_lost(enum fake_fault fault, unsigned times) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
-TEST(a_lost_answer_is_asked_for_again_with_the_same_token) {
-    acquire_lost(FAKE_LOST_AFTER, 1);
-}
-
 TEST(however_often_it_is_lost) {
     acquire_lost(FAKE_LOST_AFTER, 5);
 }
@@ -297,19 +293,6 @@ TEST(a_first_release_that_finds_nothing_is_a_loss) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
 }
 
-/* The first send never reached the server, which then forgot the lock: the client cannot know that, and the lease had
- * not ended. */
-TEST(a_release_that_was_never_seen_is_executed_once) {
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_fault(FAKE_RELEASE, FAKE_LOST_BEFORE, 1);
-    assert_int_equal(dlock_release(lock, NULL), 0);
-    assert_string_equal(fake_holder("n").token, "");
-    struct fake_command last;
-    assert_true(fake_last(FAKE_RELEASE, "n", &last));
-    assert_int_equal(last.result, 0);
-}
-
 TEST(a_release_without_answer_is_unavailable_and_goes_on) {
     dlock_lock *lock = handle_lock(client_new("fake:?lease=60s"), "n");
     struct actor *actor = actor_new();
@@ -411,16 +394,6 @@ TEST(an_outage_is_ridden_out) {
     fake_server_down(false);
     assert_true(wait_for(actor, 2000) <= 1100000);
     assert_int_equal(result(actor), 0);
-}
-
-TEST(an_outage_until_the_deadline_is_unavailable) {
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    fake_server_down(true);
-    begin_acquire(actor, lock, 2000);
-    assert_in_range(wait_for(actor, 2200), 1900000, 2100000);
-    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    assert_int_equal(acquire_by(actor, lock, 0), DLOCK_EUNAVAILABLE);
 }
 
 /* A queued claim keeps its one place through lost answers, and leaves the queue in the end. */

@@ -7,21 +7,6 @@
 
 enum { CROWD = 10000 };
 
-TEST(a_wait_and_a_release_end_once) {
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
-    struct done got = {0}, gave = {0};
-    begin_async(lock, 1000, &got);
-    assert_done(&got, 0);
-    assert_true(dlock_held(lock));
-    assert_int_equal(dlock_release_async(lock, note_done, &gave), 0);
-    assert_false(dlock_held(lock));
-    fake_settle();
-    assert_done(&gave, 0);
-    assert_string_equal(fake_holder("n").token, "");
-    assert_int_equal(dlock_release_async(lock, note_done, &gave), DLOCK_EOWNER);
-    assert_int_equal(gave.calls, 1);
-}
-
 TEST(handles_of_threads_have_none) {
     struct done done = {0};
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
@@ -273,24 +258,6 @@ TEST(freeing_ends_waits_at_every_step) {
     assert_done(&queued, DLOCK_ECANCELED);
     assert_int_equal(fake_waiters("n"), 0);
     fake_other_release(&other, "n");
-}
-
-static void free_in_callback(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    note_done(lock, err, arg);
-    dlock_free(lock);
-}
-
-TEST(a_callback_may_free_its_handle) {
-    dlock_client *client = client_new("fake:");
-    for (int i = 0; i < 2; i++) {
-        dlock_lock *lock;
-        struct done done = {0};
-        assert_int_equal(dlock_new(client, "n", &by_handle, &lock, NULL), 0);
-        assert_int_equal(dlock_acquire_async(lock, 0, free_in_callback, &done), 0);
-        fake_settle();
-        assert_done(&done, 0);
-        assert_int_equal(fake_entries(), 0);
-    }
 }
 
 /* A lingering lock is taken at once, and its callback runs as for any other. */
