@@ -117,6 +117,7 @@ TEST(a_cycle_is_two_requests_and_wakes_no_thread) {
     assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
     assert_int_equal(dlock_release(lock, NULL), 0);
     fake_settle();
+    assert_int_equal(fake_log_size(), 3); /* with the connection of the dlock_open */
     fake_log_clear();
     unsigned threads = fake_threads_started();
     unsigned long calls = sim_calls();

@@ -1,16 +1,10 @@
 /* Beginnings and ends: opening, closing, and callbacks that are running then. */
 #include "fixture.h"
 
-#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
-
-static int open_fails(void *arg) {
-    dlock_client *client = NULL;
-    return dlock_open(arg, NULL, &client, NULL);
-}
 
 TEST(opening_shows_what_is_wrong_at_once) {
     dlock_client *client = NULL;
@@ -31,14 +25,6 @@ TEST(opening_shows_what_is_wrong_at_once) {
     assert_null(client);
 }
 
-TEST(opening_ends_with_the_timeout_of_the_uri) {
-    struct actor *actor = actor_new();
-    fake_fault(FAKE_CONNECT, FAKE_SLOW, 1);
-    begin_call(actor, open_fails, (void *)(uintptr_t) "fake:?timeout=700ms");
-    assert_in_range(wait_for(actor, 1000), 600000, 800000);
-    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-}
-
 TEST(a_lazy_client_connects_when_it_must) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     dlock_client *client = NULL;
@@ -56,28 +42,6 @@ TEST(a_lazy_client_connects_when_it_must) {
     assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
     dlock_close(client);
     assert_int_equal(fake_log_size(), 0);
-}
-
-static void logged(int level, const char *message, void *arg) {
-    assert_true(level >= DLOCK_LOG_ERROR && level <= DLOCK_LOG_DEBUG);
-    assert_null(strchr(message, '\n'));
-    atomic_fetch_add((_Atomic int *)arg, 1);
-}
-
-TEST(an_outage_of_renewals_is_logged) {
-    _Atomic int lines = 0;
-    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
-    dlock_client *client = NULL;
-    options.log = logged;
-    options.log_arg = &lines;
-    assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
-    dlock_lock *lock = lock_new(client, "n");
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
-    fake_advance_ms(LEASE_MS);
-    assert_true(lines >= 1);
-    lock_end(lock);
-    dlock_close(client);
 }
 
 /* ---- closing ----------------------------------------------------------------------------------------------------- */

@@ -46,23 +46,6 @@ TEST(a_fixed_lease_is_set_anew) {
     }
 }
 
-/* Others wait until the new end. */
-TEST(others_are_kept_out_until_the_new_end) {
-    struct actor *actor = actor_new(), *waiter = actor_new();
-    dlock_lock *lock = fixed_lock(client_new("fake:"), DLOCK_OWNER_THREAD, NULL);
-    assert_int_equal(acquire_by(actor, lock, 0), 0);
-    begin_acquire(waiter, lock_new(client_new("fake:"), "n"), -1);
-    fake_advance_ms(LEASE_MS - 1000);
-    assert_int_equal(extend_by(actor, lock, LEASE_MS), 0);
-    fake_advance_ms(LEASE_MS - 1000);
-    assert_true(held_by(actor, lock));
-    assert_false(over(waiter));
-    wait_for(waiter, 2000);
-    assert_int_equal(result(waiter), 0);
-    assert_false(held_by(actor, lock));
-    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
-}
-
 TEST(a_renewed_grant_is_renewed_at_once) {
     struct actor *actor = actor_new();
     dlock_lock *lock = lock_new(client_new("fake:"), "n");

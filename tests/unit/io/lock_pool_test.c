@@ -22,20 +22,6 @@ static void crowd_new(struct crowd *crowd, const char *uri) {
     fake_log_clear();
 }
 
-TEST(connections_are_opened_on_demand_and_used_again) {
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n");
-    for (int i = 0; i < 20; i++) {
-        assert_int_equal(dlock_acquire(lock, 1000, NULL), 0);
-        assert_int_equal(dlock_release(lock, NULL), 0);
-    }
-    assert_int_equal(fake_calls(FAKE_CONNECT), 1);
-    assert_int_equal(fake_calls(FAKE_DISCONNECT), 0);
-    assert_int_equal(fake_calls(FAKE_ACQUIRE), 20);
-    assert_int_equal(fake_calls(FAKE_RELEASE), 20);
-    assert_int_equal(fake_calls(FAKE_LISTEN), 0);
-}
-
 TEST(as_many_as_the_uri_allows) {
     struct crowd crowd;
     crowd_new(&crowd, "fake:?connections=3");

@@ -85,22 +85,18 @@ static void assert_confirmed(struct scene *s) {
     assert_int_equal(release_by(s->actor, s->lock), 0);
 }
 
-TEST(a_server_clock_that_went_back_is_not_believed) {
-    struct scene s;
-    scene_begin(&s, 0, 100000);
-    fake_advance_ms(1000);
-    fake_server_step_ms(-5000);
-    handed_over(&s);
-    assert_confirmed(&s);
-}
-
-TEST(a_server_clock_that_went_ahead_is_not_believed) {
-    struct scene s;
-    scene_begin(&s, 0, 100000);
-    fake_advance_ms(1000);
-    fake_server_step_ms(100);
-    handed_over(&s);
-    assert_confirmed(&s);
+TEST(a_server_clock_that_was_set_is_not_believed) {
+    static const int64_t steps_ms[] = {-5000, 100};
+    for (size_t i = 0; i < sizeof steps_ms / sizeof *steps_ms; i++) {
+        struct scene s;
+        fake_backend_reset();
+        scene_begin(&s, 0, 100000);
+        fake_advance_ms(1000);
+        fake_server_step_ms(steps_ms[i]);
+        handed_over(&s);
+        assert_confirmed(&s);
+        client_end(s.client);
+    }
 }
 
 TEST(a_server_clock_that_drifts_by_less_than_1_percent_is) {

@@ -102,9 +102,11 @@ TEST(a_server_that_is_back_is_asked_within_half_a_second) {
     struct actor *actor = actor_new();
     for (int i = 0; i < OUTAGES; i++) {
         fake_server_down(true);
+        fake_log_clear();
         begin_acquire(actor, lock, DLOCK_FOREVER);
         fake_advance_ms(OUTAGE_MS + 37 * i);
         assert_false(over(actor));
+        assert_in_range(fake_calls(FAKE_CONNECT), 8, 200);
         fake_server_down(false);
         wait_for(actor, SOON_MS);
         assert_int_equal(result(actor), 0);

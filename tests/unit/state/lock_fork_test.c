@@ -58,15 +58,6 @@ static void lives_on(struct actor *holder, dlock_lock *lock) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
-TEST(a_forked_child_holds_nothing) {
-    struct actor *holder = actor_new();
-    dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new(client, "n");
-    assert_int_equal(acquire_by(holder, lock, 0), 0);
-    fork_now(fake_connections(), client, lock);
-    lives_on(holder, lock);
-}
-
 /* By then the descriptors' numbers may be other files of the child's. */
 TEST(a_child_of_a_child_lets_go_of_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");

@@ -78,20 +78,6 @@ TEST(a_grant_from_before_the_connection_broke_does_not_linger) {
     assert_int_equal(fake_holders("n"), 0);
 }
 
-TEST(other_wishes_do_not_find_it_in_the_way) {
-    dlock_client *client = client_new("fakefull:?linger=60s");
-    struct dlock_options longer = {.size = sizeof longer, .lease_ms = 2 * LEASE_MS};
-    struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED};
-    dlock_lock *lock = lock_new(client, "n"), *other = lock_new_with(client, "n", &longer);
-    dlock_lock *shared = lock_new_with(client, "n", &reader);
-    for (int i = 0; i < 20; i++) {
-        cycle(lock);
-        dlock_lock *next = i % 2 ? other : shared;
-        assert_int_equal(dlock_acquire(next, 0, NULL), 0);
-        assert_int_equal(dlock_release(next, NULL), 0);
-    }
-}
-
 TEST(a_try_says_that_its_release_was_not_answered) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct dlock_options longer = {.size = sizeof longer, .lease_ms = 2 * LEASE_MS};
@@ -112,7 +98,7 @@ static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg
     *(_Atomic int *)arg = err ? err->code : 0;
 }
 
-TEST(nor_do_asynchronous_ones) {
+TEST(asynchronous_wishes_do_not_find_it_in_the_way) {
     dlock_client *client = client_new("fakefull:?linger=60s");
     struct dlock_options reader = {.size = sizeof reader, .mode = DLOCK_SHARED, .owner = DLOCK_OWNER_HANDLE};
     dlock_lock *lock = lock_new(client, "n"), *shared = lock_new_with(client, "n", &reader);

@@ -130,32 +130,6 @@ TEST(a_name_is_a_lock_or_permits) {
     assert_int_equal(acquire_by(second, lock_new_with(other, "n", &three), 1000), DLOCK_EINVAL);
 }
 
-/* Readers that stand first get it in the same step; the writer behind them does not slip in. */
-TEST(a_downgrade_lets_readers_in_and_no_writer) {
-    dlock_client *client = client_new("fakefull:"), *others = client_new("fakefull:");
-    dlock_lock *write = lock_new(client, "n"), *read = lock_new_with(others, "n", &reader);
-    struct actor *holder = actor_new(), *first = actor_new(), *writer = actor_new();
-    assert_int_equal(acquire_by(holder, write, 0), 0);
-    uint64_t fence = fence_by(holder, write);
-    begin_acquire(first, read, -1);
-    begin_acquire(writer, lock_new(client_new("fakefull:"), "n"), -1);
-    begin_call(holder, downgrade, write);
-    assert_int_equal(result(holder), 0);
-    fake_settle();
-    assert_int_equal(result(first), 0);
-    assert_false(over(writer));
-    assert_int_equal(fence_by(holder, write), fence + 1);
-    begin_call(holder, downgrade, write);
-    assert_int_equal(result(holder), DLOCK_EINVAL);
-    assert_int_equal(acquire_by(holder, write, 0), DLOCK_EDEADLK);
-    fake_advance_ms(2 * LEASE_MS); /* renewed as a reader: the fake says when it is not */
-    assert_true(held_by(holder, write));
-    assert_int_equal(release_by(holder, write), 0);
-    assert_int_equal(release_by(first, read), 0);
-    fake_settle();
-    assert_int_equal(result(writer), 0);
-}
-
 /* Not confirmed in time, confirmed later: readers of this process go along then. */
 TEST(a_downgrade_that_is_confirmed_late_lets_readers_in) {
     dlock_client *client = client_new("fakefull:?timeout=1s");

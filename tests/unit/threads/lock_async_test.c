@@ -146,19 +146,7 @@ TEST(nor_do_ten_thousand_waits_for_as_many_names) {
     for (int i = 0; i < CROWD; i++) dlock_free(locks[i]);
 }
 
-TEST(a_wait_ends_by_its_deadline) {
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
-    taken("n");
-    struct done done = {0};
-    int64_t began_us = dlock__now_us();
-    begin_async(lock, 700, &done);
-    fake_advance_ms(900);
-    assert_done(&done, DLOCK_ETIMEDOUT);
-    assert_true(done.at_us - began_us <= 800000);
-    assert_int_equal(fake_waiters("n"), 0);
-}
-
-/* Also while the thread that sends requests is busy. */
+/* While the thread that sends requests is busy. */
 TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline) {
     dlock_client *client = client_new("fake:");
     dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);

@@ -45,19 +45,6 @@ TEST(a_cancel_that_races_with_the_grant_leaves_nothing) {
     assert_int_equal(acquire_by(actor, lock, 0), 0);
 }
 
-TEST(a_cancel_after_the_grant_is_too_late) {
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct actor *actor = actor_new();
-    struct fake_grant other = taken("n");
-    begin_acquire(actor, lock, -1);
-    fake_other_release(&other, "n");
-    fake_settle();
-    dlock_cancel(lock);
-    fake_settle();
-    assert_int_equal(result(actor), 0);
-    assert_true(held_by(actor, lock));
-}
-
 TEST(a_deadline_that_races_with_the_grant_leaves_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
