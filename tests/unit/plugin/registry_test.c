@@ -244,9 +244,11 @@ static void register_as(const char *name, const char *const *schemes, int code, 
 }
 
 TEST(names_and_schemes_are_taken_once) {
-    static const char *const other[] = {"other", NULL}, *const tls[] = {"third", "toy+tls", NULL};
-    register_as("toy", other, DLOCK_EINVAL, "taken by the backend \"toy\"");
-    register_as("third", tls, DLOCK_EINVAL, "taken by the backend \"toy\"");
+    static const char *const first[] = {"first", "first+tls", NULL}, *const other[] = {"other", NULL};
+    static const char *const tls[] = {"third", "first+tls", NULL};
+    register_as("first", first, DLOCK_OK, "");
+    register_as("first", other, DLOCK_EINVAL, "taken by the backend \"first\"");
+    register_as("third", tls, DLOCK_EINVAL, "taken by the backend \"first\"");
     register_as("third", NULL, DLOCK_EINVAL, "schemes is empty");
     register_as("other", other, DLOCK_OK, "");
     struct dlock_error err;
@@ -340,7 +342,7 @@ static int collect(const struct dlock_backend_info *info, void *arg) {
     if (info->path) return 0; /* of the build */
     strcat(names, info->name);
     strcat(names, info->error ? "! " : " ");
-    return strcmp(info->name, "other") == 0;
+    return strcmp(info->name, "walk2") == 0;
 }
 
 static struct dlock_backend varied_by_session;
@@ -382,11 +384,13 @@ TEST(a_uri_may_choose_a_variant) {
 }
 
 TEST(the_walk_shows_registered_backends_and_can_end) {
+    static const char *const schemes[][2] = {{"walk1", NULL}, {"walk2", NULL}, {"walk3", NULL}};
     char names[256] = "";
+    for (size_t i = 0; i < 3; i++) register_as(schemes[i][0], schemes[i], DLOCK_OK, "");
     assert_int_equal(dlock_backends(collect, names, NULL), DLOCK_OK);
-    const char *found = strstr(names, "toy other ");
+    const char *found = strstr(names, "walk1 ");
     assert_non_null(found);
-    assert_string_equal(found, "toy other "); /* "raced" comes after the end */
+    assert_string_equal(found, "walk1 walk2 "); /* the third comes after the end */
 }
 
 /* The loader would block until a writer opens it. */
