@@ -316,6 +316,23 @@ TEST(a_fixed_lease_is_exported_after_its_downgrade) {
     import_end(imported);
 }
 
+TEST(a_fixed_lease_whose_downgrade_is_not_answered_is_not_exported) {
+    struct actor *from = actor_new(), *other = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 1000); /* on its way at the deadline of the export */
+    begin_call(other, downgrade_it, export.lock);
+    begin_call(from, export_it, &export);
+    assert_true(wait_for(from, 3000) <= 1100 * 1000);
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    fake_faults_clear();
+    fake_slow_go();
+    wait_for(other, 1000);
+    assert_int_equal(release_by(from, export.lock), 0);
+}
+
 /* A thread that has acquired it since, through the same handle, is another owner. */
 TEST(an_export_leaves_alone_what_was_acquired_anew) {
     struct actor *from = actor_new(), *other = actor_new();

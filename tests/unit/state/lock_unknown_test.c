@@ -274,15 +274,21 @@ TEST(a_release_lost_several_times_succeeds_in_the_end) {
     assert_all_of_one_token(FAKE_RELEASE, "n");
 }
 
+/* However often its acquire was sent. */
 TEST(a_first_release_that_finds_nothing_is_a_loss) {
-    dlock_lock *lock = lock_new(client_new("fake:"), "n");
-    struct dlock_error err;
-    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
-    fake_server_forget();
-    assert_int_equal(dlock_release(lock, &err), DLOCK_ELOST);
-    assert_int_equal(err.code, DLOCK_ELOST);
-    assert_non_null(strstr(err.message, "\"n\""));
-    assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
+    for (unsigned lost = 0; lost < 2; lost++) {
+        dlock_lock *lock = lock_new(client_new("fake:"), "n");
+        struct dlock_error err;
+        fake_log_clear();
+        fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, lost);
+        assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+        assert_int_equal(fake_calls(FAKE_ACQUIRE), lost + 1);
+        fake_server_forget();
+        assert_int_equal(dlock_release(lock, &err), DLOCK_ELOST);
+        assert_int_equal(err.code, DLOCK_ELOST);
+        assert_non_null(strstr(err.message, "\"n\""));
+        assert_int_equal(dlock_release(lock, NULL), DLOCK_EOWNER);
+    }
 }
 
 TEST(a_release_without_answer_is_unavailable_and_goes_on) {
