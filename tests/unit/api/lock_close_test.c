@@ -83,11 +83,8 @@ TEST(closing_while_everything_hangs_ends_in_time) {
 
 TEST(no_callback_comes_after_the_close) {
     struct lost_count lost = {0};
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &lost;
     dlock_client *client = client_new("fake:");
-    dlock_lock *lock = lock_new_with(client, "n", &options);
+    dlock_lock *lock = watched_lock(client, "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_server_forget();
     client_end(client);

@@ -35,9 +35,8 @@ TEST(a_release_ends_an_export) {
 
 TEST(a_failed_export_leaves_it_held) {
     struct lost_count lost = {0};
-    struct dlock_options options = {.size = sizeof options, .on_lost = count_lost, .on_lost_arg = &lost};
     struct actor *from = actor_new();
-    struct export export = {.lock = lock_new_with(client_new("fakefull:"), "n", &options)};
+    struct export export = {.lock = watched_lock(client_new("fakefull:"), "n", &lost)};
     assert_int_equal(acquire_by(from, export.lock, 0), 0);
     fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
     begin_call(from, export_it, &export);

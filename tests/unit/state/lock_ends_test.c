@@ -1,8 +1,6 @@
 /* How a wait ends: its last milliseconds, and which error says that they are over. */
 #include "fixture.h"
 
-#include <stdatomic.h>
-
 static const char *const everybody[] = {"fake:?timeout=1s", "fakepoll:?timeout=1s", "fakesession:?timeout=1s",
                                         "fakeforever:?timeout=1s"};
 enum { EVERYBODY = sizeof everybody / sizeof *everybody };
@@ -116,30 +114,22 @@ TEST(a_server_that_is_back_is_asked_within_half_a_second) {
     }
 }
 
-static void note_code(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock;
-    atomic_store((_Atomic int *)arg, err ? err->code : 0);
-}
-
 TEST(the_same_without_a_thread) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    _Atomic int code = 1;
-    options.owner = DLOCK_OWNER_HANDLE;
+    struct done busy = {0}, away = {0};
     taken("n");
-    dlock_lock *lock = lock_new_with(client_new("fakepoll:"), "n", &options);
-    assert_int_equal(dlock_acquire_async(lock, 500, note_code, &code), 0);
+    dlock_lock *lock = lock_new_with(client_new("fakepoll:"), "n", &by_handle);
+    begin_async(lock, 500, &busy);
     fake_advance_ms(430);
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
     fake_advance_ms(170);
-    assert_int_equal(code, DLOCK_ETIMEDOUT);
+    assert_done(&busy, DLOCK_ETIMEDOUT);
     fake_faults_clear();
     fake_slow_go();
     fake_advance_ms(1000);
-    code = 1;
     fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1000);
-    assert_int_equal(dlock_acquire_async(lock, 500, note_code, &code), 0);
+    begin_async(lock, 500, &away);
     fake_advance_ms(600);
-    assert_int_equal(code, DLOCK_EUNAVAILABLE);
+    assert_done(&away, DLOCK_EUNAVAILABLE);
 }
 
 /* ---- up to the deadline ------------------------------------------------------------------------------------------ */

@@ -258,11 +258,9 @@ TEST(a_loss_found_while_closing_is_told_to_nobody_and_leaves_nothing) {
 
 /* Whatever the client's other threads do with its mutex: here this one has it, and would wait for itself. */
 TEST(asking_whether_it_is_held_needs_no_mutex) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE;
     dlock_client *client = client_new("fake:");
     dlock_lock *mine = lock_new(client, "m"), *again = lock_new(client, "m");
-    dlock_lock *handles = lock_new_with(client, "h", &options);
+    dlock_lock *handles = lock_new_with(client, "h", &by_handle);
     struct actor *other = actor_new();
     assert_int_equal(dlock_acquire(mine, 0, NULL), 0);
     assert_int_equal(dlock_acquire(again, 0, NULL), 0);

@@ -133,10 +133,7 @@ TEST(any_server_clock_is_survived) {
 /* As if it had not been answered: tried again, without hurry, until it works. */
 static void renewal_ignored(void (*edit)(struct dlock_claim *)) {
     struct lost_count lost = {0};
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &lost;
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &options);
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
     int64_t sent_us = dlock__now_us();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_edit(FAKE_RENEW, edit, 3);

@@ -1,14 +1,10 @@
 /* How long a grant is a holder's, and what happens at its end. */
 #include "fixture.h"
 
-#include <stdatomic.h>
-
 static dlock_lock *fixed_lock(dlock_client *client, struct lost_count *lost) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.flags = DLOCK_FIXED_LEASE;
-    options.on_lost = lost ? count_lost : NULL;
-    options.on_lost_arg = lost;
-    return lock_new_with(client, "n", &options);
+    return lost ? watched_lock_with(client, "n", options.flags, 0, lost) : lock_new_with(client, "n", &options);
 }
 
 TEST(a_grant_is_valid_for_its_lease_less_the_margin) {
@@ -132,10 +128,7 @@ TEST(loss_is_known_before_anyone_else_is_granted) {
 
 TEST(after_a_suspend_a_lock_is_not_held) {
     struct lost_count lost = {0};
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &lost;
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &options);
+    dlock_lock *lock = watched_lock(client_new("fake:"), "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_settle();
     fake_jump_ms(60000);

@@ -247,10 +247,7 @@ TEST(a_loss_is_told_to_whoever_holds_it_now) {
     dlock_lock *locks[2];
     struct actor *actors[2];
     for (int i = 0; i < 2; i++) {
-        struct dlock_options options = DLOCK_OPTIONS_INIT;
-        options.on_lost = count_lost;
-        options.on_lost_arg = &lost[i];
-        locks[i] = lock_new_with(client, "n", &options);
+        locks[i] = watched_lock(client, "n", &lost[i]);
         actors[i] = actor_new();
     }
     assert_int_equal(acquire_by(actors[0], locks[0], 0), 0);

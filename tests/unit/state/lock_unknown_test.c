@@ -254,9 +254,7 @@ TEST(releases_of_an_old_token_spare_the_new_one) {
 }
 
 static dlock_lock *handle_lock(dlock_client *client, const char *name) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE;
-    return lock_new_with(client, name, &options);
+    return lock_new_with(client, name, &by_handle);
 }
 
 TEST(a_release_lost_several_times_succeeds_in_the_end) {

@@ -20,14 +20,11 @@ TEST(a_log_that_blocks_costs_no_lock) {
     struct log_block block = {.barrier = BARRIER};
     struct lost_count lost = {0};
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
-    struct dlock_options watched = DLOCK_OPTIONS_INIT;
     dlock_client *client;
     options.log = log_and_block;
     options.log_arg = &block;
-    watched.on_lost = count_lost;
-    watched.on_lost_arg = &lost;
     assert_int_equal(dlock_open("fake:", &options, &client, NULL), 0);
-    dlock_lock *lock = lock_new_with(client, "n", &watched);
+    dlock_lock *lock = watched_lock(client, "n", &lost);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_RENEW, FAKE_PROTO, 1);
     fake_advance_ms(6 * LEASE_MS);

@@ -3,7 +3,6 @@
 
 #include "state/client.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 
 /* An application that takes a fixed lease every few milliseconds and never releases it: one is always about to end. */
@@ -236,22 +235,15 @@ TEST(a_wait_ends_when_the_machine_is_awake_again) {
     assert_int_equal(result(longer), DLOCK_ETIMEDOUT);
 }
 
-static void note_end(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock;
-    atomic_store((_Atomic int *)arg, err ? err->code : 1);
-}
-
 TEST(so_does_one_without_a_thread) {
-    _Atomic int end = 0;
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE;
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &options);
+    struct done done = {0};
+    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &by_handle);
     fake_other_acquire("n", 600000);
-    assert_int_equal(dlock_acquire_async(lock, 60000, note_end, &end), 0);
+    begin_async(lock, 60000, &done);
     fake_advance_ms(1000);
     fake_suspend_ms(120000);
     fake_settle();
-    assert_int_equal(end, DLOCK_ETIMEDOUT);
+    assert_done(&done, DLOCK_ETIMEDOUT);
 }
 
 /* ---- what it costs: at how many acquisitions is looked, and not how long that takes ---- */

@@ -246,9 +246,8 @@ TEST(what_was_taken_in_that_moment_can_be_exported_and_imported) {
 /* The close releases what was acquired through it; a sanitizer reports any access to its memory after the free. */
 TEST(a_handle_freed_during_the_close_hears_of_no_loss) {
     struct lost_count lost = {0};
-    struct dlock_options options = {.size = sizeof options, .on_lost = count_lost, .on_lost_arg = &lost};
     dlock_client *client = client_new("fake:?timeout=30s");
-    dlock_lock *lock = lock_new_with(client, "n", &options), *freed = lock_new_with(client, "o", &options);
+    dlock_lock *lock = watched_lock(client, "n", &lost), *freed = watched_lock(client, "o", &lost);
     dlock_lock *hangs = lock_new(client, "m");
     struct actor *inside = actor_new(), *closer = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);

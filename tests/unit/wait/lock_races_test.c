@@ -144,11 +144,7 @@ TEST(a_wait_begun_during_a_release) {
 /* A lease that ends while its release hangs was released by its owner: that is no loss to report. */
 TEST(a_lease_that_ends_during_its_release) {
     struct lost_count lost = {0};
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.lease_ms = 1000;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &lost;
-    dlock_lock *lock = lock_new_with(client_new("fake:"), "n", &options);
+    dlock_lock *lock = watched_lock_with(client_new("fake:"), "n", 0, 1000, &lost);
     struct actor *actor = actor_new();
     assert_int_equal(acquire_by(actor, lock, 0), 0);
     fake_fault(FAKE_RELEASE, FAKE_SLOW, 1);
@@ -174,10 +170,7 @@ TEST(a_release_right_after_a_suspend_says_lost) {
 TEST(a_loss_is_told_through_the_handle_that_is_left) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:");
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.on_lost = count_lost;
-    options.on_lost_arg = &lost;
-    dlock_lock *first = lock_new(client, "n"), *second = lock_new_with(client, "n", &options);
+    dlock_lock *first = lock_new(client, "n"), *second = watched_lock(client, "n", &lost);
     assert_int_equal(dlock_acquire(first, 0, NULL), 0);
     assert_int_equal(dlock_acquire(second, 0, NULL), 0);
     lock_end(first);

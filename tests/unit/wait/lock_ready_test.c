@@ -297,9 +297,7 @@ static void note(dlock_lock *lock, const struct dlock_error *err, void *arg) {
 }
 
 TEST(without_a_thread_it_is_the_same) {
-    struct dlock_options options = DLOCK_OPTIONS_INIT;
-    options.owner = DLOCK_OWNER_HANDLE;
-    dlock_lock *lock = lock_new_with(client_new("fakevolatile:?lease=10m"), "n", &options);
+    dlock_lock *lock = lock_new_with(client_new("fakevolatile:?lease=10m"), "n", &by_handle);
     struct told tried = {0}, waited = {0}, got = {0};
     fake_server_ready_in_ms(MINUTES_MS);
     assert_int_equal(dlock_acquire_async(lock, 0, note, &tried), 0);
