@@ -85,6 +85,20 @@ TEST(a_handle_freed_with_nothing_held_is_forgotten) {
     assert_int_equal(dlock_release(p.b, NULL), DLOCK_ELOST);
 }
 
+/* Over a grant that is held for long. */
+TEST(handles_that_come_and_go_need_no_more_memory) {
+    struct pair p;
+    pair_new(&p);
+    assert_int_equal(dlock_acquire(p.a, 0, NULL), 0);
+    for (int i = 0, used = 0; i < 20; i++) {
+        dlock_lock *more = lock_new(p.client, "n");
+        assert_int_equal(dlock_acquire(more, 0, NULL), 0);
+        lock_end(more);
+        if (i == 0) used = in_use;
+        assert_int_equal(in_use, used);
+    }
+}
+
 TEST(a_loss_is_told_through_every_handle_that_holds) {
     struct pair p;
     pair_new(&p);

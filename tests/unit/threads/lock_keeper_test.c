@@ -188,18 +188,23 @@ TEST(a_renewal_waits_for_the_only_connection_that_there_is) {
     struct lost_count lost = {0};
     dlock_client *client = client_new("fake:?connections=1&timeout=60s");
     dlock_lock *lock = watched_lock_with(client, "n", 0, LEASE_MS, &lost), *other = lock_new(client, "other");
-    struct actor *actor = actor_new();
+    struct actor *actor = actor_new(), *next = actor_new();
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     fake_fault(FAKE_CONNECT, FAKE_LOST_BEFORE, 1000);
-    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 2);
     fake_advance_ms(THIRD_MS - 100);
     begin_acquire(actor, other, 50000);
+    begin_acquire(next, lock_new(client, "next"), 50000);
     fake_advance_ms(200);
     assert_int_equal(fake_calls(FAKE_RENEW), 0);
     fake_slow_go();
     fake_settle();
     assert_int_equal(result(actor), 0);
-    assert_int_equal(fake_calls(FAKE_RENEW), 1);
+    assert_int_equal(fake_calls(FAKE_RENEW), 1); /* before what had been waiting for longer */
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(next), 0);
     assert_int_equal(lost.calls, 0);
     assert_int_equal(release_by(actor, other), 0);
 }
