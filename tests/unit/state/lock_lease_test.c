@@ -165,6 +165,17 @@ TEST(every_counted_release_after_a_loss_says_so) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
+TEST(a_stale_release_does_not_free_the_next_holder) {
+    dlock_lock *lock = fixed_lock(client_new("fake:"), NULL);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    fake_advance_ms(LEASE_MS + 1);
+    fake_other_acquire("n", LEASE_MS);
+    assert_true(fake_holder("n").other);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    fake_advance_ms(1000);
+    assert_true(fake_holder("n").other);
+}
+
 /* A local waiter for the name asks the server once the grant is lost. */
 TEST(a_local_waiter_asks_once_the_holder_has_lost) {
     dlock_client *client = client_new("fake:");

@@ -8,6 +8,34 @@ static int downgrade(void *arg) {
     return dlock_downgrade(arg, NULL);
 }
 
+TEST(readers_share_and_writers_wait) {
+    dlock_client *client = client_new("fakefull:");
+    dlock_lock *read = lock_new_with(client, "n", &reader), *write = lock_new(client, "n");
+    struct actor *one = actor_new(), *two = actor_new(), *writer = actor_new(), *late = actor_new();
+    assert_int_equal(acquire_by(one, read, 0), 0);
+    assert_int_equal(acquire_by(two, read, 0), 0);
+    assert_int_equal(fake_holders("n"), 2);
+    assert_int_not_equal(fence_by(one, read), fence_by(two, read));
+    assert_int_equal(acquire_by(writer, write, 0), DLOCK_EBUSY);
+    begin_acquire(writer, write, -1);
+    assert_false(over(writer));
+    begin_acquire(late, read, -1); /* behind the writer */
+    assert_false(over(late));
+    assert_int_equal(acquire_by(one, read, 0), 0); /* but again is for nothing */
+    assert_int_equal(acquire_by(one, write, 0), DLOCK_EDEADLK);
+    assert_int_equal(release_by(one, read), 0);
+    assert_int_equal(release_by(one, read), 0);
+    assert_false(over(writer));
+    assert_int_equal(release_by(two, read), 0);
+    fake_settle();
+    assert_int_equal(result(writer), 0);
+    assert_false(over(late));
+    assert_int_equal(release_by(writer, write), 0);
+    fake_settle();
+    assert_int_equal(result(late), 0);
+    assert_int_equal(release_by(late, read), 0);
+}
+
 /* One renewal for all of them, and the loss of one is only its own. */
 TEST(readers_are_renewed_together_and_lost_alone) {
     enum { N = 5 };

@@ -1,6 +1,19 @@
 /* Waits that are cancelled, or end, while the server grants what they wait for. */
 #include "fixture.h"
 
+TEST(a_cancelled_wait_leaves_the_queue) {
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    taken("n");
+    begin_acquire(actor, lock, -1);
+    assert_int_equal(fake_waiters("n"), 1);
+    assert_int_equal(dlock_cancel(lock), 0);
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ECANCELED);
+    assert_int_equal(error_of(actor)->code, DLOCK_ECANCELED);
+    assert_int_equal(fake_waiters("n"), 0);
+}
+
 TEST(a_cancel_during_a_request_leaves_nothing) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     struct actor *actor = actor_new();
