@@ -86,10 +86,11 @@ static int first_error(const struct bench *bench) {
     return 0;
 }
 
-static int tell(const struct request *request) {
-    const struct bench *bench = &request->bench;
+static int tell(struct request *request) {
+    struct bench *bench = &request->bench;
     uint64_t violations = bench_violations(bench);
     int status = STATUS_OK;
+    bench_describe(bench);
     if (request->as_json)
         bench_json(bench, stdout);
     else if (request->as_csv)

@@ -88,7 +88,7 @@ struct bench_target {
     struct bench_cell *cells;      /* one per case */
     const struct bench_peer *peer; /* NULL: this is dlock */
     size_t behind;                 /* peer: its index less that of its server */
-    char about[BENCH_ABOUT];       /* peer: a line that says what is measured */
+    char about[BENCH_ABOUT];       /* a line that says what is measured: of peers, and of locks on this machine */
 };
 
 struct bench {
@@ -110,6 +110,9 @@ int bench_add_cases(struct bench *bench, const char *const *names, size_t n_name
 int bench_add_targets(struct bench *bench, char **uris, size_t n_uris);
 /* Adds the server of --label, NAME=URI. To be called before bench_add_targets(). */
 int bench_add_labelled(struct bench *bench, const char *text);
+/* Sets `about` of servers that are on this machine: their file system decides over their speed. To be called after the
+ * runs, since this process must not have a client before. */
+void bench_describe(struct bench *bench);
 void bench_free(struct bench *bench);
 
 /* run.c: runs workers that start together, for `ms`. */

@@ -38,7 +38,13 @@
     X("time_overlaps", COUNT, (int64_t)cell->time_overlaps)    \
     X("stale_fences", COUNT, (int64_t)cell->stale_fences)      \
     X("lost", COUNT, (int64_t)cell->lost)                      \
+    X("on", TEXT, on(target))                                  \
     X("error", TEXT, cell->error_code ? cell->error : NULL)
+
+/* Returns the line about a server on this machine, or NULL. */
+static const char *on(const struct bench_target *target) {
+    return target->peer || !target->about[0] ? NULL : target->about;
+}
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 

@@ -200,6 +200,24 @@ int bench_add_targets(struct bench *bench, char **uris, size_t n_uris) {
     return add_peers(bench);
 }
 
+/* Keeps the first finding, and ends the walk. */
+static int first_finding(const struct dlock_finding *finding, void *arg) {
+    struct bench_target *target = arg;
+    snprintf(target->about, sizeof target->about, "%s", finding->what);
+    return 1;
+}
+
+void bench_describe(struct bench *bench) {
+    for (size_t i = 0; i < bench->n_targets; i++) {
+        struct bench_target *target = &bench->targets[i];
+        dlock_client *client = NULL;
+        if (target->peer || dlock_open(target->uri, NULL, &client, NULL) != 0) continue;
+        if (dlock_client_backend(client)->caps & DLOCK_CAP_LOCAL)
+            (void)dlock_check(client, first_finding, target, NULL);
+        dlock_close(client);
+    }
+}
+
 void bench_free(struct bench *bench) {
     for (size_t i = 0; i < bench->n_targets; i++) free(bench->targets[i].cells);
     free(bench->targets);

@@ -69,11 +69,11 @@ static void remarks(const struct bench *bench, FILE *out) {
     }
 }
 
-/* Prints a line about each lock of other software. */
-static void peers(const struct bench *bench, FILE *out) {
+/* Prints what is measured in the rows of each lock of other software, and of each server on this machine. */
+static void abouts(const struct bench *bench, FILE *out) {
     bool begun = false;
     for (size_t i = 0; i < bench->n_targets; i++) {
-        if (!bench->targets[i].peer) continue;
+        if (!bench->targets[i].about[0]) continue;
         fprintf(out, "%s%s: ", begun ? "" : "\n", bench->targets[i].server);
         clean_text(out, bench->targets[i].about);
         fputc('\n', out);
@@ -125,7 +125,7 @@ bool bench_table(const struct bench *bench, FILE *out) {
     bool printed = true, another = false;
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (!print(bench, &kinds[i], &another, out)) printed = false;
-    peers(bench, out);
+    abouts(bench, out);
     remarks(bench, out);
     return printed;
 }

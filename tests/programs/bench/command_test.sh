@@ -45,6 +45,7 @@ for workload in $shown; do contains "$workload" "$out" $'\n'"$workload"; done
 contains "threads in steps" "$out" "distinct/1 "
 contains "threads in steps" "$out" "distinct/4 "
 contains "the server is its scheme" "$out" " file "
+contains "the file system of the locks" "$out" $'\nfile: flock on file system '
 equal "lines longer than 100 columns" "$(LC_ALL=C.UTF-8 grep -E '^.{101}' <<<"$out")" ""
 
 describe "JSON and CSV"
@@ -68,6 +69,7 @@ equal "nobody counts commands" "$(field crowd commands_per_grant)" null
 positive "somebody was handed the lock" "$(field hand-over-10ms handed_over)"
 contains "those on one lock share it" "$(field crowd fairness)" . # 0. or 1.: a worker may have had no grant
 equal "those with a lock each share nothing" "$(grep "^distinct fairness [0-9]" <<<"$rows")" ""
+contains "the file system of the locks" "$(field cycle on)" "flock on file system "
 run "${bench[@]}" --json --workload cycle "$DLOCK_URI" "file:$work/others"
 contains "the second of a kind has a number" "$out" '"server": "file#2"'
 gives "status" 0 "${bench[@]}" --csv --workload cycle --workload re-entry "$DLOCK_URI"
@@ -135,7 +137,7 @@ mkdir "$work/few"
 ln -s "$(type -P true)" "$work/few/true"
 run env PATH="$work/few" "${bench[@]}" --floors "$DLOCK_TEST_FLOORS" --workload command "$DLOCK_URI"
 equal "status without flock" "$status" 0
-lacks "its row" "$out" "flock"
+lacks "its row" "$out" "flock(1)"
 gives "a command that does not end well" 69 env PATH= "${bench[@]}" --workload command "$DLOCK_URI"
 contains "is said" "$out" "* command, file: dlock run ended with status 127"
 
