@@ -73,6 +73,7 @@ static int check_directory(struct attempt *a) {
     int safe = file_is_safe(conn, conn->dir, &st, &why);
     if (safe < 0) return file_fail(a->err, errno, "cannot look up the owner of", conn->path, NULL);
     if (!safe) return dlock_fail(a->err, DLOCK_EAUTH, "no locks in %.200s: %s", conn->path, why);
+    if (!file_may_create(conn)) return file_fail(a->err, errno, "cannot create lock files in", conn->path, NULL);
     atomic_store(&conn->safe_s, second);
     return 0;
 }

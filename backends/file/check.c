@@ -40,6 +40,7 @@ static const char *weakness(struct file_conn *conn, const struct stat *dir) {
     int safe = file_is_safe(conn, conn->dir, dir, &why);
     if (safe < 0) return "whether its owner may be trusted is not known: the system's list of users cannot be read";
     if (!safe) return why;
+    if (!file_may_create(conn)) return "this user may not make lock files in it: locks can be looked at, but not taken";
     if (is_temporary(dir)) return "old files are deleted here, locked or not: name a directory for locks alone";
     if ((dir->st_mode & S_IWOTH) && !(conn->mode & S_IWOTH))
         return "anybody can create a lock's file first and so keep you out: name a directory that only users of these "

@@ -172,6 +172,9 @@ int file_trusts_link(struct file_conn *conn, uid_t uid);
  * do about that; -1 with errno if that cannot be told. */
 int file_is_safe(struct file_conn *conn, int fd, const struct stat *dir, const char **why);
 
+/* True if this process may make files in the directory, as every acquire may have to; else false, with errno. */
+bool file_may_create(const struct file_conn *conn);
+
 /* Makes the lock file, which must not exist yet. Returns its descriptor, taken, or -1 and errno: ENOENT only if the
  * directory is gone or its file system creates no files. */
 int file_create(struct file_conn *conn, const char *file);

@@ -148,6 +148,10 @@ int file_is_safe(struct file_conn *conn, int fd, const struct stat *dir, const c
     return trusted(conn, dir->st_uid, dir->st_gid, fd, "..");
 }
 
+bool file_may_create(const struct file_conn *conn) {
+    return faccessat(conn->dir, ".", W_OK | X_OK, AT_EACCESS) == 0;
+}
+
 /* ---- making files and directories -------------------------------------------------------------------------------- */
 
 static void fresh_name(char name[FILE_FRESH_SIZE]) {

@@ -74,7 +74,6 @@ static void become_nobody(void) {
 static int not_permitted(void *arg) {
     (void)arg;
     become_nobody();
-    refused(path_of("closed"), DLOCK_EAUTH, path_of("closed"), strerror(EACCES));
     refused(path_of("closed/below"), DLOCK_EAUTH, path_of("closed/below"), strerror(EACCES));
     void *conn = conn_open(path_of("open"));
     struct dlock_claim claim = claim_of("guarded"), *one = &claim;
@@ -86,6 +85,40 @@ static int not_permitted(void *arg) {
     struct dlock_claim shared = claim_of("shared");
     assert_int_equal(acquire(conn, &shared), 0);
     return 0;
+}
+
+/* Whoever may not make lock files takes no lock, not even one whose file is there; but can look at all. */
+static int only_looks(void *arg) {
+    (void)arg;
+    become_nobody();
+    struct dlock_claim claim = claim_of("free"), *one = &claim;
+    struct dlock_error err = {0, ""};
+    void *conn = conn_open(path_of("closed"));
+    struct seen seen = inspect(conn, "held");
+    assert_int_equal(seen.n, 1);
+    assert_true(seen.holders[0].fence > 0);
+    assert_int_equal(list(conn, "", 0, 10000), 1);
+    assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
+    assert_int_equal(claim.result, DLOCK_EAUTH);
+    assert_non_null(strstr(err.message, "cannot create lock files in "));
+    assert_non_null(strstr(err.message, path_of("closed")));
+    conn_close(conn);
+    return 0;
+}
+
+TEST(looking_needs_no_right_to_write) {
+    struct dlock_claim held = claim_of("held"), unused = claim_of("free");
+    assert_int_equal(chmod(world->dir, 0755), 0);
+    void *conn = conn_open(path_of("closed"));
+    assert_int_equal(acquire(conn, &held), 0);
+    assert_int_equal(acquire(conn, &unused), 0);
+    assert_int_equal(release(conn, &unused), 0);
+    assert_int_equal(chmod(path_of("closed/held"), 0644), 0);
+    assert_int_equal(chmod(path_of("closed/free"), 0666), 0);
+    assert_int_equal(chmod(path_of("closed"), 0555), 0);
+    assert_int_equal(child_end(child_start(only_looks, NULL)), 0);
+    assert_int_equal(chmod(path_of("closed"), 0755), 0);
+    conn_close(conn);
 }
 
 /* Another user's directory and lock files; a sticky directory, as /tmp is, must not make files of others unusable. */
@@ -101,21 +134,18 @@ TEST(permissions) {
     assert_int_equal(child_end(child_start(not_permitted, NULL)), 0);
 }
 
-/* On /proc opening a new file fails with ENOENT, as in a deleted directory, but a later try would not help. */
+/* On /proc, where others than root may make no files, opening a new one fails with ENOENT, as in a deleted directory, but
+ * a later try would not help. */
 TEST(files_cannot_be_created) {
     static const char *const modes[] = {NULL, "0666"};
     for (size_t i = 0; i < 2; i++) {
         struct dlock_claim claim = claim_of("job"), *one = &claim;
         struct dlock_error err = {0, ""};
         void *conn = NULL;
-        int rc = conn_try_keys("/proc", modes[i], NULL, &conn, &err);
-        if (rc == 0) { /* root is told by the first acquire */
-            assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
-            assert_int_equal(claim.result, DLOCK_EINVAL);
-            conn_close(conn);
-        } else {
-            assert_int_equal(rc, DLOCK_EAUTH);
-        }
+        assert_int_equal(conn_try_keys("/proc", modes[i], NULL, &conn, &err), 0);
+        assert_int_equal(FILE_BACKEND->acquire(conn, &one, 1, 1000, &err), 0);
+        assert_int_equal(claim.result, geteuid() == 0 ? DLOCK_EINVAL : DLOCK_EAUTH);
+        conn_close(conn);
         if (!strstr(err.message, "cannot create lock files in /proc: ")) fail_msg("%s", err.message);
     }
 }
