@@ -425,14 +425,15 @@ void file_tell_wanted(int fd);
 
 /* ---- holder.c: the holder of a file's lock ----------------------------------------------------------------------- */
 
-/* The flock(2) locks of this machine that /proc/locks shows to this process. */
+/* The locks of this machine that /proc/locks shows to this process. */
 struct file_locks {
     struct file_lock {
         dev_t dev;
         ino_t ino;
         pid_t pid;
         bool shared;
-    } * list; /* sorted by ino; each holder of a file once */
+        bool bytes; /* on bytes of the file, not of flock(2) */
+    } * list;       /* sorted by ino; each holder of a file once */
     size_t n;
 };
 
@@ -442,6 +443,11 @@ int file_locks_read(struct file_locks *locks, struct dlock_error *err);
 /* The same for one file: one reading may miss a lock, so it reads several times, and keeps the latest of the readings
  * with the most locks of the file. */
 int file_locks_read_of(const struct stat *st, struct file_locks *best, struct dlock_error *err);
+/* The same for all files: the list has each lock that any of several readings has shown. */
+int file_locks_read_all(struct file_locks *all, struct dlock_error *err);
+
+/* True if the list has a lock, of any kind, of a file with this number. */
+bool file_locks_have(const struct file_locks *locks, ino_t ino);
 
 /* Where holders are looked for, whom they are shown to, and until when. */
 struct file_viewer {

@@ -24,7 +24,7 @@ static int compare(const void *a, const void *b) {
     if (one->ino != two->ino) return one->ino > two->ino ? 1 : -1;
     if (one->dev != two->dev) return one->dev > two->dev ? 1 : -1;
     if (one->pid != two->pid) return one->pid > two->pid ? 1 : -1;
-    return one->shared - two->shared;
+    return 2 * (one->bytes - two->bytes) + one->shared - two->shared;
 }
 
 /* Sorts the list and keeps one lock of each holder: the list, which is read in pieces, may show a lock several times. */
@@ -37,16 +37,22 @@ static void tidy(struct file_locks *locks) {
     locks->n = n + 1;
 }
 
-/* Parses "1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF". False for other locks, and for lines with an arrow before
- * FLOCK, which are processes that wait. */
+/* Parses "1: FLOCK  ADVISORY  WRITE 4242 08:01:1234 0 EOF". False for lines with an arrow before FLOCK, which are
+ * processes that wait. */
 static bool parse_lock(const char *line, struct file_lock *lock) {
     unsigned major_number, minor_number;
-    char kind[8];
+    char kind[8], mode[8];
     uint64_t ino;
     int pid;
-    if (sscanf(line, "%*d: FLOCK %*s %7s %d %x:%x:%" SCNu64, kind, &pid, &major_number, &minor_number, &ino) != 5)
+    if (sscanf(line, "%*d: %7s %*s %7s %d %x:%x:%" SCNu64, kind, mode, &pid, &major_number, &minor_number, &ino) != 6)
         return false;
-    *lock = (struct file_lock){makedev(major_number, minor_number), (ino_t)ino, pid, strcmp(kind, "READ") == 0};
+    *lock = (struct file_lock){
+        .dev = makedev(major_number, minor_number),
+        .ino = (ino_t)ino,
+        .pid = pid,
+        .shared = strcmp(mode, "READ") == 0,
+        .bytes = strcmp(kind, "FLOCK") != 0,
+    };
     return true;
 }
 
@@ -100,12 +106,16 @@ static const struct file_lock *first_with(const struct file_locks *locks, ino_t 
     return found;
 }
 
-/* Returns the next listed lock of the file after `lock` (NULL: the first), or NULL. */
+bool file_locks_have(const struct file_locks *locks, ino_t ino) {
+    return first_with(locks, ino) != NULL;
+}
+
+/* Returns the next listed flock(2) lock of the file after `lock` (NULL: the first), or NULL. */
 static const struct file_lock *next_lock(const struct file_locks *locks, const struct stat *st,
                                          const struct file_lock *lock) {
     lock = lock ? lock + 1 : first_with(locks, st->st_ino);
     for (; lock && lock < locks->list + locks->n && lock->ino == st->st_ino; lock++)
-        if (lock->dev == st->st_dev) return lock;
+        if (lock->dev == st->st_dev && !lock->bytes) return lock;
     return NULL;
 }
 
@@ -128,6 +138,30 @@ int file_locks_read_of(const struct stat *st, struct file_locks *best, struct dl
     return 0;
 }
 
+/* Adds the locks of `more`, whose list is freed. Returns 0 or an errno. */
+static int join(struct file_locks *all, struct file_locks *more) {
+    struct file_lock *list = reallocarray(all->list, all->n + more->n + 1, sizeof *list);
+    if (list) {
+        if (more->n > 0) memcpy(list + all->n, more->list, more->n * sizeof *list);
+        *all = (struct file_locks){list, all->n + more->n};
+        tidy(all);
+    }
+    free(more->list);
+    return list ? 0 : ENOMEM;
+}
+
+int file_locks_read_all(struct file_locks *all, struct dlock_error *err) {
+    int rc = 0;
+    *all = (struct file_locks){NULL, 0};
+    for (int i = 0; i < LOOKS && rc == 0; i++) {
+        struct file_locks locks;
+        rc = file_locks_read(&locks, err);
+        if (rc == 0 && join(all, &locks) != 0) rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory");
+    }
+    if (rc != 0) free(all->list);
+    return rc;
+}
+
 static bool probe(int fd) {
     if (flock(fd, LOCK_SH | LOCK_NB) != 0) return errno == EWOULDBLOCK;
     flock(fd, LOCK_UN);
@@ -143,11 +177,29 @@ static long pid_of(const char *token) {
     return *end == '\0' ? pid : 0;
 }
 
-/* True if the lock of process `pid` can be that of `token`. The token in the file may be that of a process that died
- * without a release, while the lock is held by a later flock(1). */
+/* Returns the pid that a process has in its own PID namespace; `pid` if that cannot be read. */
+static long own_pid(pid_t pid) {
+    char path[32], *line = NULL;
+    size_t size = 0;
+    long own = pid;
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
+    FILE *file = fopen(path, "re");
+    while (file && getline(&line, &size, file) > 0) {
+        if (strncmp(line, "NSpid:", 6) != 0) continue;
+        const char *last = strrchr(line, '\t'); /* "NSpid:\t4242\t1" */
+        if (last) own = strtol(last, NULL, 10);
+        break;
+    }
+    free(line);
+    if (file) fclose(file);
+    return own;
+}
+
+/* True if the lock of process `pid` can be that of `token`, which has the pid that its process has in its container. The
+ * token in the file may be that of a process that died without a release, while the lock is held by a later flock(1). */
 static bool token_fits(const char *token, pid_t pid) {
     if (!*token || pid <= 0 || pid_of(token) == 0) return *token != '\0';
-    return pid_of(token) == (long)pid;
+    return pid_of(token) == (long)pid || pid_of(token) == own_pid(pid);
 }
 
 int file_find(const struct file_conn *conn, const char *file, struct stat *st, struct dlock_error *err) {
@@ -244,24 +296,6 @@ static int show_seats(const struct view *view, int64_t range, struct seated *sea
         rc = show(view, seat.token, seat.fence, reads ? DLOCK_SHARED : DLOCK_PERMIT, reads ? 1 : seat.limit);
     }
     return rc;
-}
-
-/* Returns the pid that a process has in its own PID namespace; `pid` if that cannot be read. */
-static long own_pid(pid_t pid) {
-    char path[32], *line = NULL;
-    size_t size = 0;
-    long own = pid;
-    snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
-    FILE *file = fopen(path, "re");
-    while (file && getline(&line, &size, file) > 0) {
-        if (strncmp(line, "NSpid:", 6) != 0) continue;
-        const char *last = strrchr(line, '\t'); /* "NSpid:\t4242\t1" */
-        if (last) own = strtol(last, NULL, 10);
-        break;
-    }
-    free(line);
-    if (file) fclose(file);
-    return own;
 }
 
 /* Notes that the clients with this pid are listed. False if there are none. */

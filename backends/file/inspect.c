@@ -1,4 +1,5 @@
-/* Inspect and list.
+/* Inspect and list. Where /proc/locks shows every lock, list does not open the files of free names: there may be many,
+ * and whoever opens one disturbs the wake-ups.
  *
  * SPDX-License-Identifier: MIT
  */
@@ -31,6 +32,7 @@ static int list_one(struct file_conn *conn, const struct dirent *entry, const ch
     char name[FILE_NAME_SIZE];
     bool cut;
     if (entry->d_name[0] == '.' || (entry->d_type != DT_REG && entry->d_type != DT_UNKNOWN)) return 0;
+    if (conn->locks_listed && !file_locks_have(viewer->locks, entry->d_ino)) return 0; /* nobody holds it */
     bool decoded = file_name_decode(conn, entry->d_name, name, &cut);
     if (!decoded && !cut) return 0;
     if (decoded && strncmp(name, prefix, strlen(prefix)) != 0) return 0;
@@ -52,7 +54,7 @@ int file_list(void *c, const char *prefix, char cursor[256], dlock_each each, vo
         if (fd >= 0) close(fd);
         return rc;
     }
-    int rc = file_locks_read(&locks, err);
+    int rc = file_locks_read_all(&locks, err);
     if (rc == 0 && cursor[0]) seekdir(dir, strtol(cursor, NULL, 10));
     while (rc == 0 && !more && (entry = readdir(dir)) != NULL) {
         shown = list_one(conn, entry, prefix, &viewer, err);

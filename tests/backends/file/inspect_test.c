@@ -192,6 +192,21 @@ TEST(a_reading_may_show_a_lock_twice) {
     kill_command(pid);
 }
 
+/* Its lock is its own, and not one of flock(1): a request for permits is answered as it is beside any other lock. */
+TEST(a_holder_in_a_container) {
+    struct dlock_claim claim = claim_of("job"), permit = permit_of("job", 2);
+    claim.token = "a123456789abcdef01234567.1@container:1";
+    assert_int_equal(acquire(world->conn, &claim), 0);
+    pid_inside = 1;
+    struct seen seen = inspect(world->conn, "job");
+    int beside = acquire(world->conn, &permit);
+    pid_inside = 0;
+    assert_int_equal(seen.n, 1);
+    assert_string_equal(seen.holders[0].token, claim.token);
+    assert_true(seen.holders[0].fence == claim.fence);
+    assert_int_equal(beside, DLOCK_EINVAL);
+}
+
 /* They are one process, beside which a user of flock(1) is seen. */
 TEST(two_clients_of_a_process_in_a_container) {
     const char *const reads[] = {"flock", "-s", path_of("job"), "sh", "-c", "echo; exec sleep 60", NULL};
