@@ -248,13 +248,15 @@ static int busy(struct attempt *a) {
     enum dlock_mode mode = a->claim->mode;
     bool asked = entry->flags & FILE_ASKED;
     entry->flags |= FILE_ASKED;
-    if (file_byte_locked(a->fd, FILE_LINGERS, 1) >= 0) {
+    /* One look tells that there are none of these byte locks, as in most cases. */
+    bool any = file_byte_locked(a->fd, FILE_LINGERS, FILE_PERMITS + FILE_SEATS - FILE_LINGERS) >= 0;
+    if (any && file_byte_locked(a->fd, FILE_LINGERS, 1) >= 0) {
         file_tell_wanted(a->fd);
-    } else if (mode == DLOCK_EXCLUSIVE) {
+    } else if (any && mode == DLOCK_EXCLUSIVE) {
         if (permits_held(a)) return IN_USE;
         if (entry->flags & FILE_GATED || file_byte_locked(a->fd, FILE_READERS, FILE_SEATS) < 0) return DLOCK_EBUSY;
         if (asked && file_byte_lock(a->fd, true, FILE_GATE)) entry->flags |= FILE_GATED;
-    } else if (mode == DLOCK_PERMIT && file_byte_locked(a->fd, FILE_PERMITS, FILE_SEATS) < 0) {
+    } else if (mode == DLOCK_PERMIT && !(any && file_byte_locked(a->fd, FILE_PERMITS, FILE_SEATS) >= 0)) {
         a->in_use = -1;
         if (file_holder(a->conn, a->fd) == FILE_OURS) return IN_USE;
     }

@@ -58,8 +58,10 @@ bool file_has_inotify(const struct file_conn *conn) {
 }
 
 bool file_was_woken(const struct file_conn *conn, uint64_t seen) {
-    int unread = 0; /* looked up before the events that were read, since another thread reads them */
+    int unread = 0;
+    if (seen >> LOOKS_BITS != atomic_load(&conn->events)) return true;
     if (file_has_inotify(conn)) (void)ioctl(conn->wake_fd, FIONREAD, &unread);
+    /* Compares again, since another thread may have read them in between. */
     return unread > 0 || seen >> LOOKS_BITS != atomic_load(&conn->events);
 }
 

@@ -56,6 +56,35 @@ TEST(permit) {
     assert_in_range(calls_of_a_cycle(DLOCK_PERMIT), 4, 16);
 }
 
+/* ---- a wait ---- */
+
+static void try_often(void) {
+    void *conn = conn_open(world->dir);
+    struct dlock_claim claim = claim_of("job");
+    if (acquire(conn, &claim) != DLOCK_EBUSY) _exit(1); /* opens the file */
+    calls_follow();
+    for (int i = 0; i < CYCLES; i++) {
+        calls_mark();
+        if (acquire(conn, &claim) != DLOCK_EBUSY) _exit(1);
+    }
+    calls_mark();
+    _exit(0);
+}
+
+/* flock, fstat, fcntl. */
+TEST(a_try_that_finds_the_lock_taken) {
+    struct dlock_claim holder = claim_of("job");
+    assert_int_equal(acquire(world->conn, &holder), 0);
+    usleep(100000); /* as above */
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        FILE_BACKEND->abandon(world->conn);
+        try_often();
+    }
+    assert_in_range(calls_fewest(pid, CYCLES), 2, 3);
+}
+
 /* ---- the list ---- */
 
 /* True if /proc/locks shows the locks in this directory, and this process is in no container. */
