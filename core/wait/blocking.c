@@ -98,19 +98,24 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
  * and after its end, since it probably waits again soon. */
 enum { READER_US = 100000 };
 
+/* True if no wake-up of this server has to be read at once: that a lingering grant is wanted, or that a session is lost,
+ * which does not happen on this machine. */
+static bool can_be_late(struct dlock_client *client) {
+    if (client->uri->linger_ms != 0) return false;
+    return dlock__can(client, DLOCK_CAP_LOCAL) || !dlock__can(client, DLOCK_CAP_THREADSAFE);
+}
+
 /* True if the thread may read the wake-ups while it waits. With other waiters, the keeper does, which then need not be
- * told whenever one of them leaves. It also does if a message must not wait until the keeper comes: that a
- * lingering grant is wanted, or a session is lost. */
+ * told whenever one of them leaves. It also does if a message must not wait until the keeper comes. */
 static bool may_read(const struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     const struct dlock__listener *listener = &client->listener;
     const struct dlock__acquisition *asking = waiter->lock->name->asking;
     if (!dlock__listener_readable(client) || listener->reader || listener->bell < 0) return false;
     if (listener->idle >= DLOCK__IDLE_MAX) return false;
-    if (!waiter->latch->own || waiter->lock->name->head != waiter || !asking || !asking->unanswered.queued)
-        return false;
-    return asking->state == DLOCK__WAITING && client->n_waiting == 1 && client->uri->linger_ms == 0 &&
-           !dlock__can(client, DLOCK_CAP_THREADSAFE);
+    if (!waiter->latch->own || waiter->lock->name->head != waiter || !asking) return false;
+    if (!asking->unanswered.queued && !dlock__can(client, DLOCK_CAP_LOCAL)) return false;
+    return asking->state == DLOCK__WAITING && client->n_waiting == 1 && can_be_late(client);
 }
 
 static void put_keeper_off(struct dlock_client *client) {

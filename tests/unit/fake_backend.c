@@ -48,6 +48,7 @@ static const struct fake_kind kinds[] = {
     {"fakeshared", DLOCK_CAP_FENCE | DLOCK_CAP_THREADSAFE, &poll_rules, true},
     {"fakesession", DLOCK_CAP_FENCE | WAKING | SESSION, &queue_rules, true},
     {"fakeforever", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION, &forever_rules, true},
+    {"fakelocal", DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | SESSION | DLOCK_CAP_LOCAL, &forever_rules, true},
 };
 
 /* ---- script ---------- */

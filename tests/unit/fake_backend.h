@@ -8,6 +8,7 @@
  *   fakeshared   as fakepoll, and THREADSAFE: one connection for everything
  *   fakesession  SESSION, THREADSAFE, QUEUE and WAKE, like ZooKeeper
  *   fakeforever  SESSION, THREADSAFE, grants without a lease, wakes that only say "look", like file:
+ *   fakelocal    the same, and LOCAL: also like file:
  *
  * The backend checks the core's side of the contract (see fake_violations()).
  */

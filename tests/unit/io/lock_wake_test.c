@@ -402,6 +402,22 @@ TEST(a_waiter_reads_its_own_wake_up) {
     }
 }
 
+/* Its only message is that it may look now, since no session can be lost: another thread need not read it sooner. */
+TEST(so_does_one_on_this_machine) {
+    dlock_lock *lock = lock_new(client_new("fakelocal:"), "n");
+    struct actor *actor = actor_new();
+    for (int i = 0; i < 3; i++) {
+        struct fake_grant other = taken("n");
+        begin_acquire(actor, lock, 100000);
+        fake_other_release(&other, "n");
+        fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = "n"});
+        fake_settle();
+        assert_int_equal(result(actor), 0);
+        assert_true(read_by(actor));
+        assert_int_equal(release_by(actor, lock), 0);
+    }
+}
+
 TEST(the_keeper_reads_for_a_thread_that_does_not_run) {
     struct scene s;
     scene_begin(&s, 0, 100000);
