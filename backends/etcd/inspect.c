@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 enum {
-    PAGE = 32,
-    FOREIGN = 200 /* how many keys are looked at at once where other programs have some, too */
+    PAGE = 500, /* keys that are read at once */
+    LESS = 8    /* by how much fewer, if their values are too long for an answer */
 };
 
 /* The first byte of a cursor that is a key: no name has it. */
@@ -145,12 +145,16 @@ int etcd_break(void *conn, const char *name, int timeout_ms, struct dlock_error 
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* A walk over the keys of many names. */
+/* A walk over the keys of many names, in the order of the keys: those of one name follow each other. */
 struct walk {
+    struct etcd *z;
     char from[ETCD_KEY_SIZE], end[ETCD_KEY_SIZE]; /* the keys that are left */
-    char name[256];                               /* the lock of the last key that was read; "": it is no lock's */
+    char name[256];                               /* the last lock; "": none was found */
+    json_t *keys;                                 /* that were read of it, in the order of its queue */
     int limit;                                    /* how many keys to read at once */
     bool over;
+    dlock_each each;
+    void *arg;
 };
 
 /* Changes `key` to the first key after all that begin with it. */
@@ -161,71 +165,113 @@ static void after(char key[ETCD_KEY_SIZE]) {
     key[n] = '\0';
 }
 
-/* Writes the first key after one that is not a lock's, and after those that are cut in the same way. */
+/* Writes the first key after one that was read, and after those that are cut in the same way. */
 static void skip(const struct etcd *z, const char *key, char from[ETCD_KEY_SIZE]) {
     if (etcd_after_closed_slots(&z->address, key, from)) return;
     if (snprintf(from, ETCD_KEY_SIZE, "%s\x01", key) >= ETCD_KEY_SIZE) after(from);
 }
 
-/* Reads keys until one is a lock's. The first key of a walk usually is, so that more are asked for only later. Returns 0
- * or a code. */
-static int read_keys(struct etcd *z, struct walk *walk, int64_t deadline_us, struct dlock_error *err) {
+/* Puts a key in its place among the keys of its name. False: out of memory. */
+static bool line_up(struct walk *walk, json_t *kv) {
+    int64_t revision = etcd_int(kv, "create_revision");
+    if (!walk->keys) walk->keys = json_array();
+    size_t at = json_array_size(walk->keys);
+    while (at > 0 && etcd_int(json_array_get(walk->keys, at - 1), "create_revision") > revision) at--;
+    return json_array_insert(walk->keys, at, kv) == 0;
+}
+
+/* Shows the last lock, all keys of which were read. */
+static void end_name(struct walk *walk) {
+    struct queue queue = {.keys = walk->keys};
+    count(&queue);
+    walk->over = walk->over || show(walk->z, &queue, walk->name, walk->each, walk->arg);
+    json_decref(walk->keys);
+    walk->keys = NULL;
+}
+
+/* The same if more keys of it may follow: its whole queue is read, and the walk continues behind it. */
+static int end_cut_name(struct walk *walk, int64_t deadline_us, struct dlock_error *err) {
+    struct queue queue;
+    int rc = read_queue(walk->z, walk->name, deadline_us, &queue, err);
+    if (rc != 0) return rc;
+    walk->over = show(walk->z, &queue, walk->name, walk->each, walk->arg);
+    etcd_reply_end(&queue.reply);
+    etcd_prefix(&walk->z->address, walk->name, true, walk->from);
+    return 0;
+}
+
+/* Shows the locks of an answer, except the last one. Writes the last key. Returns 0 or a code. */
+static int read_page(struct walk *walk, const json_t *kvs, char key[ETCD_KEY_SIZE], struct dlock_error *err) {
+    size_t i;
+    json_t *kv;
+    json_array_foreach(kvs, i, kv) {
+        char name[256];
+        read_key(kv, key);
+        if (strcmp(key, walk->from) < 0) return etcd_nonsense(walk->z, "key", err); /* the list would have no end */
+        bool same = walk->keys && etcd_is_key(&walk->z->address, walk->name, key);
+        if (!same && !etcd_name(&walk->z->address, key, name)) continue;
+        if (!same && walk->keys) end_name(walk);
+        if (walk->over) return 0;
+        if (!same) memcpy(walk->name, name, sizeof name);
+        if (!line_up(walk, kv)) return etcd_no_memory(err);
+    }
+    return 0;
+}
+
+/* Reads keys, and shows their locks. Returns 0 or a code. */
+static int walk_on(struct walk *walk, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
-    char key[ETCD_KEY_SIZE] = "";
-    dlock_text_add(&body, "{\"limit\":\"%d\",\"keys_only\":true,\"key\":", walk->limit);
+    char key[ETCD_KEY_SIZE] = "", prefix[ETCD_KEY_SIZE];
+    dlock_text_add(&body, "{\"limit\":\"%d\",\"key\":", walk->limit);
     dlock_text_add_base64(&body, walk->from);
     dlock_text_add(&body, ",\"range_end\":");
     dlock_text_add_base64(&body, walk->end);
     dlock_text_add(&body, "}");
-    int rc = etcd_post(z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err);
-    if (rc != 0) return etcd_code(rc, err);
-    const json_t *keys = json_object_get(reply.body, "kvs");
-    walk->name[0] = '\0';
-    for (size_t i = 0; i < json_array_size(keys) && rc == 0 && !walk->name[0]; i++) {
-        read_key(json_array_get(keys, i), key);
-        if (strcmp(key, walk->from) < 0) rc = etcd_nonsense(z, "key", err); /* it would make a list without end */
-        if (!etcd_name(&z->address, key, walk->name)) walk->name[0] = '\0';
+    int rc = etcd_code(etcd_post(walk->z, "/v3/kv/range", &body, ETCD_REPEAT, deadline_us, &reply, err), err);
+    if (rc == DLOCK_EPROTO && walk->limit > 1) {
+        walk->limit = walk->limit > LESS ? walk->limit / LESS : 1;
+        return walk_on(walk, deadline_us, err);
     }
+    if (rc != 0) return rc;
+    bool more = json_is_true(json_object_get(reply.body, "more"));
+    rc = read_page(walk, json_object_get(reply.body, "kvs"), key, err);
+    if (more) skip(walk->z, key, walk->from);
+    etcd_prefix(&walk->z->address, walk->name, false, prefix);
+    if (rc == 0 && walk->keys && !walk->over) {
+        if (more && strncmp(key, prefix, strlen(prefix)) == 0)
+            rc = end_cut_name(walk, deadline_us, err);
+        else
+            end_name(walk);
+    }
+    walk->over = walk->over || !more;
+    json_decref(walk->keys);
+    walk->keys = NULL;
     etcd_reply_end(&reply);
-    walk->over = !key[0];
-    walk->limit = FOREIGN;
-    skip(z, key, walk->from);
     return rc;
 }
 
-/* Ends a page after a number of locks, or when half of timeout_ms is over. The cursor is a name or, after KEY_CURSOR,
- * the key to continue with. */
+/* A page is an answer. The cursor is the key to continue with, after KEY_CURSOR; or, if that is too long, the name of the
+ * last lock. */
 int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err) {
-    const int64_t half_us = dlock_deadline_us(timeout_ms / 2), deadline_us = dlock_deadline_us(timeout_ms);
-    struct etcd *z = etcd_of(conn);
-    for (int i = 0; i < PAGE; i++) {
-        struct queue queue;
-        struct walk walk = {.limit = 1};
-        bool ended = false;
-        int rc;
-        etcd_start(&z->address, prefix, walk.end);
-        after(walk.end);
-        if (*cursor == KEY_CURSOR)
-            snprintf(walk.from, sizeof walk.from, "%s", cursor + 1);
-        else if (*cursor)
-            etcd_prefix(&z->address, cursor, true, walk.from);
-        else
-            etcd_start(&z->address, prefix, walk.from);
-        do {
-            if ((rc = read_keys(z, &walk, deadline_us, err)) != 0) return rc;
-            if (walk.over) return 0;
-            if (!walk.name[0] && dlock_now_us() >= half_us && strlen(walk.from) < 255) {
-                snprintf(cursor, 256, "%c%s", KEY_CURSOR, walk.from);
-                return 1;
-            }
-        } while (!walk.name[0]);
-        if ((rc = read_queue(z, walk.name, deadline_us, &queue, err)) != 0) return rc;
-        ended = show(z, &queue, walk.name, each, arg);
-        etcd_reply_end(&queue.reply);
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    struct walk walk = {.z = etcd_of(conn), .limit = PAGE, .each = each, .arg = arg};
+    etcd_start(&walk.z->address, prefix, walk.end);
+    after(walk.end);
+    if (*cursor == KEY_CURSOR)
+        snprintf(walk.from, sizeof walk.from, "%s", cursor + 1);
+    else if (*cursor)
+        etcd_prefix(&walk.z->address, cursor, true, walk.from);
+    else
+        etcd_start(&walk.z->address, prefix, walk.from);
+    do {
+        int rc = walk_on(&walk, deadline_us, err);
+        if (rc != 0 || walk.over) return rc;
+    } while (strlen(walk.from) >= 255 && !*walk.name);
+    if (strlen(walk.from) < 255)
+        snprintf(cursor, 256, "%c%s", KEY_CURSOR, walk.from);
+    else
         snprintf(cursor, 256, "%s", walk.name);
-        if (ended) return 0;
-    }
     return 1;
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # How many requests a lock costs, counted by a proxy: one to acquire it, one to release it, two for all renewals at a
-# time. And requests that the proxy passes on late, with and without the end of their connection, whose answers it
+# time, one to list many. And requests that the proxy passes on late, with and without the end of their connection, whose answers it
 # loses, and whose second copies it refuses.
 . "$(dirname "$0")/../../support/cli.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
@@ -86,6 +86,24 @@ equal "a proof for each but the last" "$without" 0
 proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the release
 if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
+
+# 670 keys of locks, one of which has 601, and a key of another program. The first answer ends within that queue, which is
+# then read as a whole.
+describe "a list reads many locks at once"
+export ETCDCTL_API=3
+base=dlock/requests-$$
+ctl() { etcdctl --endpoints "http://$DLOCK_TEST_ETCD" "$@" >/dev/null; }
+puts() { printf '\n%s\n\n\n' "$(cat)" | ctl txn; }
+for i in {100..169}; do echo "put $base/l$i/123456789 x"; done | puts
+for n in {1..6}; do for i in {01..99} 100; do echo "put $base/l140/12345678a/$((n * 100 + 10#$i)) x"; done | puts; done
+ctl put "$base/l120/b/c" x
+: >"$work/counted"
+run "$DLOCK" list -b "$uri"
+equal "status" "$status" 0
+equal "locks" "$(grep -c "^l1.*exclusive" <<<"$out")" 70
+contains "a queue" "$(grep l140 <<<"$out")" "until released  600 "
+equal "requests" "$(grep -c kv/range "$work/counted")" 3
+ctl del --prefix "$base/l"
 
 # late WORD NAME [drop]: acquires and releases the lock while its first request with that word is in flight for longer
 # than any client waits for it; then it arrives. With `drop` its connection ends at once.
