@@ -2,7 +2,10 @@
  * no other. If there is one, a second transaction puts the key at the end of the queue and reads its place. If the name
  * had other keys the last time, one transaction does both. A claim that must not wait puts no key that would have to
  * wait. No key is put for a closed slot, so that an unanswered acquire can be called off (etcd_closed_slot). A key in
- * another lease than the connection's is moved by the request that reads its place. */
+ * another lease than the connection's is moved by the request that reads its place.
+ *
+ * A claim that waits with a stream on the key that blocks it only glances at both keys. It reads its place, for which
+ * etcd sorts the whole queue, when one of them has changed. */
 #include "etcd.h"
 
 #include <inttypes.h>
@@ -27,10 +30,12 @@ struct attempt {
     enum stage stage;
     int64_t since; /* JOINING: the revision at which the queue had room */
     int joins;
-    bool moves;  /* KNOWN: the request moves the key to the lease of the round */
-    bool barges; /* FRESH: puts its key even if there are others, and deletes it again if it has to wait */
+    bool moves;         /* KNOWN: the request moves the key to the lease of the round */
+    bool barges;        /* FRESH: puts its key even if there are others, and deletes it again if it has to wait */
+    int64_t since_look; /* KNOWN: the request glances at the keys, and this is etcd_watched(); 0: it reads the place */
+    bool glanced;       /* an earlier request did */
     bool over;
-    char key[ETCD_KEY_SIZE];
+    char key[ETCD_KEY_SIZE], blocker64[ETCD_KEY64_SIZE];
 };
 
 /* The claims of one request. */
@@ -101,7 +106,10 @@ static void add_transaction(struct dlock_text *text, const struct round *r, cons
             dlock_text_add(text, ",");
         }
     }
-    etcd_add_view(text, r->z, a->claim, a->key);
+    if (a->since_look)
+        etcd_add_glance(text, a->key, a->blocker64);
+    else
+        etcd_add_view(text, r->z, a->claim, a->key);
     dlock_text_add(text, "]}");
 }
 
@@ -113,6 +121,7 @@ static void prepare(const struct round *r, struct attempt *a) {
     if (state[ETCD_REVISION]) a->stage = KNOWN;
     if (a->stage != KNOWN) state[ETCD_LEASE] = (uint64_t)r->lease.id; /* of an earlier request: it has put no key */
     a->moves = a->stage == KNOWN && state[ETCD_LEASE] != (uint64_t)r->lease.id;
+    a->since_look = a->stage == KNOWN && !a->moves && !a->glanced ? etcd_watched(r->z, a->claim, a->blocker64) : 0;
     if (a->stage != KNOWN && a->claim->mode == DLOCK_EXCLUSIVE) state[ETCD_FLAGS] |= ETCD_WRITER;
     etcd_key(&r->z->address, a->claim, a->key);
 }
@@ -245,6 +254,11 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
     size_t at = a->moves || joins(a) ? 1 : 0;
     struct etcd_view view;
     enum etcd_moved moved = ETCD_MOVED;
+    if (a->since_look) {
+        a->glanced = true;
+        view = (struct etcd_view){.blocker = a->blocker64};
+        return etcd_read_glance(transaction, a->claim, a->since_look) ? busy(r, a, &view, reply) : AGAIN;
+    }
     if (a->moves) {
         const json_t *nested = etcd_response(transaction, 0, "response_txn");
         if (!nested) return etcd_nonsense(r->z, "answer", r->err);

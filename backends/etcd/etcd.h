@@ -36,6 +36,7 @@ enum {
     ETCD_BASE_SIZE = 512,                                                               /* the text before a name */
     ETCD_NAME_SIZE = 3 * 255 + 1,                                                       /* an encoded name */
     ETCD_KEY_SIZE = ETCD_BASE_SIZE + ETCD_NAME_SIZE + 1 + 16 + 1 + DLOCK_TOKEN_MAX + 1, /* a claim's key */
+    ETCD_KEY64_SIZE = 4 * ETCD_KEY_SIZE / 3 + 8,                                        /* the same in base64 */
     ETCD_REPLY_MAX = 16 << 20,                                                          /* longest answer */
     ETCD_HOSTS = 64,
     ETCD_VALUE_SIZE = DLOCK_TOKEN_MAX + 32,
@@ -205,12 +206,16 @@ struct etcd_view {
     bool cut;            /* the keys before the claim's were not shown: repeat the query with its revision */
     bool deep;           /* keys that belong to no claim were shown instead: repeat the query with ETCD_DEEP */
     int64_t need;        /* permits: how many keys have to go first */
-    const char *blocker; /* the key that has to go first, in base64; part of the reply; NULL for permits */
+    const char *blocker; /* the key that has to go first, in base64; not the view's own; NULL for permits */
     bool misused;        /* the name is in use in another way, as follows */
     enum dlock_mode used;
     uint32_t used_limit;
 };
 
+/* The first adds operations that read the claim's key and the one that blocked it at the revision `seen`. The second reads
+ * the answers, and returns whether nothing has changed since. */
+void etcd_add_glance(struct dlock_text *text, const char *key, const char *blocker64);
+bool etcd_read_glance(const json_t *transaction, const struct dlock_claim *claim, int64_t seen);
 /* The number of operations that etcd_add_view() adds to a transaction, to show a claim's place. */
 enum { ETCD_VIEW_OPERATIONS = 3 };
 void etcd_add_view(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key);
@@ -246,6 +251,9 @@ bool etcd_read_view(const struct etcd *z, const json_t *transaction, size_t at, 
  * has to poll. A name has one stream, that of the last waiter to ask, since the core lets one waiter per name ask at a
  * time. */
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision);
+/* Returns the revision of the claim's last look if it still has a stream on the one key that blocked it then, and writes
+ * that key. 0: it has none. */
+int64_t etcd_watched(struct etcd *z, const struct dlock_claim *claim, char key64[ETCD_KEY64_SIZE]);
 /* Ends the claim's stream, if it has one. A stream of another claim of the name continues. */
 void etcd_unwatch(struct etcd *z, const struct dlock_claim *claim);
 int etcd_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);

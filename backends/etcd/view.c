@@ -20,6 +20,26 @@ void etcd_add_view(struct dlock_text *text, const struct etcd *z, const struct d
     dlock_text_add(text, "}}");
 }
 
+void etcd_add_glance(struct dlock_text *text, const char *key, const char *blocker64) {
+    dlock_text_add(text, "{\"request_range\":{\"keys_only\":true,\"key\":");
+    dlock_text_add_base64(text, key);
+    dlock_text_add(text, "}},{\"request_range\":{\"keys_only\":true,\"key\":");
+    dlock_text_add_json(text, blocker64);
+    dlock_text_add(text, "}}");
+}
+
+static const json_t *only_key(const json_t *transaction, size_t i) {
+    return json_array_get(json_object_get(etcd_response(transaction, i, "response_range"), "kvs"), 0);
+}
+
+/* A downgrade of the blocker changes its key. */
+bool etcd_read_glance(const json_t *transaction, const struct dlock_claim *claim, int64_t seen) {
+    const json_t *own = only_key(transaction, 0), *blocker = only_key(transaction, 1);
+    int64_t changed = etcd_int(blocker, "mod_revision");
+    return own && etcd_int(own, "create_revision") == (int64_t)claim->state[ETCD_REVISION] && blocker && changed > 0 &&
+           changed <= seen;
+}
+
 /* Like that of any missing key, its version is 0, which is what a comparison without a value expects. */
 void etcd_add_if_open(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim) {
     char key[ETCD_KEY_SIZE];

@@ -26,11 +26,11 @@ struct etcd_watch {
     CURL *easy;
     struct curl_slist *headers, *connect;
     struct dlock_text body, line;
-    char key[4 * ETCD_KEY_SIZE / 3 + 8]; /* in base64; "": all keys of the name */
-    size_t member;                       /* the number of the member that it is on */
-    int64_t need;                        /* number of events still awaited */
-    int64_t seen, from;                  /* revisions of the waiter's last look, and of the stream's beginning */
-    int64_t counted;                     /* the revision up to which `need` counts events */
+    char key[ETCD_KEY64_SIZE]; /* in base64; "": all keys of the name */
+    size_t member;             /* the number of the member that it is on */
+    int64_t need;              /* number of events still awaited */
+    int64_t seen, from;        /* revisions of the waiter's last look, and of the stream's beginning */
+    int64_t counted;           /* the revision up to which `need` counts events */
     bool over, heard;
     char name[256], token[DLOCK_TOKEN_MAX + 1]; /* of the waiter */
 };
@@ -258,9 +258,22 @@ static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct et
     return !*watch->key && watch->need == view->need && watch->counted <= revision;
 }
 
+int64_t etcd_watched(struct etcd *z, const struct dlock_claim *claim, char key64[ETCD_KEY64_SIZE]) {
+    size_t member;
+    etcd_member(z, &member);
+    pthread_mutex_lock(&z->watch_mutex);
+    const struct etcd_watch *watch = *find(z, claim->name);
+    bool there =
+        watch && *watch->key && !watch->over && watch->member == member && strcmp(watch->token, claim->token) == 0;
+    int64_t seen = there ? watch->seen : 0;
+    if (there) snprintf(key64, ETCD_KEY64_SIZE, "%s", watch->key);
+    pthread_mutex_unlock(&z->watch_mutex);
+    return seen;
+}
+
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision) {
     struct dlock_http_signals signals;
-    if (view->blocker && strlen(view->blocker) >= sizeof(((struct etcd_watch *)0)->key)) return false;
+    if (view->blocker && strlen(view->blocker) >= ETCD_KEY64_SIZE) return false;
     pthread_mutex_lock(&z->watch_mutex);
     dlock_http_quiet(&z->http, &signals);
     struct etcd_watch **at = find(z, claim->name);
@@ -317,7 +330,7 @@ int etcd_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         if ((*at)->over)
             drop(z, at);
         else
-            (*at)->seen = (*at)->from;
+            (*at)->from = (*at)->seen; /* it is told once */
     }
     dlock_http_loud(&z->http, &signals);
     pthread_mutex_unlock(&z->watch_mutex);

@@ -4,6 +4,7 @@
 #include "support/relay.h"
 #include "support/test.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 /* With a stream a waiter repeats its request after a third of the session, 20 s, but not later than this. */
@@ -124,6 +125,84 @@ TEST(waiter_that_asks_another_member_has_its_stream_there) {
     assert_int_equal(release(&one, &holder), 0);
     expect_turn(&far, &waiter);
     assert_int_equal(release(&far, &waiter), 0);
+}
+
+/* Counts a word in what a client sends. */
+struct word {
+    const char *text;
+    atomic_int n;
+};
+
+static int count_word(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    struct word *word = arg;
+    const char *at = bytes, *end = bytes + size;
+    (void)pair, (void)first;
+    while ((at = memmem(at, (size_t)(end - at), word->text, strlen(word->text)))) at++, atomic_fetch_add(&word->n, 1);
+    return RELAY_PASS;
+}
+
+/* Each waiter asks every few seconds: if the server sorted the queue each time, it would cost the square of its length. */
+TEST(waiter_that_knows_its_place_reads_two_keys) {
+    static struct word sorts = {.text = "sort_order"}, reads = {.text = "request_range"};
+    struct relay *relay = relay_new(server_port());
+    struct held holder, waiter;
+    struct link far;
+    link_through(&far, 'c', relay_port(relay));
+    claim_init(&holder, "place", 'a', 1);
+    claim_init(&waiter, "place", 'c', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    relay_watch(relay, count_word, &sorts);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    relay_watch(relay, count_word, &reads);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    assert_int_equal(atomic_load(&sorts.n), 0);
+    assert_int_equal(atomic_load(&reads.n), 2);
+    assert_int_equal(release(&one, &holder), 0);
+    expect_turn(&far, &waiter);
+    assert_int_equal(release(&far, &waiter), 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
+/* Its stream is open, and tells nothing. */
+TEST(waiter_without_a_wake_up_finds_what_has_changed) {
+    struct relay *relay = relay_new(server_port());
+    struct held holder, before, waiter;
+    struct link far;
+    relay_cut(relay, "/v3/watch");
+    link_through(&far, 'c', relay_port(relay));
+    claim_init(&holder, "unheard", 'a', 1);
+    claim_init(&before, "unheard", 'b', 1);
+    claim_init(&waiter, "unheard", 'c', 1);
+    waiter.claim.mode = DLOCK_SHARED;
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &before), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&two, &before), DLOCK_ELOST);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY); /* behind another key */
+    holder.claim.mode = DLOCK_SHARED;
+    assert_int_equal(renew(&one, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), 0);
+    assert_int_equal(release(&one, &holder), 0);
+    assert_int_equal(release(&far, &waiter), 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
+/* Somebody else has deleted it. */
+TEST(waiter_whose_key_is_gone_queues_up_again) {
+    struct held holder, waiter, copy;
+    claim_init(&holder, "gone", 'a', 1);
+    claim_init(&waiter, "gone", 'b', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
+    copy = waiter;
+    assert_int_equal(release(&one, &copy), DLOCK_ELOST);
+    assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
+    assert_int_equal(release(&one, &holder), 0);
+    expect_turn(&two, &waiter);
+    assert_int_equal(release(&two, &waiter), 0);
 }
 
 TESTS(pair_begin, pair_end, backend_load, NULL)
