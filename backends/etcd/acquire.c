@@ -12,8 +12,9 @@
 #include <stdlib.h>
 
 enum {
-    KEEP_SHARE = 3,       /* a waiter retries every third of its lease's TTL, which also keeps the lease alive */
+    KEEP_SHARE = 3,       /* a waiter retries when its lease is a third of its TTL old, and keeps it alive */
     RETRY_MAX_MS = 10000, /* or after this time, if shorter: the member with its stream may be stopped or cut off */
+    EARLY_US = 5000,      /* a request may end so much before its deadline, which libcurl takes in milliseconds */
     UNWATCHED_MS = 250,   /* interval at which a waiter without a stream polls */
     JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
 };
@@ -44,6 +45,7 @@ struct round {
     struct attempt *attempts;
     size_t n;
     int64_t begun_us, deadline_us;
+    int64_t until_us;        /* the deadline of one request */
     struct etcd_lease lease; /* as known before the request was sent */
     bool kept_alive;         /* after the answer to it */
     bool refused;            /* the request was, and this one only reads whether it has put keys */
@@ -154,7 +156,7 @@ static int send_round(struct round *r, size_t pending, struct etcd_reply *reply)
         first = false;
     }
     if (pending > 1) dlock_text_add(&body, "]}");
-    return etcd_post(r->z, "/v3/kv/txn", &body, repeat, r->deadline_us, reply, r->err);
+    return etcd_post(r->z, "/v3/kv/txn", &body, repeat, r->until_us, reply, r->err);
 }
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -230,7 +232,9 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
     if (!may_stay(claim)) return view->own ? leave(r, a, DLOCK_EBUSY) : DLOCK_EBUSY;
     if (reply->term != r->lease.term) return look_again(r, a);
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED;
-    claim->retry_ms = r->lease.ttl_ms / KEEP_SHARE;
+    int64_t age_ms = (dlock_now_us() - r->lease.sent_us) / 1000;
+    claim->retry_ms = r->lease.ttl_ms / KEEP_SHARE - age_ms;
+    if (claim->retry_ms < 1) claim->retry_ms = 1;
     if (claim->retry_ms > RETRY_MAX_MS) claim->retry_ms = RETRY_MAX_MS;
     if (!etcd_watch(r->z, claim, view, reply->revision)) claim->retry_ms = UNWATCHED_MS;
     return DLOCK_EBUSY;
@@ -337,13 +341,28 @@ static int look_for_keys(struct round *r, size_t pending, struct etcd_reply *rep
     return rc;
 }
 
+/* A claim that waits loses its place when its lease ends. So a request for such claims, which may be sent again, gets only
+ * the time after which the lease has to be kept alive. */
+static int64_t request_deadline(const struct round *r) {
+    int64_t until_us = dlock_now_us() + r->z->address.ttl_s * INT64_C(1000000) / KEEP_SHARE;
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->attempts[i].over && !r->attempts[i].claim->state[ETCD_REVISION]) return r->deadline_us;
+    return until_us < r->deadline_us ? until_us : r->deadline_us;
+}
+
+static bool may_ask_again(const struct round *r, int rc) {
+    return rc == DLOCK_EUNAVAILABLE && r->until_us < r->deadline_us && dlock_now_us() > r->until_us - EARLY_US;
+}
+
 /* Sends one request for all unfinished claims. Returns 0, AGAIN or a code. */
 static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
     r->kept_alive = r->refused = false;
-    int rc = etcd_lease(r->z, r->deadline_us, &r->lease, r->err);
+    r->until_us = request_deadline(r);
+    int rc = etcd_lease(r->z, r->until_us, &r->lease, r->err);
     if (rc == 0) rc = call_off_unsure(r);
     if (rc != 0) return rc;
+    r->until_us = request_deadline(r);
     rc = send_round(r, pending, &reply);
     if (rc == DLOCK_EUNAVAILABLE && reply.settled) rc = look_for_keys(r, pending, &reply);
     if (rc == ETCD_LEASE_GONE) {
@@ -371,7 +390,7 @@ static int run(struct round *r) {
         if (pending == 0) return 0;
         int rc = late ? dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", r->z->address.where)
                       : run_once(r, pending);
-        if (rc >= 0) continue;
+        if (rc >= 0 || may_ask_again(r, rc)) continue;
         end_all(r, rc);
         return etcd_verdict(r->z, rc);
     }

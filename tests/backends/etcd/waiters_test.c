@@ -1,4 +1,5 @@
 /* Events that wake a waiter, through the backend's table of operations, on the server that tests/run.sh has started. */
+#include "support/clock.h"
 #include "support/held.h"
 #include "support/pair.h"
 #include "support/relay.h"
@@ -16,18 +17,22 @@ static int server_port(void) {
     return atoi(colon + 1);
 }
 
-/* Connects to a cluster of two members: `port`, and the server itself. */
-static void link_through(struct link *link, char letter, int port) {
+static void link_with(struct link *link, char letter, int port, size_t members, const char *session) {
     struct dlock_error err = {0};
     struct uri uri;
     uri_init(&uri, server_port());
     uri.host[0].port = port;
-    uri.parts.n_hosts = 2;
-    uri.param[0] = (struct dlock_param){"session", "60s"};
+    uri.parts.n_hosts = members;
+    uri.param[0] = (struct dlock_param){"session", session};
     uri.parts.path = "/dlock/waiters";
     uri.parts.n_params = 1;
     if (link_try(link, &uri.parts, letter, 0, CONNECTS_MS, &err) != 0) fail_msg("connect: %s", err.message);
     link_listen(link);
+}
+
+/* Connects to a cluster of two members: `port`, and the server itself. */
+static void link_through(struct link *link, char letter, int port) {
+    link_with(link, letter, port, 2, "60s");
 }
 
 static int pair_begin(void **state) {
@@ -203,6 +208,56 @@ TEST(waiter_whose_key_is_gone_queues_up_again) {
     assert_int_equal(release(&one, &holder), 0);
     expect_turn(&two, &waiter);
     assert_int_equal(release(&two, &waiter), 0);
+}
+
+/* Otherwise its lease could be two thirds of its TTL old before it is kept alive. */
+TEST(question_does_not_put_the_next_one_off) {
+    struct held holder, waiter;
+    struct link hasty;
+    link_with(&hasty, 'c', server_port(), 1, "30s");
+    claim_init(&holder, "hasty", 'a', 1);
+    claim_init(&waiter, "hasty", 'c', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&hasty, &waiter), DLOCK_EBUSY);
+    sleep_ms(500);
+    assert_int_equal(queue_up(&hasty, &waiter), DLOCK_EBUSY);
+    assert_in_range(waiter.claim.retry_ms, 1, 9500);
+    assert_int_equal(release(&hasty, &waiter), DLOCK_ELOST);
+    assert_int_equal(release(&one, &holder), 0);
+    link_end(&hasty);
+}
+
+static int mute_first_question(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    static const char path[] = "/v3/kv/txn";
+    (void)pair, (void)first;
+    bool asks = memmem(bytes, size, path, sizeof path - 1);
+    return asks && atomic_exchange((atomic_bool *)arg, true) == false ? RELAY_MUTE : RELAY_PASS;
+}
+
+/* The call may take longer than the session. */
+TEST(waiter_keeps_its_place_beside_an_unanswered_question) {
+    static atomic_bool muted;
+    struct relay *relay = relay_new(server_port());
+    struct held holder, first, second;
+    struct link far;
+    link_with(&far, 'c', relay_port(relay), 1, "6s");
+    claim_init(&holder, "muted", 'a', 1);
+    claim_init(&first, "muted", 'c', 1);
+    claim_init(&second, "muted", 'b', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&far, &first), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&two, &second), DLOCK_EBUSY);
+    relay_watch(relay, mute_first_question, &muted);
+    assert_int_equal(queue_up(&far, &first), DLOCK_EBUSY);
+    assert_true(atomic_load(&muted));
+    assert_int_equal(release(&one, &holder), 0);
+    assert_int_equal(queue_up(&two, &second), DLOCK_EBUSY);
+    assert_int_equal(queue_up(&far, &first), 0);
+    assert_int_equal(release(&far, &first), 0);
+    assert_int_equal(queue_up(&two, &second), 0);
+    assert_int_equal(release(&two, &second), 0);
+    link_end(&far);
+    relay_end(relay);
 }
 
 TESTS(pair_begin, pair_end, backend_load, NULL)
