@@ -12,11 +12,11 @@
 #include <stdlib.h>
 
 enum {
-    KEEP_SHARE = 3,       /* a waiter retries when its lease is a third of its TTL old, and keeps it alive */
-    RETRY_MAX_MS = 10000, /* or after this time, if shorter: the member with its stream may be stopped or cut off */
-    EARLY_US = 5000,      /* a request may end so much before its deadline, which libcurl takes in milliseconds */
-    UNWATCHED_MS = 250,   /* interval at which a waiter without a stream polls */
-    JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
+    RETRY_MAX_MS =
+        10000, /* a waiter retries when its lease is to be kept alive, or after this time: the member with its stream may be stopped or cut off */
+    EARLY_US = 5000,    /* a request may end so much before its deadline, which libcurl takes in milliseconds */
+    UNWATCHED_MS = 250, /* interval at which a waiter without a stream polls */
+    JOINS = 8           /* how often a reader that must not wait tries to join others while the queue changes */
 };
 
 enum stage {
@@ -233,7 +233,7 @@ static int busy(struct round *r, struct attempt *a, const struct etcd_view *view
     if (reply->term != r->lease.term) return look_again(r, a);
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED;
     int64_t age_ms = (dlock_now_us() - r->lease.sent_us) / 1000;
-    claim->retry_ms = r->lease.ttl_ms / KEEP_SHARE - age_ms;
+    claim->retry_ms = r->lease.ttl_ms / ETCD_KEEP_SHARE - age_ms;
     if (claim->retry_ms < 1) claim->retry_ms = 1;
     if (claim->retry_ms > RETRY_MAX_MS) claim->retry_ms = RETRY_MAX_MS;
     if (!etcd_watch(r->z, claim, view, reply->revision)) claim->retry_ms = UNWATCHED_MS;
@@ -344,7 +344,7 @@ static int look_for_keys(struct round *r, size_t pending, struct etcd_reply *rep
 /* A claim that waits loses its place when its lease ends. So a request for such claims, which may be sent again, gets only
  * the time after which the lease has to be kept alive. */
 static int64_t request_deadline(const struct round *r) {
-    int64_t until_us = dlock_now_us() + r->z->address.ttl_s * INT64_C(1000000) / KEEP_SHARE;
+    int64_t until_us = dlock_now_us() + r->z->address.ttl_s * INT64_C(1000000) / ETCD_KEEP_SHARE;
     for (size_t i = 0; i < r->n; i++)
         if (!r->attempts[i].over && !r->attempts[i].claim->state[ETCD_REVISION]) return r->deadline_us;
     return until_us < r->deadline_us ? until_us : r->deadline_us;
@@ -359,7 +359,7 @@ static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
     r->kept_alive = r->refused = false;
     r->until_us = request_deadline(r);
-    int rc = etcd_lease(r->z, r->until_us, &r->lease, r->err);
+    int rc = etcd_lease(r->z, ETCD_KEEP_SHARE, r->until_us, &r->lease, r->err);
     if (rc == 0) rc = call_off_unsure(r);
     if (rc != 0) return rc;
     r->until_us = request_deadline(r);

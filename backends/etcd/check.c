@@ -184,7 +184,7 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
     struct dlock_text body = {NULL, 0, 0, false};
     struct etcd_reply reply;
     struct etcd_lease lease;
-    int rc = etcd_lease(z, deadline_us, &lease, err);
+    int rc = etcd_lease(z, ETCD_KEEP_SHARE, deadline_us, &lease, err);
     if (rc == DLOCK_EUNAVAILABLE && atomic_load(&z->full)) rc = 0; /* an alarm tells it */
     dlock_text_add(&body, "{}");
     if (rc == 0) rc = etcd_post(z, status_path, &body, ETCD_REPEAT, deadline_us, &reply, err);

@@ -39,7 +39,7 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
     int rc = etcd_address(z, uri, err);
     if (rc == 0) rc = etcd_watches_begin(z, err);
     if (rc == 0) rc = etcd_authenticate(z, deadline_us, err);
-    if (rc == 0) rc = etcd_lease(z, deadline_us, &lease, err);
+    if (rc == 0) rc = etcd_lease(z, ETCD_KEEP_SHARE, deadline_us, &lease, err);
     return rc == DLOCK_EUNAVAILABLE && atomic_load(&z->full) ? 0 : rc;
 }
 

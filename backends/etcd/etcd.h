@@ -164,8 +164,9 @@ struct etcd_lease {
     uint64_t term; /* in which it was granted, and renewed since */
 };
 
-/* Stores a lease that will live for a while, after renewing or granting it if necessary. Returns 0 or a code. */
-int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
+/* Stores a lease, after granting it, or renewing it when `1 / share` of its TTL has passed. Returns 0 or a code. */
+enum { ETCD_KEEP_SHARE = 3 };
+int etcd_lease(struct etcd *z, int share, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
 /* Renews the lease whatever its age. If it has ended or is from another term, stores a new one. Returns 0 or a code. */
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
 /* Stores a slot, from 1 up, that no other claim of the lease in the key's name has; 0: none is left. */
@@ -223,6 +224,8 @@ void etcd_add_view(struct dlock_text *text, const struct etcd *z, const struct d
  * lease is one that lives longer than any lease in which the slot's key may still be put. */
 void etcd_add_if_open(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim);
 void etcd_add_close(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, int64_t lease);
+/* Adds a comparison that fails unless the claim's key is the one that it was granted. */
+void etcd_add_if_there(struct dlock_text *text, const struct dlock_claim *claim, const char *key);
 /* Adds an operation that puts a claim's key. */
 void etcd_add_put(struct dlock_text *text, const struct dlock_claim *claim, const char *key, int64_t lease);
 /* The first adds an operation that puts a claim's key, which is there, into this lease, with the claim's value. The key

@@ -20,10 +20,7 @@
 
 #include <inttypes.h>
 
-enum {
-    FRESH_SHARE = 3, /* a lease is renewed when a third of its TTL has passed */
-    PAUSE_MS = 10    /* before checking again whether the members agree on a leader */
-};
+enum { PAUSE_MS = 10 /* before checking again whether the members agree on a leader */ };
 
 struct etcd_lease etcd_lease_known(struct etcd *z) {
     pthread_mutex_lock(&z->mutex);
@@ -144,9 +141,9 @@ int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *leas
     return rc == ETCD_LEASE_GONE ? grant(z, before.id, deadline_us, lease, err) : rc;
 }
 
-int etcd_lease(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
+int etcd_lease(struct etcd *z, int share, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err) {
     *lease = etcd_lease_known(z);
-    if (lease->id && dlock_now_us() - lease->sent_us < lease->ttl_ms * 1000 / FRESH_SHARE) return 0;
+    if (lease->id && dlock_now_us() - lease->sent_us < lease->ttl_ms * 1000 / share) return 0;
     return etcd_keep_alive(z, deadline_us, lease, err);
 }
 

@@ -74,11 +74,15 @@ static void add_compare_number(struct dlock_text *text, const char *target, cons
     dlock_text_add(text, "}");
 }
 
+void etcd_add_if_there(struct dlock_text *text, const struct dlock_claim *claim, const char *key) {
+    add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
+}
+
 /* The comparison of the lease makes a copy of the request ineffective that arrives after the next move. */
 void etcd_add_move(struct dlock_text *text, const struct etcd *z, const struct dlock_claim *claim, const char *key,
                    int64_t lease) {
     dlock_text_add(text, "{\"request_txn\":{\"compare\":[");
-    add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
+    etcd_add_if_there(text, claim, key);
     dlock_text_add(text, ",");
     add_compare_number(text, "LEASE", "lease", claim->state[ETCD_LEASE], key);
     dlock_text_add(text, "],\"success\":[");
@@ -111,7 +115,7 @@ void etcd_add_delete(struct dlock_text *text, const struct dlock_claim *claim, c
     dlock_text_add(text, "{");
     if (claim->state[ETCD_REVISION]) {
         dlock_text_add(text, "\"compare\":[");
-        add_compare_number(text, "CREATE", "create_revision", claim->state[ETCD_REVISION], key);
+        etcd_add_if_there(text, claim, key);
         dlock_text_add(text, "],");
     }
     dlock_text_add(text, "\"success\":[{\"request_delete_range\":{\"key\":");

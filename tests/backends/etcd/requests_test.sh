@@ -1,6 +1,6 @@
 #!/bin/bash
-# How many requests a lock costs, counted by a proxy: one to acquire it, one to release it, two for all renewals at a
-# time, one to list many. And requests that the proxy passes on late, with and without the end of their connection, whose answers it
+# How many requests a lock costs, counted by a proxy: one to acquire it, one to release it, at most two for all renewals at
+# a time, one to list many. And requests that the proxy passes on late, with and without the end of their connection, whose answers it
 # loses, and whose second copies it refuses.
 . "$(dirname "$0")/../../support/cli.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
@@ -75,15 +75,24 @@ ended "$pid"
 equal "the contenders' status" "$status" 0
 if [ "$behind" -gt 33 ]; then fail "some stream was behind in $behind of 50 looks"; fi
 
+# The session of 60 s is young all the time.
 describe "renewals"
 : >"$work/counted"
 run "$DLOCK" run -b "$uri&lease=4s" b -- sleep 5
+equal "status" "$status" 0
+equal "keep-alives" "$(grep -c keepalive "$work/counted")" 0
+proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the release
+if [ "$proofs" -lt 1 ] || [ "$proofs" -gt 12 ]; then fail "$proofs proofs"; fi
+
+describe "renewals in a session as long as the lease"
+: >"$work/counted"
+run "$DLOCK" run -b "${uri/60s/4s}&lease=4s" b -- sleep 5
 equal "status" "$status" 0
 alive=$(grep -c keepalive "$work/counted")
 # The end of the command may come between the last one and its proof: then the release follows it.
 without=$(awk '/keepalive/ && last ~ /keepalive/ { n++ } { last = $0 } END { print n + 0 }' "$work/counted")
 equal "a proof for each but the last" "$without" 0
-proofs=$(($(grep -c kv/txn "$work/counted") - 2)) # beside the acquire and the release
+proofs=$(($(grep -c kv/txn "$work/counted") - 2))
 if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
 
