@@ -31,12 +31,13 @@ struct attempt {
     enum stage stage;
     int64_t since; /* JOINING: the revision at which the queue had room */
     int joins;
-    bool moves;         /* KNOWN: the request moves the key to the lease of the round */
-    bool barges;        /* FRESH: puts its key even if there are others, and deletes it again if it has to wait */
-    int64_t since_look; /* KNOWN: the request glances at the keys, and this is etcd_watched(); 0: it reads the place */
-    bool glanced;       /* an earlier request did */
+    bool moves;   /* KNOWN: the request moves the key to the lease of the round */
+    bool barges;  /* FRESH: puts its key even if there are others, and deletes it again if it has to wait */
+    bool glances; /* KNOWN: the request only reads the claim's key and its blocker */
+    bool asked;   /* an earlier request has read more than before */
     bool over;
-    char key[ETCD_KEY_SIZE], blocker64[ETCD_KEY64_SIZE];
+    char key[ETCD_KEY_SIZE];
+    struct etcd_glance glance;
 };
 
 /* The claims of one request. */
@@ -108,8 +109,8 @@ static void add_transaction(struct dlock_text *text, const struct round *r, cons
             dlock_text_add(text, ",");
         }
     }
-    if (a->since_look)
-        etcd_add_glance(text, a->key, a->blocker64);
+    if (a->glances)
+        etcd_add_glance(text, a->key, a->glance.blocker);
     else
         etcd_add_view(text, r->z, a->claim, a->key);
     dlock_text_add(text, "]}");
@@ -123,7 +124,8 @@ static void prepare(const struct round *r, struct attempt *a) {
     if (state[ETCD_REVISION]) a->stage = KNOWN;
     if (a->stage != KNOWN) state[ETCD_LEASE] = (uint64_t)r->lease.id; /* of an earlier request: it has put no key */
     a->moves = a->stage == KNOWN && state[ETCD_LEASE] != (uint64_t)r->lease.id;
-    a->since_look = a->stage == KNOWN && !a->moves && !a->glanced ? etcd_watched(r->z, a->claim, a->blocker64) : 0;
+    a->glances =
+        a->stage == KNOWN && !a->moves && !a->asked && etcd_watched(r->z, a->claim, &a->glance) && *a->glance.blocker;
     if (a->stage != KNOWN && a->claim->mode == DLOCK_EXCLUSIVE) state[ETCD_FLAGS] |= ETCD_WRITER;
     etcd_key(&r->z->address, a->claim, a->key);
 }
@@ -227,15 +229,33 @@ static int granted(struct round *r, struct attempt *a, uint64_t term) {
     return 0;
 }
 
+/* The next request keeps the lease alive. */
+static int64_t retry_ms(const struct round *r) {
+    int64_t age_ms = (dlock_now_us() - r->lease.sent_us) / 1000, left_ms = r->lease.ttl_ms / ETCD_KEEP_SHARE - age_ms;
+    if (left_ms < 1) return 1;
+    return left_ms < RETRY_MAX_MS ? left_ms : RETRY_MAX_MS;
+}
+
+/* A waiter whose lease was kept alive, and whose stream is silent, need not ask each time. */
+static void let_rest(struct round *r, size_t *pending) {
+    for (size_t i = 0; i < r->n; i++) {
+        struct attempt *a = &r->attempts[i];
+        const uint64_t *state = a->claim->state;
+        if (a->over || a->asked || !state[ETCD_REVISION] || state[ETCD_LEASE] != (uint64_t)r->lease.id) continue;
+        if (!etcd_watched(r->z, a->claim, &a->glance) || a->glance.silent_us >= RETRY_MAX_MS * 1000) continue;
+        a->over = true;
+        a->claim->result = DLOCK_EBUSY;
+        a->claim->retry_ms = retry_ms(r);
+        --*pending;
+    }
+}
+
 static int busy(struct round *r, struct attempt *a, const struct etcd_view *view, const struct etcd_reply *reply) {
     struct dlock_claim *claim = a->claim;
     if (!may_stay(claim)) return view->own ? leave(r, a, DLOCK_EBUSY) : DLOCK_EBUSY;
     if (reply->term != r->lease.term) return look_again(r, a);
     claim->state[ETCD_FLAGS] |= ETCD_QUEUED;
-    int64_t age_ms = (dlock_now_us() - r->lease.sent_us) / 1000;
-    claim->retry_ms = r->lease.ttl_ms / ETCD_KEEP_SHARE - age_ms;
-    if (claim->retry_ms < 1) claim->retry_ms = 1;
-    if (claim->retry_ms > RETRY_MAX_MS) claim->retry_ms = RETRY_MAX_MS;
+    claim->retry_ms = retry_ms(r);
     if (!etcd_watch(r->z, claim, view, reply->revision)) claim->retry_ms = UNWATCHED_MS;
     return DLOCK_EBUSY;
 }
@@ -258,10 +278,10 @@ static int read_attempt(struct round *r, struct attempt *a, const json_t *transa
     size_t at = a->moves || joins(a) ? 1 : 0;
     struct etcd_view view;
     enum etcd_moved moved = ETCD_MOVED;
-    if (a->since_look) {
-        a->glanced = true;
-        view = (struct etcd_view){.blocker = a->blocker64};
-        return etcd_read_glance(transaction, a->claim, a->since_look) ? busy(r, a, &view, reply) : AGAIN;
+    a->asked = true;
+    if (a->glances) {
+        view = (struct etcd_view){.blocker = a->glance.blocker};
+        return etcd_read_glance(transaction, a->claim, a->glance.seen) ? busy(r, a, &view, reply) : AGAIN;
     }
     if (a->moves) {
         const json_t *nested = etcd_response(transaction, 0, "response_txn");
@@ -361,7 +381,8 @@ static int run_once(struct round *r, size_t pending) {
     r->until_us = request_deadline(r);
     int rc = etcd_lease(r->z, ETCD_KEEP_SHARE, r->until_us, &r->lease, r->err);
     if (rc == 0) rc = call_off_unsure(r);
-    if (rc != 0) return rc;
+    if (rc == 0) let_rest(r, &pending);
+    if (rc != 0 || pending == 0) return rc;
     r->until_us = request_deadline(r);
     rc = send_round(r, pending, &reply);
     if (rc == DLOCK_EUNAVAILABLE && reply.settled) rc = look_for_keys(r, pending, &reply);

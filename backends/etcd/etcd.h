@@ -254,9 +254,14 @@ bool etcd_read_view(const struct etcd *z, const json_t *transaction, size_t at, 
  * has to poll. A name has one stream, that of the last waiter to ask, since the core lets one waiter per name ask at a
  * time. */
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision);
-/* Returns the revision of the claim's last look if it still has a stream on the one key that blocked it then, and writes
- * that key. 0: it has none. */
-int64_t etcd_watched(struct etcd *z, const struct dlock_claim *claim, char key64[ETCD_KEY64_SIZE]);
+/* What a waiter knows of its place while it has a stream. */
+struct etcd_glance {
+    int64_t seen;      /* the revision of its last look */
+    int64_t silent_us; /* for how long the stream has told nothing since then; INT64_MAX: it has, or may not work */
+    char blocker[ETCD_KEY64_SIZE]; /* the key that blocked it then, in base64; "": a number of keys did */
+};
+/* Writes it. False: the claim has no stream. */
+bool etcd_watched(struct etcd *z, const struct dlock_claim *claim, struct etcd_glance *glance);
 /* Ends the claim's stream, if it has one. A stream of another claim of the name continues. */
 void etcd_unwatch(struct etcd *z, const struct dlock_claim *claim);
 int etcd_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);

@@ -26,12 +26,13 @@ struct etcd_watch {
     CURL *easy;
     struct curl_slist *headers, *connect;
     struct dlock_text body, line;
-    char key[ETCD_KEY64_SIZE]; /* in base64; "": all keys of the name */
-    size_t member;             /* the number of the member that it is on */
-    int64_t need;              /* number of events still awaited */
-    int64_t seen, from;        /* revisions of the waiter's last look, and of the stream's beginning */
-    int64_t counted;           /* the revision up to which `need` counts events */
-    bool over, heard;
+    char key[ETCD_KEY64_SIZE];                  /* in base64; "": all keys of the name */
+    size_t member;                              /* the number of the member that it is on */
+    int64_t need;                               /* number of events still awaited */
+    int64_t seen, from;                         /* revisions of the waiter's last look, and of the stream's beginning */
+    int64_t counted;                            /* the revision up to which `need` counts events */
+    int64_t looked_us;                          /* when that look was */
+    bool over, heard, told;                     /* told: the waiter, since its last look */
     char name[256], token[DLOCK_TOKEN_MAX + 1]; /* of the waiter */
 };
 
@@ -258,17 +259,20 @@ static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct et
     return !*watch->key && watch->need == view->need && watch->counted <= revision;
 }
 
-int64_t etcd_watched(struct etcd *z, const struct dlock_claim *claim, char key64[ETCD_KEY64_SIZE]) {
+bool etcd_watched(struct etcd *z, const struct dlock_claim *claim, struct etcd_glance *glance) {
     size_t member;
     etcd_member(z, &member);
     pthread_mutex_lock(&z->watch_mutex);
     const struct etcd_watch *watch = *find(z, claim->name);
-    bool there =
-        watch && *watch->key && !watch->over && watch->member == member && strcmp(watch->token, claim->token) == 0;
-    int64_t seen = there ? watch->seen : 0;
-    if (there) snprintf(key64, ETCD_KEY64_SIZE, "%s", watch->key);
+    bool there = watch && !watch->over && watch->member == member && strcmp(watch->token, claim->token) == 0;
+    if (there) {
+        snprintf(glance->blocker, sizeof glance->blocker, "%s", watch->key);
+        glance->seen = watch->seen;
+        glance->silent_us = dlock_now_us() - watch->looked_us;
+        if (!watch->heard || watch->counted > watch->seen) glance->silent_us = INT64_MAX;
+    }
     pthread_mutex_unlock(&z->watch_mutex);
-    return seen;
+    return there;
 }
 
 bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct etcd_view *view, int64_t revision) {
@@ -285,7 +289,10 @@ bool etcd_watch(struct etcd *z, const struct dlock_claim *claim, const struct et
         at = &z->watches;
     }
     struct etcd_watch *watch = there ? *at : NULL;
-    if (watch) snprintf(watch->token, sizeof watch->token, "%s", claim->token);
+    if (watch) {
+        snprintf(watch->token, sizeof watch->token, "%s", claim->token);
+        watch->looked_us = dlock_now_us();
+    }
     dlock_http_loud(&z->http, &signals);
     pthread_mutex_unlock(&z->watch_mutex);
     return there;

@@ -170,6 +170,34 @@ TEST(waiter_that_knows_its_place_reads_two_keys) {
     relay_end(relay);
 }
 
+/* It keeps its session alive, and would be told of its turn. */
+TEST(waiter_with_a_silent_stream_does_not_ask_each_time) {
+    static struct word requests = {.text = "POST "};
+    struct relay *relay = relay_new(server_port());
+    struct held holder, waiter;
+    struct dlock_wake wake;
+    struct link far;
+    link_through(&far, 'c', relay_port(relay));
+    claim_init(&holder, "silent", 'a', 1);
+    claim_init(&waiter, "silent", 'c', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    relay_watch(relay, count_word, &requests);
+    for (int64_t until = now_ms() + TIMEOUT_MS;; atomic_store(&requests.n, 0)) { /* the stream begins */
+        wake_within(&far, &wake, 20);
+        assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+        if (atomic_load(&requests.n) == 0) break;
+        assert_true(now_ms() < until);
+    }
+    assert_in_range(waiter.claim.retry_ms, 1, RETRY_MS);
+    assert_int_equal(release(&one, &holder), 0);
+    if (!wake_within(&far, &wake, TIMEOUT_MS)) fail_msg("no wake-up");
+    assert_int_equal(queue_up(&far, &waiter), 0);
+    assert_int_equal(release(&far, &waiter), 0);
+    link_end(&far);
+    relay_end(relay);
+}
+
 /* Its stream is open, and tells nothing. */
 TEST(waiter_without_a_wake_up_finds_what_has_changed) {
     struct relay *relay = relay_new(server_port());
