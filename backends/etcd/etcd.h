@@ -171,8 +171,8 @@ int etcd_lease(struct etcd *z, int share, int64_t deadline_us, struct etcd_lease
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
 /* Stores a slot, from 1 up, that no other claim of the lease in the key's name has; 0: none is left. */
 void etcd_take_slot(struct etcd *z, struct dlock_claim *claim);
-/* Gives a slot back when its key is gone. False: an unanswered request may still put that key; the slot has to be closed,
- * and is not used again in this lease. */
+/* Gives a slot back when its key is gone. False: an unanswered request may still put or delete that key; the slot is not
+ * used again in this lease, and in the former case has to be closed. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim);
 /* Forgets a lease that has ended. */
 void etcd_lease_gone(struct etcd *z, int64_t id);
@@ -194,7 +194,8 @@ enum {
     ETCD_GRANTED = 2, /* the claim was told that it is granted */
     ETCD_WRITER = 4,  /* the claim's key says that it is exclusive */
     ETCD_UNSURE = 8,  /* a request that puts the claim's key was not answered */
-    ETCD_DEEP = 16    /* other keys begin like those of the name: a view reads all of them */
+    ETCD_DEEP = 16,   /* other keys begin like those of the name: a view reads all of them */
+    ETCD_USED_UP = 32 /* a request that deletes the claim's key was not answered */
 };
 
 static inline uint64_t etcd_slot(const struct dlock_claim *claim) {

@@ -163,7 +163,7 @@ void etcd_take_slot(struct etcd *z, struct dlock_claim *claim) {
 
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim) {
     uint64_t slot = etcd_slot(claim);
-    if (slot == 0 || slot > ETCD_SLOTS || claim->state[ETCD_FLAGS] & ETCD_UNSURE) return false;
+    if (slot == 0 || slot > ETCD_SLOTS || claim->state[ETCD_FLAGS] & (ETCD_UNSURE | ETCD_USED_UP)) return false;
     pthread_mutex_lock(&z->mutex);
     if (z->slots_lease == (int64_t)claim->state[ETCD_NAMED])
         z->slots[(slot - 1) / 8] &= (unsigned char)~(1 << (slot - 1) % 8);

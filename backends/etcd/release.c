@@ -1,4 +1,5 @@
-/* Releasing and leaving the queue: the claim's key is deleted. No other claim has a key of that name. */
+/* Releasing and leaving the queue: the claim's key is deleted. No other claim has a key of that name: a slot belongs to its
+ * claim until the deletion was answered, and to nobody if a copy of that request had no answer, and may come later. */
 #include "etcd.h"
 
 #include <stdlib.h>
@@ -120,11 +121,14 @@ static int release_one(struct releasing *r, struct dlock_claim *claim) {
     struct etcd_reply reply;
     char key[ETCD_KEY_SIZE];
     etcd_key(&r->z->address, claim, key);
-    etcd_add_delete(&body, claim, key);
-    int rc = etcd_post(r->z, "/v3/kv/txn", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
+    dlock_text_add(&body, "{\"key\":");
+    dlock_text_add_base64(&body, key);
+    dlock_text_add(&body, "}");
+    int rc = etcd_post(r->z, "/v3/kv/deleterange", &body, ETCD_REPEAT, r->deadline_us, &reply, r->err);
     r->repeated |= reply.repeated;
+    if (rc != 0 || r->repeated) claim->state[ETCD_FLAGS] |= ETCD_USED_UP;
     if (rc != 0) return etcd_code(rc, r->err);
-    claim->result = judge(r, claim, etcd_deleted(reply.body), true);
+    claim->result = judge(r, claim, etcd_int(reply.body, "deleted"), true);
     etcd_reply_end(&reply);
     return 0;
 }

@@ -20,7 +20,8 @@ static struct link link;
 enum { FIRST_LEASE = 70 };
 #define CLUSTER "\"cluster_id\":\"14841639068965178418\","
 
-/* Returns the answer to a transaction; "": it is refused, since the lease has ended. */
+/* Returns the answer to a transaction, or to a deletion, whose body follows its path; "": it is refused, since the lease has
+ * ended. */
 typedef const char *answer_fn(const char *body);
 static answer_fn *answer;
 
@@ -111,6 +112,7 @@ static bool converse(struct fake *me, int fd, int i, const char *request, size_t
     snprintf(body, sizeof body, "%.*s", (int)(request + size - at - 4), at + 4);
     if (memmem(request, size, "/v3/watch", 9)) return begin_stream(me, fd);
     if (memmem(request, size, "/v3/kv/txn", 10)) says = answer(body);
+    if (memmem(request, size, "/v3/kv/deleterange", 18)) says = answer("/v3/kv/deleterange");
     if (memmem(request, size, "/v3/auth/authenticate", 21))
         says = "{\"error\":\"etcdserver: authentication failed, invalid user ID or password\",\"code\":3}";
     if (memmem(request, size, "/v3/lease/grant", 15)) {
@@ -151,7 +153,7 @@ static int server_end(void **state) {
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
 
 static const char *refuses_deletes(const char *body) {
-    if (strstr(body, "delete_range")) return "";
+    if (strstr(body, "deleterange")) return "";
     return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"5\"},\"succeeded\":true}";
 }
 
@@ -186,10 +188,9 @@ static const char *has_no_space(const char *body) {
         if (strcmp(refused, body) != 0) atomic_fetch_add(&others, 1);
         return "{\"error\":\"etcdserver: mvcc: database space exceeded\",\"code\":8}";
     }
-    if (strstr(body, "delete_range")) {
+    if (strstr(body, "deleterange")) {
         atomic_fetch_add(&deletions, 1);
-        return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"6\"},\"succeeded\":true,\"responses\":["
-               "{\"response_delete_range\":{\"deleted\":\"1\"}}]}";
+        return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"6\"},\"deleted\":\"1\"}";
     }
     if (executes && key)
         snprintf(kvs, sizeof kvs, "\"kvs\":[{\"key\":\"%.*s\",\"create_revision\":\"5\"}]", (int)strcspn(key + 7, "\""),
@@ -291,22 +292,38 @@ TEST(a_wrong_password_is_told) {
     assert_non_null(strstr(err.message, "refused the user or the password"));
 }
 
-static char deletion[4096]; /* the last request that deletes */
+static char deletion[4096]; /* the last transaction that deletes */
 
 static const char *grants_and_deletes(const char *body) {
-    if (!strstr(body, "delete_range"))
-        return "{\"header\":{\"raft_term\":\"2\",\"revision\":\"5\"},\"succeeded\":true}";
-    snprintf(deletion, sizeof deletion, "%s", body);
-    return "{\"succeeded\":true,\"responses\":[{\"response_delete_range\":{\"deleted\":\"1\"}}]}";
+    static const char
+        granted[] = "{\"succeeded\":true}",
+        deleted[] =
+            "{\"response_txn\":{\"succeeded\":true,\"responses\":[{\"response_delete_range\":{\"deleted\":\"1\"}}]}}";
+    static char both[512];
+    bool releases = strstr(body, "delete_range");
+    if (releases) snprintf(deletion, sizeof deletion, "%s", body);
+    snprintf(both, sizeof both,
+             releases ? "{\"succeeded\":true,\"responses\":[%s,%s]}"
+                      : "{\"header\":{\"raft_term\":\"2\",\"revision\":\"5\"},\"succeeded\":true,\"responses\":["
+                        "{\"response_txn\":%s},{\"response_txn\":%s}]}",
+             releases ? deleted : granted, releases ? deleted : granted);
+    return both;
 }
 
 /* Another client may have deleted the key, and a later claim of this one may have created it again. */
-TEST(a_release_deletes_only_the_key_that_was_granted) {
+TEST(a_release_of_several_deletes_only_the_keys_that_were_granted) {
+    struct dlock_error err = {0};
+    struct held mine[2];
+    struct dlock_claim *claims[2] = {&mine[0].claim, &mine[1].claim};
     answer = grants_and_deletes;
-    CLAIM_INIT(mine, "job", 'a', 1);
-    assert_int_equal(acquire(&link, &mine), 0);
-    assert_int_equal(release(&link, &mine), 0);
-    assert_non_null(strstr(deletion, "\"create_revision\":\"5\""));
+    claim_init(&mine[0], "job", 'a', 1);
+    claim_init(&mine[1], "work", 'a', 2);
+    assert_int_equal(backend->acquire(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
+    assert_int_equal(backend->release(link.conn, claims, 2, TIMEOUT_MS, &err), 0);
+    for (int i = 0; i < 2; i++) assert_int_equal(claims[i]->result, 0);
+    const char *first = strstr(deletion, "\"create_revision\":\"5\"");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "\"create_revision\":\"5\""));
 }
 
 /* The former leader may know the lease, and may end it. */

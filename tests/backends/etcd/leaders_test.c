@@ -2,13 +2,17 @@
  * alive (backends/etcd/lease.c). So keys move to another lease when the leader changes, and these tests revoke the
  * earlier one. Each restart of a single member begins another term. */
 #include "support/held.h"
+#include "support/loopback.h"
 #include "support/pair.h"
 #include "support/relay.h"
 #include "support/test.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define BASE "leaders"
 
@@ -365,6 +369,55 @@ TEST(release_of_a_dead_client_with_several_keys) {
     for (size_t i = 0; i < 3; i++) held_run(backend->release, &two, &dead, DLOCK_CLAIM_DEAD, TIMEOUT_MS, &err);
     assert_int_equal(first_key("dead").revision, 0);
     revoke_lease(lease);
+}
+
+static char late[4096]; /* a request that deletes, which its member did not get */
+static atomic_size_t late_size;
+
+static int take_deletion(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
+    static const char path[] = "POST /v3/kv/deleterange";
+    (void)arg, (void)pair, (void)first;
+    if (!memmem(bytes, size, path, sizeof path - 1) || size >= sizeof late || atomic_load(&late_size))
+        return RELAY_PASS;
+    memcpy(late, bytes, size);
+    atomic_store(&late_size, size);
+    return RELAY_MUTE;
+}
+
+static void deletion_arrives(void) {
+    char answer[4096];
+    int fd = loopback_connect(port);
+    size_t size = atomic_load(&late_size);
+    assert_int_equal(send(fd, late, size, MSG_NOSIGNAL), size);
+    assert_true(recv(fd, answer, sizeof answer, 0) > 0);
+    close(fd);
+}
+
+/* The first member is stopped, and executes it when it continues. */
+TEST(release_that_arrives_late_spares_the_next_grant) {
+    struct relay *relay = relay_new(port);
+    struct dlock_error err = {0};
+    struct held mine, next;
+    struct link far;
+    struct uri uri;
+    uri_init(&uri, relay_port(relay));
+    uri.host[1].port = port;
+    uri.parts.n_hosts = 2;
+    uri.parts.path = "/" BASE;
+    if (link_try(&far, &uri.parts, 'c', 0, CONNECTS_MS, &err) != 0) fail_msg("connect: %s", err.message);
+    claim_init(&mine, "late", 'c', 1);
+    claim_init(&next, "late", 'c', 2);
+    assert_int_equal(acquire(&far, &mine), 0);
+    relay_watch(relay, take_deletion, NULL);
+    held_run(backend->release, &far, &mine, 0, 1000, &err);
+    assert_int_equal(mine.claim.result, 0);
+    assert_true(atomic_load(&late_size) > 0);
+    assert_int_equal(acquire(&far, &next), 0);
+    deletion_arrives();
+    assert_int_equal(renew(&far, &next), 0);
+    assert_int_equal(release(&far, &next), 0);
+    link_end(&far);
+    relay_end(relay);
 }
 
 TESTS(pair_begin, pair_end, server_begin, server_end)

@@ -89,7 +89,7 @@ class Handler(proxy.Handler):
         self.close_connection = True
         self.answer(200, json.dumps({
             "header": {"raft_term": "2", "revision": "5"}, "ID": "123456789", "TTL": "60", "succeeded": True,
-            "responses": [{"response_delete_range": {"deleted": "1"}}]}).encode())
+            "deleted": "1"}).encode())
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(sys.argv[1] + ".pem", sys.argv[1] + ".key")
 class Server(proxy.Server):
