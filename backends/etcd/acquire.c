@@ -12,11 +12,10 @@
 #include <stdlib.h>
 
 enum {
-    RETRY_MAX_MS =
-        10000, /* a waiter retries when its lease is to be kept alive, or after this time: the member with its stream may be stopped or cut off */
-    EARLY_US = 5000,    /* a request may end so much before its deadline, which libcurl takes in milliseconds */
-    UNWATCHED_MS = 250, /* interval at which a waiter without a stream polls */
-    JOINS = 8           /* how often a reader that must not wait tries to join others while the queue changes */
+    RETRY_MAX_MS = 10000, /* a waiter asks at least so often: the member with its stream may be stopped or cut off */
+    EARLY_US = 5000,      /* a request may end so much before its deadline, which libcurl takes in milliseconds */
+    UNWATCHED_MS = 250,   /* interval at which a waiter without a stream polls */
+    JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
 };
 
 enum stage {
@@ -361,8 +360,8 @@ static int look_for_keys(struct round *r, size_t pending, struct etcd_reply *rep
     return rc;
 }
 
-/* A claim that waits loses its place when its lease ends. So a request for such claims, which may be sent again, gets only
- * the time after which the lease has to be kept alive. */
+/* A claim that waits loses its place when its lease ends. So a request for such claims, which may be sent again, gets
+ * only the time after which the lease has to be kept alive. */
 static int64_t request_deadline(const struct round *r) {
     int64_t until_us = dlock_now_us() + r->z->address.ttl_s * INT64_C(1000000) / ETCD_KEEP_SHARE;
     for (size_t i = 0; i < r->n; i++)

@@ -171,8 +171,8 @@ int etcd_lease(struct etcd *z, int share, int64_t deadline_us, struct etcd_lease
 int etcd_keep_alive(struct etcd *z, int64_t deadline_us, struct etcd_lease *lease, struct dlock_error *err);
 /* Stores a slot, from 1 up, that no other claim of the lease in the key's name has; 0: none is left. */
 void etcd_take_slot(struct etcd *z, struct dlock_claim *claim);
-/* Gives a slot back when its key is gone. False: an unanswered request may still put or delete that key; the slot is not
- * used again in this lease, and in the former case has to be closed. */
+/* Gives a slot back when its key is gone. False: an unanswered request may still put or delete that key; the slot is
+ * not used again in this lease, and in the former case has to be closed. */
 bool etcd_give_slot(struct etcd *z, struct dlock_claim *claim);
 /* Forgets a lease that has ended. */
 void etcd_lease_gone(struct etcd *z, int64_t id);
@@ -214,8 +214,8 @@ struct etcd_view {
     uint32_t used_limit;
 };
 
-/* The first adds operations that read the claim's key and the one that blocked it at the revision `seen`. The second reads
- * the answers, and returns whether nothing has changed since. */
+/* The first adds operations that read the claim's key and the one that blocked it at the revision `seen`. The second
+ * reads the answers, and returns whether nothing has changed since. */
 void etcd_add_glance(struct dlock_text *text, const char *key, const char *blocker64);
 bool etcd_read_glance(const json_t *transaction, const struct dlock_claim *claim, int64_t seen);
 /* The number of operations that etcd_add_view() adds to a transaction, to show a claim's place. */

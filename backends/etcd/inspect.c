@@ -251,8 +251,8 @@ static int walk_on(struct walk *walk, int64_t deadline_us, struct dlock_error *e
     return rc;
 }
 
-/* A page is an answer. The cursor is the key to continue with, after KEY_CURSOR; or, if that is too long, the name of the
- * last lock. */
+/* A page is an answer. The cursor is the key to continue with, after KEY_CURSOR; or, if that is too long, the name of
+ * the last lock. */
 int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);

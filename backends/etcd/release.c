@@ -1,5 +1,6 @@
-/* Releasing and leaving the queue: the claim's key is deleted. No other claim has a key of that name: a slot belongs to its
- * claim until the deletion was answered, and to nobody if a copy of that request had no answer, and may come later. */
+/* Releasing and leaving the queue: the claim's key is deleted. No other claim has a key of that name: a slot belongs to
+ * its claim until the deletion was answered, and to nobody if a copy of that request had no answer, and may come
+ * later. */
 #include "etcd.h"
 
 #include <stdlib.h>

@@ -129,8 +129,8 @@ static bool read_proof(struct renewal *r, const json_t *transaction, int64_t kep
 
 enum { AGAIN = 1 };
 
-/* Proves that grants still exist. Returns 0, AGAIN (the leader has changed, or the lease has ended, so that no key can be
- * put in it) or a code. */
+/* Proves that grants still exist. Returns 0, AGAIN (the leader has changed, or the lease has ended, so that no key can
+ * be put in it) or a code. */
 static int prove(struct renewal *r) {
     struct etcd_reply reply;
     int rc = send_proof(r, &reply);

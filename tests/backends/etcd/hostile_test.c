@@ -20,8 +20,8 @@ static struct link link;
 enum { FIRST_LEASE = 70 };
 #define CLUSTER "\"cluster_id\":\"14841639068965178418\","
 
-/* Returns the answer to a transaction, or to a deletion, whose body follows its path; "": it is refused, since the lease has
- * ended. */
+/* Returns the answer to a transaction, by its body, or to a deletion, by its path; "": it is refused, since the lease
+ * has ended. */
 typedef const char *answer_fn(const char *body);
 static answer_fn *answer;
 

@@ -1,7 +1,7 @@
 #!/bin/bash
-# How many requests a lock costs, counted by a proxy: one to acquire it, one to release it, at most two for all renewals at
-# a time, one to list many. And requests that the proxy passes on late, with and without the end of their connection, whose answers it
-# loses, and whose second copies it refuses.
+# How many requests a lock costs, counted by a proxy: one to acquire it, one to release it, at most two for all renewals
+# at a time, one to list many. And requests that the proxy passes on late, with and without the end of their connection,
+# whose answers it loses, and whose second copies it refuses.
 . "$(dirname "$0")/../../support/cli.sh"
 : "${DLOCK_TEST_ETCD:?"no server: run the tests with tests/run.sh"}"
 PYTHONPATH=$(dirname "$0") python3 -B - "$DLOCK_TEST_ETCD" "$work" >"$work/port" <<'END' &
@@ -97,8 +97,8 @@ proofs=$(($(grep -c kv/txn "$work/counted") - 1))
 if [ "$proofs" != "$alive" ] && [ "$proofs" != $((alive - 1)) ]; then fail "$proofs proofs for $alive renewals"; fi
 if [ "$alive" -lt 1 ] || [ "$alive" -gt 12 ]; then fail "$alive renewals"; fi
 
-# 670 keys of locks, one of which has 601, and a key of another program. The first answer ends within that queue, which is
-# then read as a whole.
+# 670 keys of locks, one of which has 601, and a key of another program. The first answer ends within that queue, which
+# is then read as a whole.
 describe "a list reads many locks at once"
 export ETCDCTL_API=3
 base=dlock/requests-$$

@@ -146,7 +146,7 @@ static int count_word(void *arg, size_t pair, bool first, const char *bytes, siz
     return RELAY_PASS;
 }
 
-/* Each waiter asks every few seconds: if the server sorted the queue each time, it would cost the square of its length. */
+/* If the server sorted the queue for each question of each waiter, waiting would cost the square of its length. */
 TEST(waiter_that_knows_its_place_reads_two_keys) {
     static struct word sorts = {.text = "sort_order"}, reads = {.text = "request_range"};
     struct relay *relay = relay_new(server_port());
