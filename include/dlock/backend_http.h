@@ -185,8 +185,7 @@ struct dlock_http_request {
     bool connected;                  /* of a request that failed: the server has accepted a connection */
     bool never_sent;                 /* of a request that failed: it cannot have reached a server */
     unsigned sent;                   /* how often libcurl has sent the request */
-    const char *unsent;              /* the part of the body that libcurl has not taken yet */
-    size_t n_unsent;                 /* its length */
+    bool once;                       /* it must not send it again */
     size_t most;                     /* the longest answer */
     char why[CURL_ERROR_SIZE];       /* of a request that failed: the reason, in libcurl's words */
 };
@@ -215,20 +214,13 @@ static inline size_t dlock_http_receive(char *bytes, size_t size, size_t n, void
     return request->answer.failed ? 0 : size * n;
 }
 
-/* For libcurl: gives it bytes of the body. */
-static inline size_t dlock_http_take_unsent(char *bytes, size_t size, size_t n, void *arg) {
-    struct dlock_http_request *request = (struct dlock_http_request *)arg;
-    size_t part = size * n < request->n_unsent ? size * n : request->n_unsent;
-    memcpy(bytes, request->unsent, part);
-    request->unsent += part;
-    request->n_unsent -= part;
-    return part;
-}
-
-/* For libcurl, which is about to send the request. */
+/* For libcurl, which is about to send the request. It repeats one by itself if a reused connection ends without a byte of
+ * the answer. */
 static inline int dlock_http_note_sent(void *arg, char *server, char *client, int server_port, int client_port) {
     (void)server, (void)client, (void)server_port, (void)client_port;
-    ((struct dlock_http_request *)arg)->sent++;
+    struct dlock_http_request *request = (struct dlock_http_request *)arg;
+    if (request->once && request->sent > 0) return CURL_PREREQFUNC_ABORT;
+    request->sent++;
     return CURL_PREREQFUNC_OK;
 }
 
@@ -290,36 +282,17 @@ static inline struct curl_slist *dlock_http_prepare(struct dlock_http *http, CUR
     return headers;
 }
 
-/* Sets method and body. libcurl itself repeats a request if a reused connection ends without a byte of the answer. It
- * cannot do so once a callback has given it part of the body, unless another callback rewinds it: without one the
- * request fails. */
-static inline void dlock_http_set_body(struct dlock_http_request *request, const char *method,
-                                       const struct dlock_text *body, bool once) {
-    CURL *easy = request->easy;
-    request->unsent = body->at;
-    request->n_unsent = body->n;
-    curl_easy_setopt(easy, CURLOPT_POST, 1L);
-    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, once ? (char *)NULL : body->at ? body->at : "");
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
-    curl_easy_setopt(easy, CURLOPT_READFUNCTION, once ? dlock_http_take_unsent : (curl_read_callback)NULL);
-    curl_easy_setopt(easy, CURLOPT_READDATA, once ? request : NULL);
-}
-
 /* Notes how far a failed request came, and replaces its handle: libcurl 8 keeps on it that a body has to be rewound, also
- * that of a later request, which crashes (https://github.com/curl/curl/issues/17139). A failure to connect may follow a
- * copy that libcurl has sent before, but not of a request that is sent once: dlock_http_set_body(). */
-static inline void dlock_http_give_up(struct dlock_http_request *request, bool once, CURLcode code) {
-    curl_off_t connected_us = 0, sent_us = 0; /* when the connection was made, and ready for the request */
+ * that of a later request, which crashes (https://github.com/curl/curl/issues/17139). */
+static inline void dlock_http_give_up(struct dlock_http_request *request, CURLcode code) {
+    curl_off_t connected_us = 0; /* when the connection was made */
     curl_easy_getinfo(request->easy, CURLINFO_CONNECT_TIME_T, &connected_us);
-    curl_easy_getinfo(request->easy, CURLINFO_PRETRANSFER_TIME_T, &sent_us);
     request->connected = connected_us > 0;
-    request->never_sent = once ? code == CURLE_COULDNT_CONNECT || sent_us == 0 : request->sent == 0;
+    request->never_sent = request->sent == 0;
     if (!request->why[0]) snprintf(request->why, sizeof request->why, "%s", curl_easy_strerror(code));
     curl_easy_cleanup(request->easy);
     request->easy = curl_easy_init();
 }
-
 /* Sends a request and waits for the answer, for `ms`. The method is "GET", "POST" or another one; `type`, such as
  * "Content-Type: application/json", and `authorization` are header lines, or NULL. With `once` the request is sent once;
  * else libcurl may repeat it. The body must stay as it is. After CURLE_OK status and answer are set, else dlock_http_failed()
@@ -335,14 +308,18 @@ static inline CURLcode dlock_http_send(struct dlock_http *http, struct dlock_htt
     request->answer.failed = false;
     request->why[0] = '\0';
     request->sent = 0;
+    request->once = once;
     request->status = 0;
     request->most = http->most;
     struct curl_slist *headers = dlock_http_prepare(http, easy, host, path, type, authorization, &connect);
     if (!headers) {
-        dlock_http_give_up(request, once, CURLE_OUT_OF_MEMORY);
+        dlock_http_give_up(request, CURLE_OUT_OF_MEMORY);
         return CURLE_OUT_OF_MEMORY;
     }
-    dlock_http_set_body(request, method, body, once);
+    curl_easy_setopt(easy, CURLOPT_POST, 1L);
+    curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body->at ? body->at : "");
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)body->n);
     curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, (long)(ms > 0 ? ms : 1));
     curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)(ms > 0 ? ms : 1));
     curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, dlock_http_receive);
@@ -355,7 +332,7 @@ static inline CURLcode dlock_http_send(struct dlock_http *http, struct dlock_htt
     if (code == CURLE_OK)
         curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &request->status);
     else
-        dlock_http_give_up(request, once, code);
+        dlock_http_give_up(request, code);
     dlock_http_loud(http, &signals);
     if (code == CURLE_OK) {
         curl_easy_setopt(easy, CURLOPT_HTTPHEADER, (struct curl_slist *)NULL);
@@ -378,7 +355,7 @@ static inline int dlock_http_failed(const struct dlock_http *http, const struct 
     case CURLE_OUT_OF_MEMORY: return dlock_fail(err, rc, "out of memory for a request to %s", kind);
     case CURLE_OPERATION_TIMEDOUT: dlock_fail(err, rc, "no answer in time from %s at %s", kind, at); break;
     case CURLE_GOT_NOTHING:
-    case CURLE_SEND_FAIL_REWIND: /* the same, when libcurl would repeat a request that is sent once */
+    case CURLE_ABORTED_BY_CALLBACK: /* the same, when libcurl would repeat a request that is sent once */
         dlock_fail(err, rc, "%s at %s hung up without an answer", kind, at);
         break;
     case CURLE_PEER_FAILED_VERIFICATION:

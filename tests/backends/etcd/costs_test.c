@@ -1,5 +1,5 @@
-/* What renewals of many locks cost, through the backend's table of operations, on the server that tests/run.sh has
- * started: requests are counted, since each takes a round trip. */
+/* What locks cost, through the backend's table of operations, on the server that tests/run.sh has started: requests are
+ * counted, since each takes a round trip. */
 #include "support/claim.h"
 #include "support/held.h"
 #include "support/relay.h"
@@ -16,11 +16,13 @@ static struct relay *relay;
 static struct held held[N];
 static char names[N][32];
 static struct dlock_claim *claims[N];
-static atomic_int proofs, keep_alives;
+static atomic_int proofs, keep_alives, halves; /* halves: heads of requests that come without their body */
 
 static int count(void *arg, size_t pair, bool first, const char *bytes, size_t size) {
     (void)arg, (void)pair, (void)first;
     if (memmem(bytes, size, "POST /v3/kv/txn", 15)) atomic_fetch_add(&proofs, 1);
+    if (memmem(bytes, size, "POST ", 5) && size > 4 && memcmp(bytes + size - 4, "\r\n\r\n", 4) == 0)
+        atomic_fetch_add(&halves, 1);
     if (memmem(bytes, size, "POST /v3/lease/keepalive", 24)) atomic_fetch_add(&keep_alives, 1);
     return RELAY_PASS;
 }
@@ -74,6 +76,16 @@ TEST(all_renewals_of_a_call_are_one_request) {
     assert_int_equal(atomic_load(&proofs), 1);
     assert_int_equal(atomic_load(&keep_alives), 0);
     for (int i = 0; i < N; i++) assert_in_range(claims[i]->kept_ms, LEASE_MS, 60000);
+}
+
+/* Otherwise the server would wake up twice for each. */
+TEST(requests_come_in_one_piece) {
+    struct held mine;
+    claim_init(&mine, "piece", 'a', N);
+    atomic_store(&halves, 0);
+    assert_int_equal(acquire(&link, &mine), 0);
+    assert_int_equal(release(&link, &mine), 0);
+    assert_int_equal(atomic_load(&halves), 0);
 }
 
 /* Deletes the key of a claim, as another client may. */
