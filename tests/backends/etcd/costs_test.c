@@ -80,8 +80,7 @@ TEST(all_renewals_of_a_call_are_one_request) {
 
 /* Otherwise the server would wake up twice for each. */
 TEST(requests_come_in_one_piece) {
-    struct held mine;
-    claim_init(&mine, "piece", 'a', N);
+    CLAIM_INIT(mine, "piece", 'a', N);
     atomic_store(&halves, 0);
     assert_int_equal(acquire(&link, &mine), 0);
     assert_int_equal(release(&link, &mine), 0);

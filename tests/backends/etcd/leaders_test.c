@@ -397,7 +397,6 @@ static void deletion_arrives(void) {
 TEST(release_that_arrives_late_spares_the_next_grant) {
     struct relay *relay = relay_new(port);
     struct dlock_error err = {0};
-    struct held mine, next;
     struct link far;
     struct uri uri;
     uri_init(&uri, relay_port(relay));
@@ -405,8 +404,8 @@ TEST(release_that_arrives_late_spares_the_next_grant) {
     uri.parts.n_hosts = 2;
     uri.parts.path = "/" BASE;
     if (link_try(&far, &uri.parts, 'c', 0, CONNECTS_MS, &err) != 0) fail_msg("connect: %s", err.message);
-    claim_init(&mine, "late", 'c', 1);
-    claim_init(&next, "late", 'c', 2);
+    CLAIM_INIT(mine, "late", 'c', 1);
+    CLAIM_INIT(next, "late", 'c', 2);
     assert_int_equal(acquire(&far, &mine), 0);
     relay_watch(relay, take_deletion, NULL);
     held_run(backend->release, &far, &mine, 0, 1000, &err);

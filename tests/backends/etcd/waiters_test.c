@@ -8,7 +8,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-/* With a stream a waiter repeats its request after a third of the session, 20 s, but not later than this. */
+/* With a stream a waiter repeats its request after a third of the session, 30 s, but not later than this. */
 enum { RETRY_MS = 10000 };
 
 static int server_port(void) {
@@ -32,7 +32,7 @@ static void link_with(struct link *link, char letter, int port, size_t members, 
 
 /* Connects to a cluster of two members: `port`, and the server itself. */
 static void link_through(struct link *link, char letter, int port) {
-    link_with(link, letter, port, 2, "60s");
+    link_with(link, letter, port, 2, "90s");
 }
 
 static int pair_begin(void **state) {
@@ -150,11 +150,10 @@ static int count_word(void *arg, size_t pair, bool first, const char *bytes, siz
 TEST(waiter_that_knows_its_place_reads_two_keys) {
     static struct word sorts = {.text = "sort_order"}, reads = {.text = "request_range"};
     struct relay *relay = relay_new(server_port());
-    struct held holder, waiter;
     struct link far;
     link_through(&far, 'c', relay_port(relay));
-    claim_init(&holder, "place", 'a', 1);
-    claim_init(&waiter, "place", 'c', 1);
+    CLAIM_INIT(holder, "place", 'a', 1);
+    CLAIM_INIT(waiter, "place", 'c', 1);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     relay_watch(relay, count_word, &sorts);
@@ -174,12 +173,11 @@ TEST(waiter_that_knows_its_place_reads_two_keys) {
 TEST(waiter_with_a_silent_stream_does_not_ask_each_time) {
     static struct word requests = {.text = "POST "};
     struct relay *relay = relay_new(server_port());
-    struct held holder, waiter;
     struct dlock_wake wake;
     struct link far;
     link_through(&far, 'c', relay_port(relay));
-    claim_init(&holder, "silent", 'a', 1);
-    claim_init(&waiter, "silent", 'c', 1);
+    CLAIM_INIT(holder, "silent", 'a', 1);
+    CLAIM_INIT(waiter, "silent", 'c', 1);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
     relay_watch(relay, count_word, &requests);
@@ -201,13 +199,12 @@ TEST(waiter_with_a_silent_stream_does_not_ask_each_time) {
 /* Its stream is open, and tells nothing. */
 TEST(waiter_without_a_wake_up_finds_what_has_changed) {
     struct relay *relay = relay_new(server_port());
-    struct held holder, before, waiter;
     struct link far;
     relay_cut(relay, "/v3/watch");
     link_through(&far, 'c', relay_port(relay));
-    claim_init(&holder, "unheard", 'a', 1);
-    claim_init(&before, "unheard", 'b', 1);
-    claim_init(&waiter, "unheard", 'c', 1);
+    CLAIM_INIT(holder, "unheard", 'a', 1);
+    CLAIM_INIT(before, "unheard", 'b', 1);
+    CLAIM_INIT(waiter, "unheard", 'c', 1);
     waiter.claim.mode = DLOCK_SHARED;
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &before), DLOCK_EBUSY);
@@ -225,12 +222,11 @@ TEST(waiter_without_a_wake_up_finds_what_has_changed) {
 
 /* Somebody else has deleted it. */
 TEST(waiter_whose_key_is_gone_queues_up_again) {
-    struct held holder, waiter, copy;
-    claim_init(&holder, "gone", 'a', 1);
-    claim_init(&waiter, "gone", 'b', 1);
+    CLAIM_INIT(holder, "gone", 'a', 1);
+    CLAIM_INIT(waiter, "gone", 'b', 1);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
-    copy = waiter;
+    struct held copy = waiter;
     assert_int_equal(release(&one, &copy), DLOCK_ELOST);
     assert_int_equal(queue_up(&two, &waiter), DLOCK_EBUSY);
     assert_int_equal(release(&one, &holder), 0);
@@ -240,11 +236,10 @@ TEST(waiter_whose_key_is_gone_queues_up_again) {
 
 /* Otherwise its lease could be two thirds of its TTL old before it is kept alive. */
 TEST(question_does_not_put_the_next_one_off) {
-    struct held holder, waiter;
     struct link hasty;
     link_with(&hasty, 'c', server_port(), 1, "30s");
-    claim_init(&holder, "hasty", 'a', 1);
-    claim_init(&waiter, "hasty", 'c', 1);
+    CLAIM_INIT(holder, "hasty", 'a', 1);
+    CLAIM_INIT(waiter, "hasty", 'c', 1);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&hasty, &waiter), DLOCK_EBUSY);
     sleep_ms(500);
@@ -266,12 +261,11 @@ static int mute_first_question(void *arg, size_t pair, bool first, const char *b
 TEST(waiter_keeps_its_place_beside_an_unanswered_question) {
     static atomic_bool muted;
     struct relay *relay = relay_new(server_port());
-    struct held holder, first, second;
     struct link far;
     link_with(&far, 'c', relay_port(relay), 1, "6s");
-    claim_init(&holder, "muted", 'a', 1);
-    claim_init(&first, "muted", 'c', 1);
-    claim_init(&second, "muted", 'b', 1);
+    CLAIM_INIT(holder, "muted", 'a', 1);
+    CLAIM_INIT(first, "muted", 'c', 1);
+    CLAIM_INIT(second, "muted", 'b', 1);
     assert_int_equal(queue_up(&one, &holder), 0);
     assert_int_equal(queue_up(&far, &first), DLOCK_EBUSY);
     assert_int_equal(queue_up(&two, &second), DLOCK_EBUSY);
