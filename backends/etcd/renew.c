@@ -9,7 +9,7 @@ enum {
     BATCH = 256,
     MOST = 128,    /* comparisons, and operations */
     MOVE = 2,      /* how many fewer if a key is moved, which is a transaction within the other one */
-    KEEP_SHARE = 8 /* of the TTL; a shorter one would cost a client with many locks as many requests again */
+    KEEP_SHARE = 8 /* the lease is kept alive when so much of its TTL has passed, which all grants are shorter by */
 };
 
 enum part { OPEN, COMPARED, READ, DONE };
