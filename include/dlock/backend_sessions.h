@@ -748,14 +748,18 @@ static inline void dlock_sessions_disconnect(void *conn) {
     all->jobs = NULL;
     while (all->n_threads > 0) pthread_cond_wait(&all->changed, &all->mutex);
     pthread_mutex_unlock(&all->mutex);
-    for (struct dlock_session *session = all->first, *next; session; session = next) {
-        next = session->next;
-        dlock_session_close(session);
-        free(session);
+    for (struct dlock_session *session = all->first; session; session = session->next) dlock_session_close(session);
+    struct dlock_session *first = all->first; /* another thread may fork at any time, and the child calls abandon */
+    const int fds[] = {all->timer - 1, all->epoll - 1};
+    all->timer = all->epoll = 0;
+    all->first = NULL;
+    for (struct dlock_session *next; first; first = next) {
+        next = first->next;
+        free(first);
     }
     free(all->by_number);
-    if (all->timer) close(all->timer - 1);
-    if (all->epoll) close(all->epoll - 1);
+    for (size_t i = 0; i < 2; i++)
+        if (fds[i] >= 0) close(fds[i]);
     pthread_cond_destroy(&all->changed);
     pthread_mutex_destroy(&all->mutex);
     memset(all, 0, sizeof *all);

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,10 +18,11 @@
  * the same. The attribute is used only where it changes something, since it takes a system call that may be forbidden
  * (seccomp); where it cannot be used, the thread is scheduled as the calling one. Returns 0 or an errno. */
 static inline int dlock_start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
-    const struct sched_param none = {.sched_priority = 0};
+    struct sched_param none;
     pthread_attr_t ordinary;
     sigset_t all, before;
     int error = -1;
+    memset(&none, 0, sizeof none);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     if (syscall(SYS_sched_getscheduler, 0) > SCHED_OTHER && pthread_attr_init(&ordinary) == 0) {
