@@ -124,8 +124,7 @@ struct maria {
         int64_t clock_us;        /* the server's clock at connect; 0: the sequence has been set to it */
         int64_t idle_s;          /* the session's wait_timeout; 0: unknown */
         bool owed;               /* the answer to a renewal was late and is still to be read */
-        bool tried;              /* a request for a lock was answered on this connection */
-        bool waits;              /* the last one is unanswered */
+        bool waits;              /* a request for a lock is unanswered */
         size_t at;               /* which of its answers has the fence */
         char key[MARIA_KEY + 1]; /* of the last lock, as computed by the server; "": none */
         char key_name[MARIA_NAME_MAX + 1];

@@ -31,10 +31,15 @@ static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
     return false;
 }
 
+/* True if the key of this lock is known, from the answer to its last acquire. */
+static bool knows_key(const struct maria *maria, const char *name) {
+    return *maria->session.key && strcmp(maria->session.key_name, name) == 0;
+}
+
 /* Adds the key of a lock. User locks belong to the whole server, so the database is part of the hash. The key of the
  * last lock is known from the answer to its acquire, since a connection often acquires the same lock again. */
 static void say_key(struct maria *maria, const char *name) {
-    if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) {
+    if (knows_key(maria, name)) {
         maria_say(maria, "'%s'", maria->session.key);
         return;
     }
@@ -59,7 +64,7 @@ enum { FENCE, PROOF, KEY = PROOF + 2 };
 static void ask_for_more(struct maria *maria, const char *name) {
     maria_say(maria, ", ");
     maria_say_proof(maria);
-    if (strcmp(maria->session.key_name, name) == 0 && *maria->session.key) return;
+    if (knows_key(maria, name)) return;
     maria_say(maria, ", ");
     say_key(maria, name);
 }
@@ -151,7 +156,6 @@ static int read_take(struct maria *maria, const char *name, int64_t *fence, stru
     if (rc == 0 && maria->answers[at].columns > KEY) rc = learn_key(maria, &row[KEY], name, err);
     if (rc != 0) return rc;
     maria->session.clock_us = 0;
-    maria->session.tried = true;
     maria->session.fence = (uint64_t)*fence;
     maria->session.granted_us = dlock_now_us();
     return 0;
@@ -282,9 +286,10 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
         rc = prove(maria, claims[0], deadline_us, err);
         if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
     }
+    /* The first request for a name does not wait: its answer has the key, or says why the server refuses. */
     bool waits = claims[0]->flags & DLOCK_CLAIM_QUEUE;
-    if (!waits || !maria->session.tried) rc = take(maria, claims[0], 0, deadline_us, err);
-    if (waits && rc == 0 && maria->session.tried && !maria->session.fence)
+    if (!waits || !knows_key(maria, claims[0]->name)) rc = take(maria, claims[0], 0, deadline_us, err);
+    if (waits && rc == 0 && knows_key(maria, claims[0]->name) && !maria->session.fence)
         rc = take(maria, claims[0], WAIT_S, deadline_us, err);
     bool empty = maria_lacks_row(maria);
     if (rc == 0 || !(empty || maria_lacks_objects(maria))) return rc;

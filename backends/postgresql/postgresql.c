@@ -74,19 +74,11 @@ static const struct dlock_backend by_sessions = {
     .keys = keys,
     .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_BREAK |
             DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE,
-    .conn_size = sizeof(struct dlock_sessions),
+    DLOCK_SESSIONS_OPERATIONS,
     .connect = sessions_connect,
-    .disconnect = dlock_sessions_disconnect,
-    .acquire = dlock_sessions_acquire,
-    .renew = dlock_sessions_renew,
-    .release = dlock_sessions_release,
-    .abandon = dlock_sessions_abandon,
-    .listen = dlock_sessions_listen,
-    .wake = dlock_sessions_wake,
     .break_lock = dlock_sessions_break,
     .check = dlock_sessions_check,
     .schema = session_sql_text,
-    .descriptors = dlock_sessions_descriptors,
     .accepts = pg_accepts,
 };
 

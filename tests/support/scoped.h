@@ -6,7 +6,7 @@
 #include <dlock/dlock.h>
 
 #define SCOPED_CLIENT __attribute__((cleanup(close_scoped))) dlock_client
-#define SCOPED_LOCK __attribute__((cleanup(free_scoped))) dlock_lock
+#define SCOPED_LOCK __attribute__((unused, cleanup(free_scoped))) dlock_lock
 
 static inline void close_scoped(dlock_client **client) {
     dlock_close(*client);

@@ -76,6 +76,35 @@ TEST(names_are_told_apart) {
     for (int i = 0; i < 4; i++) link_end(&links[i]);
 }
 
+/* A session that waits for one lock after another keeps their keys apart. */
+TEST(a_wait_is_for_its_own_name) {
+    struct link a, b;
+    struct held one, two, others;
+    struct dlock_wake wake;
+    link_new(&a, "session", 'a');
+    link_new(&b, "session", 'b');
+    held_new(&one, &a, "first");
+    held_new(&two, &a, "second");
+    held_new(&others, &b, "second");
+    link_listen(&a);
+    assert_int_equal(acquire(&a, &one), 0);
+    assert_int_equal(release(&a, &one), 0);
+    assert_int_equal(acquire(&b, &others), 0);
+    assert_int_equal(queue_up(&a, &two), DLOCK_EBUSY);
+    assert_true(two.claim.retry_ms == DLOCK_FOREVER);
+    assert_int_equal(release(&b, &others), 0);
+    assert_true(wake_within(&a, &wake, TIMEOUT_MS));
+    assert_int_equal(wake.kind, DLOCK_WAKE_GRANTED);
+    assert_int_equal(acquire(&a, &two), 0);
+    assert_int_equal(release(&a, &two), 0);
+    held_new(&one, &a, "first");
+    held_new(&others, &b, "second");
+    assert_int_equal(acquire(&b, &others), 0);
+    assert_int_equal(acquire(&a, &one), 0);
+    link_end(&a);
+    link_end(&b);
+}
+
 /* User locks belong to the whole server, and names to their database. */
 TEST(databases_are_told_apart) {
     struct link link;

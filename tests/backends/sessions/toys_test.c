@@ -141,16 +141,8 @@ DLOCK_BACKEND(toys) = {
     .name = "toys",
     .schemes = schemes,
     .caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE,
-    .conn_size = sizeof(struct dlock_sessions),
+    DLOCK_SESSIONS_OPERATIONS,
     .connect = sessions_connect,
-    .disconnect = dlock_sessions_disconnect,
-    .acquire = dlock_sessions_acquire,
-    .renew = dlock_sessions_renew,
-    .release = dlock_sessions_release,
-    .abandon = dlock_sessions_abandon,
-    .listen = dlock_sessions_listen,
-    .wake = dlock_sessions_wake,
-    .descriptors = dlock_sessions_descriptors,
 };
 
 /* ---- the clients ------------------------------------------------------------------------------------------------- */
