@@ -788,10 +788,10 @@ static inline size_t dlock_sessions_descriptors(void *conn, int *fds, size_t max
 }
 
 /* The members of the backend's table that are the same for every kind of session; `connect` is its own. */
-#define DLOCK_SESSIONS_OPERATIONS                                                                                \
-    .conn_size = sizeof(struct dlock_sessions), .disconnect = dlock_sessions_disconnect,                         \
-    .acquire = dlock_sessions_acquire, .renew = dlock_sessions_renew, .release = dlock_sessions_release,         \
-    .abandon = dlock_sessions_abandon, .listen = dlock_sessions_listen, .wake = dlock_sessions_wake,             \
+#define DLOCK_SESSIONS_OPERATIONS                                                                        \
+    .conn_size = sizeof(struct dlock_sessions), .disconnect = dlock_sessions_disconnect,                 \
+    .acquire = dlock_sessions_acquire, .renew = dlock_sessions_renew, .release = dlock_sessions_release, \
+    .abandon = dlock_sessions_abandon, .listen = dlock_sessions_listen, .wake = dlock_sessions_wake,     \
     .descriptors = dlock_sessions_descriptors
 
 #ifdef __cplusplus
