@@ -193,7 +193,7 @@ void dlock__op_prepare(struct dlock__acquisition *acq, enum dlock__op_kind kind,
     struct dlock__op *op = acq->op;
     op->resent = op->resent && kind == DLOCK__RELEASE && op->kind == kind;
     op->kind = kind;
-    op->late = false;
+    op->late = op->lost = false;
     op->deadline_us = dlock__bounded(client, deadline_us);
     op->leave_us = deadline_us;
     op->prepared_us = dlock__now(client);

@@ -62,7 +62,7 @@ bool dlock__slot_attach(struct dlock__acquisition *acq) {
         client->spare_slots = slot->spare;
         client->n_spare_slots--;
         slot->op.status = DLOCK__OP_NONE; /* the other members are as a new slot's, or are set by the next request */
-        slot->op.look = slot->op.woken = slot->op.asked = slot->op.resent = false;
+        slot->op.look = slot->op.woken = slot->op.lost = slot->op.asked = slot->op.resent = false;
         slot->op.extension = NULL;
     } else if (!(slot = new_slot(client))) {
         return false;

@@ -65,7 +65,7 @@ struct dlock__op {
     struct dlock_error *err;         /* the waiting thread's error buffer */
     struct dlock__conn *conn;        /* a connection handed over for leading the next batch */
     struct dlock__acquisition *next; /* in client->ops.pending */
-    bool look, woken;                /* a LOOK, or a GRANTED, arrived while ASKING */
+    bool look, woken, lost;          /* a LOOK, a GRANTED, or a LOST, arrived while ASKING */
     struct dlock_wake wake;          /* that GRANTED; its strings are no longer valid */
     int64_t received_us;
     struct dlock__extension *extension; /* HELD, DOWNGRADING: terms of the next renewal; NULL: the usual lease */

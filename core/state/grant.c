@@ -280,6 +280,9 @@ int dlock__acq_granted(struct dlock__acquisition *acq, struct dlock_error *err) 
     if (dlock__acq_died_with_connection(acq))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the connection that it lives in broke",
                           dlock__name_shown(acq->name));
+    if (acq->op->lost)
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the server ended a grant while it was asked for",
+                          dlock__name_shown(acq->name));
     schedule(acq, acq->op->sent_us, acq->lease_ms, kept_ms);
     if (acq->valid_until_us <= dlock__now(acq->name->client))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the answer took longer than the lease of %lld ms",

@@ -13,6 +13,7 @@
  *     op.status, result, late       op.c: not sent; batch.c: sent; engine.c: status only, for a request to be sent
  *     .err, extension               a caller waits, or leaves: op.c, engine.c, renew.c; keeper.c: an extension's answer
  *     .look, woken                  grant.c: a wake-up during a request; waiter.c: the request has ended
+ *     .lost                         wake.c: the same; op.c: the next request begins
  *     waiter.handed, done, result   grant.c: it was handed a grant; waiter.c: everything else */
 #ifndef DLOCK_CORE_STATE_PARTS_H
 #define DLOCK_CORE_STATE_PARTS_H

@@ -123,6 +123,27 @@ TEST(a_holder_listens_if_its_grant_says_so) {
     assert_int_equal(fake_calls(FAKE_LISTEN), 1);
 }
 
+/* The answer is a grant, and the loss that was told before it was read may be this grant's. */
+TEST(a_loss_that_overtakes_its_grant_is_not_forgotten) {
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *first = lock_new(client, "first"), *lock = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
+    assert_int_equal(dlock_acquire(first, 1000, NULL), 0);
+    fake_settle();
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(actor, lock, 5000);
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    fake_wake_push(&(struct dlock_wake){.kind = DLOCK_WAKE_LOST});
+    fake_settle();
+    fake_slow_go();
+    wait_for(actor, 1000);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, "n"), 2);
+    assert_int_equal(release_by(actor, lock), 0);
+}
+
 TEST(a_hint_to_listen_where_nobody_can_is_ignored) {
     dlock_lock *lock = lock_new(client_new("fakeshared:"), "n");
     fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
