@@ -153,7 +153,9 @@ static int read_take(struct maria *maria, const char *name, int64_t *fence, stru
     if (!row || maria->n_answers != at + 1 || !maria_number(&row[FENCE], fence) || *fence >= MARIA_FENCE_END)
         return maria_nonsense(maria, "the answer to GET_LOCK", err);
     int rc = maria_proved(maria, &row[PROOF], err);
-    if (rc == 0 && maria->answers[at].columns > KEY) rc = learn_key(maria, &row[KEY], name, err);
+    if (rc == 0 && maria->answers[at].columns > KEY)
+        rc = knows_key(maria, name) ? maria_nonsense(maria, "a key that was not asked for", err)
+                                    : learn_key(maria, &row[KEY], name, err);
     if (rc != 0) return rc;
     maria->session.clock_us = 0;
     maria->session.fence = (uint64_t)*fence;
@@ -281,6 +283,8 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
     (void)n;
     if (!acceptable(claims[0], err)) return 0;
     int rc = 0;
+    if (maria->session.fence && !knows_key(maria, claims[0]->name))
+        return maria_dead(maria, "it still holds another lock", err);
     if (maria->session.fence) { /* it has the lock, or had it */
         claims[0]->fence = maria->session.fence;
         rc = prove(maria, claims[0], deadline_us, err);

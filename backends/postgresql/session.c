@@ -320,6 +320,8 @@ int pg_session_acquire(void *conn, struct dlock_claim *const *claims, size_t n, 
     }
     int rc = be_patient(pg, claim, deadline_us, err);
     if (rc != 0) return rc;
+    if (pg->session.fence && strcmp(pg->session.key_name, claim->name) != 0)
+        return pg_dead(pg, "it still holds another lock", err);
     if (pg->session.fence) { /* it already has the lock */
         claim->fence = pg->session.fence;
         return prove(pg, claim, deadline_us, err);

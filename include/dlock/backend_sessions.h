@@ -43,6 +43,8 @@ extern "C" {
 
 /* Most threads that open sessions or acquire at the same time. */
 #define DLOCK_SESSIONS_THREADS 64
+/* Most events that one call of dlock_sessions_wake() looks at: a server that sends without end holds up nobody. */
+#define DLOCK_SESSIONS_EVENTS 64
 /* How long an acquire is awaited that may wait in the server's queue. */
 #define DLOCK_SESSIONS_PATIENCE_US 100000
 /* A lock held for this long is watched, so that its loss is noticed before the next renewal. */
@@ -68,7 +70,7 @@ struct dlock_session {
     bool late;                          /* the last renewal was not answered in time */
     bool over;                          /* connected, but only to be closed */
     bool begins;                        /* the claim has not been asked for in it yet */
-    bool answered;            /* `claim` and `why` are the answer to an acquire that a thread of its own has sent */
+    bool answered;            /* a thread of its own has sent an acquire, and `claim` and `why` are the last answer */
     int64_t look_us;          /* when to report a LOOK; 0: never */
     int64_t since_us;         /* when the claim was granted, or the session became idle */
     int fd;                   /* its descriptor in the epoll descriptor; -1: none */
@@ -144,14 +146,13 @@ static inline int dlock_session_descriptor(const struct dlock_session *session) 
 }
 
 /* Begins to watch the descriptor, not armed yet. */
-static inline int dlock_session_enroll(struct dlock_session *session, struct dlock_error *err) {
+static inline int dlock_session_enroll(struct dlock_session *session, int *fd, struct dlock_error *err) {
     struct epoll_event event;
     memset(&event, 0, sizeof event);
     event.events = EPOLLONESHOT;
     event.data.ptr = session;
-    session->fd = dlock_session_descriptor(session);
-    if (session->fd >= 0 && epoll_ctl(session->all->epoll - 1, EPOLL_CTL_ADD, session->fd, &event) == 0) return 0;
-    session->fd = -1;
+    *fd = dlock_session_descriptor(session);
+    if (*fd >= 0 && epoll_ctl(session->all->epoll - 1, EPOLL_CTL_ADD, *fd, &event) == 0) return 0;
     return dlock_fail(err, DLOCK_ENOMEM, "a session cannot be watched: %s", strerror(errno));
 }
 
@@ -162,13 +163,13 @@ static inline void dlock_session_close(struct dlock_session *session) {
     if (!session->live) return;
     if (session->fd >= 0 && dlock_session_descriptor(session) == session->fd)
         epoll_ctl(all->epoll - 1, EPOLL_CTL_DEL, session->fd, NULL);
-    session->fd = -1;
-    all->kind->disconnect(session->conn);
-    session->live = false;
     pthread_mutex_lock(&all->mutex);
     if (session->connected) all->n_connected--;
     session->connected = session->over = session->waiting = session->watched = session->late = false;
+    session->fd = -1;
     pthread_mutex_unlock(&all->mutex);
+    all->kind->disconnect(session->conn);
+    session->live = false;
 }
 
 /* `uri` NULL: by dlock_peer.connect_again. */
@@ -176,17 +177,19 @@ static inline int dlock_session_open(struct dlock_session *session, const struct
                                      struct dlock_error *err) {
     struct dlock_sessions *all = session->all;
     const int ms = dlock_left_ms(deadline_us);
+    int fd;
     memset(session->conn, 0, all->kind->conn_size);
     session->live = true;
     int rc = uri ? all->kind->connect(session->conn, uri, all->peer, ms, err)
                  : all->peer->connect_again(all->peer, all->kind->connect, session->conn, ms, err);
-    if (rc == 0) rc = dlock_session_enroll(session, err);
+    if (rc == 0) rc = dlock_session_enroll(session, &fd, err);
     if (rc != 0) {
         dlock_session_close(session);
         return rc;
     }
     pthread_mutex_lock(&all->mutex);
     session->connected = true;
+    session->fd = fd;
     all->n_connected++;
     pthread_mutex_unlock(&all->mutex);
     return 0;
@@ -201,6 +204,14 @@ static inline struct dlock_session *dlock_session_of(struct dlock_sessions *all,
     for (struct dlock_session *session = all->first; session; session = session->next)
         if (strcmp(session->token, claim->token) == 0) return session;
     return NULL;
+}
+
+/* The same, once no other thread uses it. Busy: the deadline has passed. */
+static inline struct dlock_session *dlock_session_ready(struct dlock_sessions *all, const struct dlock_claim *claim,
+                                                        int64_t deadline_us) {
+    struct dlock_session *session = dlock_session_of(all, claim);
+    while (session && session->busy && dlock_sessions_wait(all, deadline_us)) session = dlock_session_of(all, claim);
+    return session;
 }
 
 static inline struct dlock_session *dlock_session_new(struct dlock_sessions *all) {
@@ -248,7 +259,8 @@ static inline void dlock_session_free(struct dlock_session *session) {
     session->since_us = dlock_now_us();
     session->after = all->spare;
     all->spare = session;
-    if (session->connected) dlock_sessions_alarm(all, session->since_us + DLOCK_SESSIONS_SPARE_US);
+    const int64_t spare_us = session->over ? DLOCK_SESSIONS_WATCH_US : DLOCK_SESSIONS_SPARE_US;
+    if (session->connected) dlock_sessions_alarm(all, session->since_us + spare_us);
 }
 
 /* Arms the descriptor: the next message, or the session's end, is reported to dlock_sessions_wake(). */
@@ -285,13 +297,14 @@ static inline int dlock_session_heard(struct dlock_session *session, struct dloc
     return rc;
 }
 
-/* Asks for the claim that the session carries from now on. An idle session may have died unnoticed: then once more in a
- * new one. Without the mutex. */
+/* Asks for the claim that the session carries from now on. An idle session may have died unnoticed, or hang: then once
+ * more in a new one. Without the mutex. */
 static inline int dlock_session_ask(struct dlock_session *session, struct dlock_claim *claim, int64_t deadline_us,
                                     struct dlock_error *err) {
     struct dlock_claim *one = claim, before = *claim;
     struct dlock_wake wake;
-    bool was_idle = session->connected && session->begins;
+    const bool was_idle = session->connected && session->begins;
+    const int64_t first_us = was_idle ? deadline_us - (deadline_us - dlock_now_us()) / 2 : deadline_us;
     int rc = session->connected ? 0 : dlock_session_open(session, NULL, deadline_us, err);
     if (session->waiting) {
         rc = dlock_session_heard(session, &wake, err);
@@ -301,7 +314,7 @@ static inline int dlock_session_ask(struct dlock_session *session, struct dlock_
         *claim = before;
         if (rc == 1) rc = 0;
     }
-    if (rc == 0) rc = session->all->kind->acquire(session->conn, &one, 1, dlock_left_ms(deadline_us), err);
+    if (rc == 0) rc = session->all->kind->acquire(session->conn, &one, 1, dlock_left_ms(first_us), err);
     if (rc == DLOCK_EUNAVAILABLE && was_idle && dlock_now_us() < deadline_us) {
         *claim = before;
         dlock_session_close(session);
@@ -317,7 +330,7 @@ static inline int dlock_session_ask(struct dlock_session *session, struct dlock_
 
 /* Takes over the outcome of an acquire. With the mutex. */
 static inline void dlock_session_asked(struct dlock_session *session, struct dlock_claim *claim) {
-    session->begins = false;
+    session->begins = session->answered = false;
     session->waiting = session->connected && claim->result == DLOCK_EBUSY && claim->retry_ms == DLOCK_FOREVER;
     session->claim.lease_ms = claim->lease_ms;
     claim->state[0] = session->number + 1;
@@ -408,17 +421,16 @@ static inline void dlock_session_deliver(struct dlock_session *session, struct d
     if (!dlock_session_keeps(session, claim)) dlock_session_free(session);
 }
 
-/* Waits for the answer that a thread gets. */
-static inline void dlock_session_await(struct dlock_session *session, struct dlock_claim *claim, int64_t deadline_us,
-                                       struct dlock_error *err) {
+/* Waits for the answer that a thread gets. A grant that another call has begun is older than this one, whose lease counts
+ * from its own begin: asking again proves it. */
+static inline void dlock_session_await(struct dlock_session *session, struct dlock_claim *claim, bool mine,
+                                       int64_t deadline_us, struct dlock_error *err) {
     const bool queues = claim->flags & DLOCK_CLAIM_QUEUE;
-    const int64_t patience_us = dlock_now_us() + DLOCK_SESSIONS_PATIENCE_US;
-    if (queues && patience_us < deadline_us) deadline_us = patience_us;
     while (session->busy && dlock_sessions_wait(session->all, deadline_us)) {
     }
     if (strcmp(session->token, claim->token) != 0) { /* it was lost before it could be told */
         claim->result = dlock_fail(err, DLOCK_EUNAVAILABLE, "the session has ended");
-    } else if (!session->busy && session->answered) {
+    } else if (!session->busy && session->answered && (mine || !session->connected)) {
         dlock_session_deliver(session, claim, err);
     } else if (queues) {
         claim->result = DLOCK_EBUSY;
@@ -434,15 +446,17 @@ static inline int dlock_sessions_acquire(void *conn, struct dlock_claim *const *
     struct dlock_sessions *all = (struct dlock_sessions *)conn;
     struct dlock_session *sessions[256];
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    bool own;
+    int64_t patience_us = dlock_now_us() + DLOCK_SESSIONS_PATIENCE_US;
+    bool own, mine[256] = {false};
     if (err) err->code = 0;
+    if (patience_us > deadline_us) patience_us = deadline_us;
     pthread_mutex_lock(&all->mutex);
     for (size_t i = 0; i < n; i++) {
         struct dlock_session *session = sessions[i] = dlock_session_for(all, claims[i], &own);
         if (!session) {
             claims[i]->result = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a session");
-        } else if (own && session->answered && !dlock_session_keeps(session, &session->claim)) {
-            session->busy = false; /* the answer to the acquire before this one, which was not awaited */
+        } else if (own && session->answered && !session->connected) {
+            session->busy = false; /* the acquire before this one, which was not awaited, has failed */
         } else if (own && n == 1 && session->connected) {
             pthread_mutex_unlock(&all->mutex);
             dlock_session_ask(session, claims[0], deadline_us, err);
@@ -453,10 +467,13 @@ static inline int dlock_sessions_acquire(void *conn, struct dlock_claim *const *
             sessions[0] = NULL;
         } else if (own) {
             dlock_session_begin(session, claims[i], deadline_us);
+            mine[i] = true;
         }
     }
     for (size_t i = 0; i < n; i++)
-        if (sessions[i]) dlock_session_await(sessions[i], claims[i], deadline_us, err);
+        if (sessions[i])
+            dlock_session_await(sessions[i], claims[i], mine[i],
+                                claims[i]->flags & DLOCK_CLAIM_QUEUE ? patience_us : deadline_us, err);
     pthread_mutex_unlock(&all->mutex);
     return 0;
 }
@@ -465,9 +482,8 @@ static inline int dlock_sessions_acquire(void *conn, struct dlock_claim *const *
 
 static inline void dlock_session_release(struct dlock_sessions *all, struct dlock_claim *claim, int64_t deadline_us,
                                          struct dlock_error *err) {
-    struct dlock_session *session = dlock_session_of(all, claim);
+    struct dlock_session *session = dlock_session_ready(all, claim, deadline_us);
     claim->result = DLOCK_ELOST;
-    while (session && session->busy && dlock_sessions_wait(all, deadline_us)) session = dlock_session_of(all, claim);
     if (!session) return;
     if (session->busy) {
         claim->result = dlock_fail(err, DLOCK_EUNAVAILABLE, "the session that the lock lives in was not ready in time");
@@ -477,10 +493,8 @@ static inline void dlock_session_release(struct dlock_sessions *all, struct dloc
     if (session->connected) {
         pthread_mutex_unlock(&all->mutex);
         int rc = all->kind->release(session->conn, &claim, 1, dlock_left_ms(deadline_us), err);
-        if (rc != 0) {
-            claim->result = session->waiting ? DLOCK_ELOST : rc; /* a request ends with its session */
-            dlock_session_close(session);
-        }
+        if (rc != 0) claim->result = session->waiting ? DLOCK_ELOST : rc; /* a request ends with its session */
+        if (rc != 0 || (claim->result == DLOCK_ELOST && !session->waiting)) dlock_session_close(session);
         pthread_mutex_lock(&all->mutex);
     }
     session->waiting = false;
@@ -507,8 +521,8 @@ static inline int dlock_sessions_release(void *conn, struct dlock_claim *const *
  * is told before the session is closed, since after that the server may grant the lock to another client. */
 static inline void dlock_session_renew(struct dlock_sessions *all, struct dlock_claim *claim, int64_t deadline_us,
                                        struct dlock_error *err) {
-    struct dlock_session *session = dlock_session_of(all, claim);
-    claim->result = session && session->connected ? DLOCK_EUNAVAILABLE : DLOCK_ELOST;
+    struct dlock_session *session = dlock_session_ready(all, claim, deadline_us);
+    claim->result = session && (session->busy || session->connected) ? DLOCK_EUNAVAILABLE : DLOCK_ELOST;
     if (claim->result == DLOCK_ELOST) return;
     if (session->busy || dlock_now_us() >= deadline_us) {
         dlock_fail(err, DLOCK_EUNAVAILABLE, "lock \"%s\": the deadline has passed before its renewal", claim->name);
@@ -585,11 +599,11 @@ static inline bool dlock_session_event(struct dlock_session *session, struct dlo
     int rc = dlock_session_heard(session, out, &why);
     if (waited && rc < 0) dlock_session_close(session);
     pthread_mutex_lock(&all->mutex);
+    if (waited) session->answered = rc == 0 && session->answered;
     if (rc == 0) {
         dlock_session_watch(session);
     } else if (rc == 1 && waited) {
         session->since_us = dlock_now_us();
-        session->answered = false;
         session->look_us = 0;
         told = dlock_session_tell(session, DLOCK_WAKE_GRANTED, out);
     } else if (waited) {
@@ -653,7 +667,7 @@ static inline int dlock_sessions_wake(void *conn, struct dlock_wake *out, struct
     struct dlock_sessions *all = (struct dlock_sessions *)conn;
     struct epoll_event event;
     (void)err;
-    while (epoll_wait(all->epoll - 1, &event, 1, 0) == 1) {
+    for (int n = 0; n < DLOCK_SESSIONS_EVENTS && epoll_wait(all->epoll - 1, &event, 1, 0) == 1; n++) {
         struct dlock_session *session = (struct dlock_session *)event.data.ptr;
         if (session ? dlock_session_event(session, out) : dlock_sessions_look(all, out)) return 1;
     }

@@ -15,7 +15,12 @@ enum { MANY = 60, FOR_EVER_MS = 120000 };
 static struct {
     atomic_int connects, acquires, renews, releases, open; /* how many there were; how many sessions are open */
     atomic_int slow;        /* the number of the session that hangs when it connects; 0: none */
+    atomic_bool all_slow;   /* they all do */
     atomic_int hanging;     /* … that hangs when it is renewed */
+    atomic_int stuck;       /* … that hangs when it is asked for a lock */
+    atomic_int forgetful;   /* … that says that the lock it is to release was lost, and keeps it */
+    atomic_int noisy;       /* … whose descriptor stays readable */
+    atomic_int reading;     /* how many threads began to read a wake-up that hangs: each, while `hanging` is -1 */
     atomic_bool over;       /* what hangs goes on */
     atomic_bool busy;       /* acquires wait in the queue */
     atomic_int broken;      /* the number of the session that ends at its next request; 0: none */
@@ -39,10 +44,12 @@ static int toy_connect(void *conn, const struct dlock_uri *uri, const struct dlo
     struct toy *toy = conn;
     (void)uri, (void)peer;
     toy->number = ++server.connects;
-    if (toy->number == server.slow) hang(timeout_ms);
+    if (toy->number == server.slow || server.all_slow) hang(timeout_ms);
     toy->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) + 1;
     server.open++;
-    return toy->number == server.slow && !server.over ? dlock_fail(err, DLOCK_EUNAVAILABLE, "it hung") : 0;
+    return (toy->number == server.slow || server.all_slow) && !server.over
+               ? dlock_fail(err, DLOCK_EUNAVAILABLE, "it hung")
+               : 0;
 }
 
 static void toy_disconnect(void *conn) {
@@ -70,9 +77,12 @@ static int ends(const struct toy *toy, struct dlock_error *err) {
 static int toy_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                        struct dlock_error *err) {
     struct toy *toy = conn;
-    (void)timeout_ms;
     assert_int_equal(n, 1);
     server.acquires++;
+    if (toy->number == server.stuck) {
+        hang(timeout_ms + 1);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "it hung");
+    }
     toy->waits = server.busy && !toy->fence;
     if (!toy->fence && !toy->waits) toy->fence = ++server.fence;
     claims[0]->result = toy->waits ? DLOCK_EBUSY : 0;
@@ -99,7 +109,8 @@ static int toy_release(void *conn, struct dlock_claim *const *claims, size_t n, 
     struct toy *toy = conn;
     (void)n, (void)timeout_ms;
     server.releases++;
-    claims[0]->result = toy->fence ? 0 : DLOCK_ELOST;
+    claims[0]->result = toy->fence && toy->number != server.forgetful ? 0 : DLOCK_ELOST;
+    if (toy->number == server.forgetful) return 0;
     toy->fence = 0;
     toy->waits = false;
     return ends(toy, err);
@@ -108,6 +119,11 @@ static int toy_release(void *conn, struct dlock_claim *const *claims, size_t n, 
 static int toy_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct toy *toy = conn;
     uint64_t count;
+    if (toy->number == server.noisy) return 0;
+    if (server.hanging == -1) {
+        server.reading++;
+        hang(FOR_EVER_MS);
+    }
     if (read(toy->event - 1, &count, sizeof count) < 0) return 0;
     if (!toy->waits || ends(toy, err) != 0) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the session has ended");
     toy->waits = false;
@@ -286,6 +302,217 @@ TEST(a_close_does_not_wait_longer_than_a_request) {
     acquire_all_async(2);
     expect_soon(&server.connects, 2);
     expect_soon(&granted, 1);
+}
+
+/* ---- the operations, without the core ---------------------------------------------------------------------------- */
+
+static const char *const tokens[] = {"a.1", "b.2"}; /* any will do */
+
+static struct dlock_claim claim_of(size_t i) {
+    return (struct dlock_claim){.name = i % 2 ? "odd" : "even",
+                                .token = tokens[i],
+                                .mode = DLOCK_EXCLUSIVE,
+                                .flags = DLOCK_CLAIM_QUEUE,
+                                .lease_ms = 900,
+                                .retry_ms = -1};
+}
+
+static int ask(struct dlock_sessions *all, size_t i, int timeout_ms, struct dlock_claim *claim) {
+    *claim = claim_of(i);
+    assert_int_equal(dlock_sessions_acquire(all, &claim, 1, timeout_ms, NULL), 0);
+    return claim->result;
+}
+
+static int release(struct dlock_sessions *all, struct dlock_claim *claim) {
+    assert_int_equal(dlock_sessions_release(all, &claim, 1, 1000, NULL), 0);
+    return claim->result;
+}
+
+static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
+                         struct dlock_error *err) {
+    return connect(conn, NULL, peer, timeout_ms, err);
+}
+
+/* Opens them; returns the number of the first one. */
+static int open_sessions(struct dlock_sessions *all) {
+    static const struct dlock_peer peer = {.connect_again = connect_again};
+    memset(all, 0, sizeof *all);
+    assert_int_equal(dlock_sessions_connect(all, &one, NULL, &peer, 1000, NULL), 0);
+    return server.connects;
+}
+
+/* Has the claim asked for by a thread whose answer nobody collects, in the session after `first`. */
+static void ask_in_vain(struct dlock_sessions *all, int first, struct dlock_claim *claim) {
+    struct dlock_claim other;
+    assert_int_equal(ask(all, 0, 1000, &other), 0); /* takes the session that is open */
+    server.busy = true;
+    server.slow = first + 1;
+    assert_int_equal(ask(all, 1, FOR_EVER_MS, claim), DLOCK_EBUSY);
+    const int before = server.acquires;
+    server.over = true;
+    expect_soon(&server.acquires, before + 1);
+    pthread_mutex_lock(&all->mutex);
+    while (all->n_threads > 0) pthread_cond_wait(&all->changed, &all->mutex);
+    pthread_mutex_unlock(&all->mutex);
+}
+
+/* A thread's answer that nobody collected is over once another one came: it would free a session that has the lock. */
+TEST(an_old_answer_is_not_delivered_after_a_newer_one) {
+    struct dlock_sessions all;
+    struct dlock_claim claim;
+    const int first = open_sessions(&all);
+    ask_in_vain(&all, first, &claim);
+    server.busy = false;
+    assert_int_equal(eventfd_write(server.granted - 1, 1), 0);
+    assert_int_equal(ask(&all, 1, 1000, &claim), 0);
+    const uint64_t fence = claim.fence;
+    assert_int_equal(ask(&all, 1, 1000, &claim), 0);
+    assert_int_equal(claim.fence, fence);
+    assert_int_equal(release(&all, &claim), 0);
+    dlock_sessions_disconnect(&all);
+}
+
+/* A session that says that the lock which it is to release was lost may have it still: nothing else is asked of it. */
+TEST(a_session_without_its_lock_is_not_used_again) {
+    struct dlock_sessions all;
+    struct dlock_claim claim;
+    server.forgetful = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    assert_int_equal(release(&all, &claim), DLOCK_ELOST);
+    assert_int_equal(ask(&all, 1, 1000, &claim), 0);
+    assert_int_equal(server.connects, server.forgetful + 1);
+    dlock_sessions_disconnect(&all);
+}
+
+/* An idle session that hangs costs a part of the time, and another session answers. */
+TEST(an_idle_session_may_hang) {
+    struct dlock_sessions all;
+    struct dlock_claim claim;
+    server.stuck = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    assert_int_equal(server.connects, server.stuck + 1);
+    dlock_sessions_disconnect(&all);
+}
+
+static void *read_wake(void *all) {
+    struct dlock_wake wake;
+    memset(&wake, 0, sizeof wake);
+    dlock_sessions_wake(all, &wake, NULL);
+    return NULL;
+}
+
+static void *renew(void *args) {
+    struct dlock_claim *claim = ((void **)args)[1];
+    assert_int_equal(dlock_sessions_renew(((void **)args)[0], &claim, 1, FOR_EVER_MS, NULL), 0);
+    return NULL;
+}
+
+/* Waits until a thread waits for a session, or until *result is not 0; returns how many do. */
+static unsigned waiting_threads(struct dlock_sessions *all, const int *result) {
+    for (;; sleep_ms(1)) {
+        pthread_mutex_lock(&all->mutex);
+        const unsigned n = all->n_waiting;
+        const bool over = *result != 0;
+        pthread_mutex_unlock(&all->mutex);
+        if (n > 0 || over) return n;
+    }
+}
+
+/* While a wake-up is read from a session, its renewal waits. */
+TEST(a_renewal_waits_for_its_session) {
+    struct dlock_sessions all;
+    struct dlock_claim claim;
+    pthread_t reader, renewer;
+    open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    void *args[] = {&all, &claim};
+    renew(args); /* from now on the session is watched */
+    assert_int_equal(claim.result, 0);
+    server.hanging = -1;
+    assert_int_equal(eventfd_write(dlock_session_descriptor(all.first), 1), 0);
+    assert_int_equal(pthread_create(&reader, NULL, read_wake, &all), 0);
+    expect_soon(&server.reading, 1);
+    assert_int_equal(pthread_create(&renewer, NULL, renew, args), 0);
+    const unsigned waiting = waiting_threads(&all, &claim.result);
+    server.over = true;
+    pthread_join(reader, NULL);
+    pthread_join(renewer, NULL);
+    assert_int_equal(waiting, 1);
+    dlock_sessions_disconnect(&all);
+}
+
+static void *ask_for_odd(void *args) {
+    struct dlock_claim *claim = ((void **)args)[1];
+    assert_int_equal(dlock_sessions_acquire(((void **)args)[0], &claim, 1, FOR_EVER_MS, NULL), 0);
+    return NULL;
+}
+
+/* The lease of a grant counts from the request that it answers, which a later call has not sent. */
+TEST(a_grant_to_an_earlier_request_is_proved) {
+    struct dlock_sessions all;
+    struct dlock_claim claim, other;
+    pthread_t asker;
+    server.slow = open_sessions(&all) + 1;
+    assert_int_equal(ask(&all, 0, 1000, &other), 0); /* takes the session that is open */
+    assert_int_equal(ask(&all, 1, FOR_EVER_MS, &claim), DLOCK_EBUSY);
+    claim = claim_of(1);
+    claim.flags = 0;
+    void *args[] = {&all, &claim};
+    assert_int_equal(pthread_create(&asker, NULL, ask_for_odd, args), 0);
+    assert_int_equal(waiting_threads(&all, &claim.result), 1);
+    server.over = true;
+    pthread_join(asker, NULL);
+    assert_int_equal(claim.result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(ask(&all, 1, 1000, &claim), 0);
+    dlock_sessions_disconnect(&all);
+}
+
+/* A session whose server never stops sending keeps nobody from his deadline. */
+TEST(a_session_that_never_falls_silent_is_left_after_a_while) {
+    struct dlock_sessions all;
+    struct dlock_claim claim;
+    struct dlock_wake wake = {0};
+    server.noisy = open_sessions(&all);
+    server.busy = true;
+    assert_int_equal(ask(&all, 0, 1000, &claim), DLOCK_EBUSY);
+    assert_int_equal(eventfd_write(server.granted - 1, 1), 0);
+    assert_int_equal(dlock_sessions_wake(&all, &wake, NULL), 0);
+    dlock_sessions_disconnect(&all);
+}
+
+/* The loss of a lock is told first; then its session is closed, without the pause that an idle one is given. */
+TEST(a_lost_session_is_closed_soon) {
+    struct dlock_sessions all;
+    struct dlock_claim claim, *renewed = &claim;
+    const int first = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    server.broken = first;
+    all.alarm_us = 0; /* as if it had come */
+    assert_int_equal(dlock_sessions_renew(&all, &renewed, 1, 1000, NULL), 0);
+    assert_int_equal(claim.result, DLOCK_ELOST);
+    assert_in_range(all.alarm_us, 1, all.first->since_us + DLOCK_SESSIONS_WATCH_US);
+    dlock_sessions_disconnect(&all);
+}
+
+/* Sessions that hang while they are opened cost a batch of waits the same time as one. */
+TEST(the_patience_with_a_batch_is_that_with_one) {
+    enum { BATCH = 30, PATIENCE_MS = DLOCK_SESSIONS_PATIENCE_US / 1000 };
+    struct dlock_sessions all;
+    struct dlock_claim claims[BATCH], *each[BATCH];
+    char token[BATCH][8];
+    open_sessions(&all);
+    server.all_slow = true;
+    for (int i = 0; i < BATCH; i++) {
+        snprintf(token[i], sizeof token[i], "t.%d", i);
+        claims[i] = claim_of(0);
+        claims[i].token = token[i];
+        each[i] = &claims[i];
+    }
+    const int64_t begin_ms = now_ms();
+    assert_int_equal(dlock_sessions_acquire(&all, each, BATCH, FOR_EVER_MS, NULL), 0);
+    assert_true(now_ms() - begin_ms < PATIENCE_MS * BATCH / 2);
+    server.over = true;
+    dlock_sessions_disconnect(&all);
 }
 
 TESTS(setup, teardown, begin, NULL)
