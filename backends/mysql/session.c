@@ -1,5 +1,6 @@
 /* mode=session: a lock is a user lock of the server (GET_LOCK), which ends with the session. A connection carries one
- * claim. A waiter leaves a request with the server, whose queue is first come, first served. The server limits the length of such names and ignores their case, so they are hashes of the locks' names. */
+ * claim. A waiter leaves a request with the server, whose queue is first come, first served. The server limits the
+ * length of such names and ignores their case, so they are hashes of the locks' names. */
 #include "maria.h"
 
 /* A lock held for less than this is released without checking whether the session has ended. */
@@ -107,18 +108,20 @@ static size_t say_lease(struct maria *maria, int64_t seconds) {
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 /* Drawing from a sequence does not lock it, and it is written once in 1000 numbers. A crash may forget numbers, but not
- * beyond the clock: each connection sets the sequence to the server's clock first. */
+ * beyond the clock: each connection sets the sequence to the server's clock first. A statement that waits must not name
+ * the sequence: it would hold up FLUSH TABLES WITH READ LOCK, and so backups. */
 static size_t say_sequence(struct maria *maria, const char *name, int wait_s) {
     size_t before = 0;
     if (maria->session.clock_us) {
         maria_say(maria, "DO SETVAL(dlock_fence_sequence, %lld); ", (long long)maria->session.clock_us);
         before++;
     }
-    maria_say(maria, "SELECT IF(GET_LOCK(");
+    maria_say(maria, wait_s ? "SET @dlock = GET_LOCK(" : "SELECT IF(GET_LOCK(");
     say_key(maria, name);
-    maria_say(maria, ", %d) = 1, NEXTVAL(dlock_fence_sequence), 0)", wait_s);
+    maria_say(maria, wait_s ? ", %d); SELECT IF(@dlock = 1" : ", %d) = 1", wait_s);
+    maria_say(maria, ", NEXTVAL(dlock_fence_sequence), 0)");
     ask_for_more(maria, name);
-    return before;
+    return before + (wait_s ? 1 : 0);
 }
 
 /* Without sequences: a session that has got its lock increments a row, which is flushed. */

@@ -105,6 +105,25 @@ TEST(a_wait_is_for_its_own_name) {
     link_end(&b);
 }
 
+/* A request that waits for a lock locks no table: backups, for one, would wait for it. */
+TEST(a_wait_holds_up_no_backup) {
+    struct link a, b;
+    struct held mine, others;
+    link_new(&a, "session", 'a');
+    link_new(&b, "session", 'b');
+    held_new(&mine, &a, "backup");
+    held_new(&others, &b, "backup");
+    link_listen(&a);
+    assert_int_equal(acquire(&b, &others), 0);
+    assert_int_equal(queue_up(&a, &mine), DLOCK_EBUSY);
+    assert_true(mine.claim.retry_ms == DLOCK_FOREVER);
+    sql("SET SESSION lock_wait_timeout = 5");
+    sql("FLUSH TABLES WITH READ LOCK");
+    sql("UNLOCK TABLES");
+    link_end(&a);
+    link_end(&b);
+}
+
 /* User locks belong to the whole server, and names to their database. */
 TEST(databases_are_told_apart) {
     struct link link;
