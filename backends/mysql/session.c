@@ -293,10 +293,10 @@ int maria_session_acquire(void *conn, struct dlock_claim *const *claims, size_t 
         rc = prove(maria, claims[0], deadline_us, err);
         if (rc != 0 || claims[0]->result != DLOCK_ELOST) return rc;
     }
-    /* The first request for a name does not wait: its answer has the key, or says why the server refuses. */
-    bool waits = claims[0]->flags & DLOCK_CLAIM_QUEUE;
-    if (!waits || !knows_key(maria, claims[0]->name)) rc = take(maria, claims[0], 0, deadline_us, err);
-    if (waits && rc == 0 && knows_key(maria, claims[0]->name) && !maria->session.fence)
+    /* The first request does not wait: a free lock costs one statement, whose answer has the key, or says why the server
+     * refuses. */
+    rc = take(maria, claims[0], 0, deadline_us, err);
+    if (rc == 0 && claims[0]->result == DLOCK_EBUSY && claims[0]->flags & DLOCK_CLAIM_QUEUE)
         rc = take(maria, claims[0], WAIT_S, deadline_us, err);
     bool empty = maria_lacks_row(maria);
     if (rc == 0 || !(empty || maria_lacks_objects(maria))) return rc;
