@@ -120,6 +120,7 @@ dlock_lock *bench_lock(struct bench_arena *arena, dlock_client *client, const st
     struct dlock_error err = {0, ""};
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.lease_ms = lease_ms;
+    options.owner = c->waiters ? DLOCK_OWNER_HANDLE : DLOCK_OWNER_THREAD; /* nobody's thread waits */
     char name[64];
     /* All runs use the same names, since some servers keep data of each name forever. */
     snprintf(name, sizeof name, "dlock-bench:%s:%d", c->workload->name, c->workload->own_locks ? number : 0);

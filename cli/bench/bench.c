@@ -30,7 +30,8 @@ static int64_t slice(const struct bench *bench, const struct bench_target *targe
 
 static bool gives_samples(const struct bench_case *c) {
     switch (c->workload->crowd) {
-    case BENCH_LOCKS: return false;
+    case BENCH_LOCKS:
+    case BENCH_IDLE: return false;
     case BENCH_PROCESSES:
     case BENCH_WAITERS:
     case BENCH_THREADS: return c->processes * c->threads > 1;
@@ -237,20 +238,21 @@ const struct command command_bench = {
     "exclusion. The second table shows the load that waiters and renewals put on the server. The number after a\n"
     "workload's slash is the number of workers or locks. All lock names begin with \"dlock-bench:\". If flock(1),\n"
     "redis-py or kazoo is installed, it gets a row of its own after the server that it uses.\n\n"
-    "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal, command; "
-    "see dlock-bench(1).\n\n"
-    "      --time TIME      total time of all workloads on one server, without crash and renewal, whose\n"
+    "Workloads: cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal, idle,\n"
+    "command; see dlock-bench(1).\n\n"
+    "      --time TIME      total time of all workloads on one server, without crash, renewal and idle, whose\n"
     "                       length depends on the lease; default 5s\n"
     "  -w, --workload NAME  run only this workload; may be given several times\n"
     "      --rounds N       rounds of each workload on each server; default 3\n"
     "      --processes N    processes that share the lock in hand-over; default 4, at most 64\n"
     "      --threads N      largest number of threads in distinct and one-lock; default 64, at most 64\n"
-    "      --waiters N      processes that share the lock in crowd; default 16, at most 1000\n"
-    "      --locks N        locks that renewal holds; default 1000\n"
-    "      --lease TIME     lease of the locks in renewal; default 3s\n"
+    "      --waiters N      processes that share the lock in crowd, waits in idle; default 16, at most 1000\n"
+    "      --locks N        locks that renewal and idle hold; default 1000\n"
+    "      --lease TIME     lease of the locks in renewal and idle; default 3s\n"
     "      --label NAME=URI  measure URI and call it NAME in the output; may be given several times\n"
     "      --floors FOLDER  folder of the minimal clients, floor-BACKEND, which also read the server's\n"
-    "                       counters in crowd and renewal; default: those installed with dlock-bench;\n"
+    "                       counters in crowd, renewal and idle; default: those installed with\n"
+    "                       dlock-bench;\n"
     "                       \"\": no floors, no counters, and no rows of other software\n"
     "      --json           print JSON\n"
     "      --csv            print CSV\n"

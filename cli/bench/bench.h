@@ -36,7 +36,8 @@ struct bench_workload {
         BENCH_WAITERS, /* processes, as many as --waiters */
         BENCH_THREADS,
         BENCH_THREAD_STEPS,
-        BENCH_LOCKS /* one process with many locks */
+        BENCH_LOCKS, /* one process with many locks */
+        BENCH_IDLE   /* the same, and with waits for them, as many as --waiters */
     } crowd;
     bool own_locks; /* each worker has its own lock */
     bool counted;   /* the commands that reach the server are counted */
@@ -51,7 +52,8 @@ const struct bench_workload *bench_find_workload(const char *name);
 struct bench_case {
     const struct bench_workload *workload;
     int processes, threads; /* threads: of each process */
-    int locks;              /* number of locks held at the same time (BENCH_LOCKS); otherwise 1 */
+    int locks;              /* number of locks held at the same time (BENCH_LOCKS, BENCH_IDLE); otherwise 1 */
+    int waiters;            /* number of waits beside them (BENCH_IDLE); otherwise 0 */
     char label[32];
 };
 
@@ -62,6 +64,7 @@ struct bench_cell {
     uint64_t overlaps, time_overlaps; /* two workers held one lock, according to its owner word; to their time stamps */
     uint64_t stale_fences;            /* grants whose fence was not greater than the one before */
     int64_t elapsed_ns, floor_elapsed_ns, held_ns, cpu_ns;
+    int64_t machine_ns;                /* processor time of all processes of this machine, where commands are counted */
     int64_t commands, counted_ns;      /* number of commands to the server, and in how long; 0 ns: not counted */
     uint64_t of_worker[BENCH_WORKERS]; /* grants of each worker */
     char error[BENCH_ERROR];           /* why a run ended early; "": none did */
@@ -100,7 +103,7 @@ struct bench {
     int64_t time_ms;    /* length of all runs of a target together */
     const char *floors; /* folder of the floor programs; "": none */
     int processes, waiters, threads, locks;
-    int64_t lease_ms; /* of the locks in the workload renewal */
+    int64_t lease_ms; /* of the locks in the workloads renewal and idle */
     int interrupted;  /* the signal that interrupted the bench; 0: none */
     bool progress;    /* show a progress bar on standard error */
 };
@@ -123,7 +126,7 @@ void bench_run(const struct bench *bench, struct bench_target *target, size_t n_
 void bench_crash(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                  int64_t ms);
 
-/* renewal.c: holds many locks for as many renewals as fit into `ms`, at least two. */
+/* renewal.c: holds many locks, and waits for some of them, for as many renewals as fit into `ms`, at least two. */
 void bench_renewal(const struct bench *bench, struct bench_target *target, size_t n_case, const struct bench_case *c,
                    int64_t ms);
 
@@ -156,7 +159,8 @@ struct bench_figures {
     int64_t median_ns, p90_ns, p99_ns, longest_ns, floor_median_ns, floor_p99_ns;
     double per_second, floor_per_second, ratio, fairness, in_use, handed_over;
     double commands_per_grant, commands_per_second;
-    double cpu; /* processor time of all processes of the client together, as a share of one core */
+    double cpu;        /* processor time of all processes of the client together, as a share of one core */
+    double others_cpu; /* the same of all other processes of this machine */
     uint64_t violations;
 };
 void bench_figures(const struct bench_case *c, const struct bench_cell *cell, struct bench_figures *figures);

@@ -33,6 +33,7 @@
     X("commands_per_grant", FRACTION, f->commands_per_grant)   \
     X("commands_per_second", FRACTION, f->commands_per_second) \
     X("cpu", FRACTION, f->cpu)                                 \
+    X("others_cpu", FRACTION, f->others_cpu)                   \
     X("grants", COUNT, (int64_t)cell->grants)                  \
     X("overlaps", COUNT, (int64_t)cell->overlaps)              \
     X("time_overlaps", COUNT, (int64_t)cell->time_overlaps)    \

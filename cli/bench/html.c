@@ -100,7 +100,7 @@ static void overview_cell(FILE *out, const struct bench *bench, size_t server, s
     char median[BENCH_DURATION];
     bench_figures(&bench->cases[k], cell, &figures);
     bench_duration(median, figures.median_ns);
-    if (figures.median_ns < 0 && bench->cases[k].workload->crowd == BENCH_LOCKS && figures.cpu >= 0)
+    if (figures.median_ns < 0 && bench->cases[k].workload->counted && figures.cpu >= 0)
         fprintf(out, "<td>%.2f %% CPU", 100 * figures.cpu);
     else
         fprintf(out, "<td>%s", figures.median_ns < 0 ? "–" : median);

@@ -28,6 +28,8 @@ static const struct words {
      "grows with the number of waiters."},
     {"renewal", "Renewal",
      "One process holds the locks and its client renews them: the load on the server and the client."},
+    {"idle", "Waiting",
+     "The same, while a second client waits for these locks, and gets none: the load of waits that last."},
     {"command", "Command under a lock",
      "From the start of <code>dlock run NAME -- true</code> to its end: each lock takes a process, a client "
      "and a connection."},
@@ -46,6 +48,7 @@ static void crowd(FILE *out, const struct bench_case *c) {
     switch (c->workload->crowd) {
     case BENCH_ALONE: return;
     case BENCH_LOCKS: fprintf(out, ", %d locks", c->locks); return;
+    case BENCH_IDLE: fprintf(out, ", %d locks and %d waits", c->locks, c->waiters); return;
     case BENCH_PROCESSES:
     case BENCH_WAITERS: fprintf(out, ", %d process%s", workers, workers == 1 ? "" : "es"); return;
     default: fprintf(out, ", %d thread%s", workers, workers == 1 ? "" : "s"); return;

@@ -26,10 +26,14 @@ static bool add_case(struct bench *bench, const struct bench_workload *workload,
     bench->cases = more;
     struct bench_case *c = &more[bench->n_cases++];
     *c = (struct bench_case){.workload = workload, .processes = processes, .threads = threads, .locks = locks};
-    if (workload->crowd == BENCH_ALONE)
+    if (workload->crowd == BENCH_IDLE) {
+        c->waiters = bench->waiters;
+        snprintf(c->label, sizeof c->label, "%s/%d+%d", workload->name, locks, c->waiters);
+    } else if (workload->crowd == BENCH_ALONE) {
         snprintf(c->label, sizeof c->label, "%s", workload->name);
-    else
+    } else {
         snprintf(c->label, sizeof c->label, "%s/%d", workload->name, processes * threads * locks);
+    }
     return true;
 }
 
@@ -42,7 +46,8 @@ static bool add_workload(struct bench *bench, const struct bench_workload *workl
         for (int threads = 1; threads < bench->threads; threads *= 4)
             if (!add_case(bench, workload, 1, threads, 1)) return false;
         return add_case(bench, workload, 1, bench->threads, 1);
-    case BENCH_LOCKS: return add_case(bench, workload, 1, 1, bench->locks);
+    case BENCH_LOCKS:
+    case BENCH_IDLE: return add_case(bench, workload, 1, 1, bench->locks);
     default: return add_case(bench, workload, 1, 1, 1);
     }
 }

@@ -1,4 +1,4 @@
-/* Measures what it costs to keep many locks held by one process. */
+/* Measures what it costs to keep many locks held by one process, and to wait for them. */
 #include "bench/arena.h"
 #include "bench/counter.h"
 #include "bench/process.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-enum { RENEWALS_IN_A_LEASE = 3, RENEWALS = 2 };
+enum { RENEWALS_IN_A_LEASE = 3, RENEWALS = 2, SETTLE_MS = 200 };
 
 struct keeper {
     struct bench_arena *arena;
@@ -26,6 +26,7 @@ static void allow_descriptors(void) {
 /* Holds the locks until the server's count has been read. Measures the processor time of the run only, not that of the
  * time before and after. */
 static void hold(struct bench_arena *arena) {
+    atomic_fetch_add(&arena->ready, 1);
     while (atomic_load(&arena->stop_ns) == 0) bench_sleep_ms(1);
     int64_t before = bench_cpu_ns();
     bench_sleep_ms((atomic_load(&arena->stop_ns) - now_ns()) / 1000000);
@@ -33,7 +34,39 @@ static void hold(struct bench_arena *arena) {
     while (!atomic_load(&arena->counted)) bench_sleep_ms(1);
 }
 
-static void keep_all(const struct keeper *keeper, dlock_lock **locks, size_t n) {
+static void over(dlock_lock *lock, const struct dlock_error *err, void *keeper) {
+    (void)lock;
+    if (!err || err->code != DLOCK_ECANCELED)
+        bench_failed(((struct keeper *)keeper)->arena,
+                     err ? err : &(struct dlock_error){DLOCK_EPROTO, "a lock that is held was granted"});
+}
+
+/* Begins to wait for the locks in turn, with that client. Returns how many waits there are. */
+static int wait_for_locks(struct keeper *keeper, dlock_client *client, dlock_lock **locks) {
+    const struct bench_case *c = keeper->c;
+    for (int i = 0; i < c->waiters; i++) {
+        locks[i] = bench_lock(keeper->arena, client, c, i % c->locks, keeper->lease_ms);
+        int rc = locks[i] ? dlock_acquire_async(locks[i], DLOCK_FOREVER, over, keeper) : 0;
+        if (rc != 0) bench_failed(keeper->arena, &(struct dlock_error){rc, ""});
+        if (!locks[i] || rc != 0) return i;
+    }
+    return c->waiters;
+}
+
+/* Waits for the locks until the server's count has been read. */
+static void hold_and_wait(struct keeper *keeper) {
+    dlock_lock **locks = calloc((size_t)keeper->c->waiters, sizeof(dlock_lock *));
+    dlock_client *client = locks ? bench_open(keeper->arena, keeper->uri) : NULL;
+    if (!locks) bench_failed(keeper->arena, &(struct dlock_error){DLOCK_ENOMEM, ""});
+    int n = client ? wait_for_locks(keeper, client, locks) : 0;
+    bench_sleep_ms(SETTLE_MS + n);
+    hold(keeper->arena);
+    while (n > 0) dlock_free(locks[--n]);
+    dlock_close(client);
+    free(locks);
+}
+
+static void keep_all(struct keeper *keeper, dlock_lock **locks, size_t n) {
     struct bench_arena *arena = keeper->arena;
     struct bench_worker *worker = &arena->workers[0];
     struct dlock_error err = {0, ""};
@@ -41,8 +74,10 @@ static void keep_all(const struct keeper *keeper, dlock_lock **locks, size_t n) 
         bench_failed(arena, &err);
         return;
     }
-    atomic_fetch_add(&arena->ready, 1);
-    hold(arena);
+    if (keeper->c->waiters)
+        hold_and_wait(keeper);
+    else
+        hold(arena);
     for (size_t i = 0; i < n; i++)
         if (!dlock_held(locks[i])) worker->lost++;
     int rc = dlock_release_all(locks, n, &err);
@@ -50,7 +85,7 @@ static void keep_all(const struct keeper *keeper, dlock_lock **locks, size_t n) 
 }
 
 static void process(void *arg) {
-    const struct keeper *keeper = arg;
+    struct keeper *keeper = arg;
     size_t n = 0, wanted = (size_t)keeper->c->locks;
     allow_descriptors();
     dlock_client *client = bench_open(keeper->arena, keeper->uri);

@@ -42,17 +42,19 @@ static void row(struct table *table, const struct bench_case *c, const struct be
     table_add(table, (const char *const[]){c->label, target->server, median, p99, rate, floor, fair, broken});
 }
 
-/* Adds a row of the second table: the commands and the processor time that renewals and waiters cost. */
+/* Adds a row of the second table: the commands and the processor time that renewals and waiters cost. On a machine that
+ * does nothing else, the others' processor time is the server's. */
 static void load(struct table *table, const struct bench_case *c, const struct bench_target *target,
                  const struct bench_cell *cell) {
     struct bench_figures figures;
-    char commands[CELL], each[CELL], cpu[CELL + 2];
+    char commands[CELL], each[CELL], cpu[CELL], others[CELL + 2];
     bench_figures(c, cell, &figures);
     number(commands, 10, 1, figures.commands_per_second, "");
     number(each, 9, 2, figures.commands_per_grant, "");
     number(cpu, 10, 2, figures.cpu < 0 ? -1 : figures.cpu * 100, " %");
-    if (cell->error_code || cell->lost) strcat(cpu, " *");
-    table_add(table, (const char *const[]){c->label, target->server, commands, each, cpu});
+    number(others, 10, 2, figures.others_cpu < 0 ? -1 : figures.others_cpu * 100, " %");
+    if (cell->error_code || cell->lost) strcat(others, " *");
+    table_add(table, (const char *const[]){c->label, target->server, commands, each, cpu, others});
 }
 
 /* Prints the remarks that the asterisks refer to. */
@@ -91,7 +93,7 @@ struct kind {
 };
 
 static bool has_samples(const struct bench_workload *workload) {
-    return workload->crowd != BENCH_LOCKS;
+    return workload->crowd != BENCH_LOCKS && workload->crowd != BENCH_IDLE;
 }
 
 static bool is_counted(const struct bench_workload *workload) {
@@ -100,7 +102,7 @@ static bool is_counted(const struct bench_workload *workload) {
 
 static const struct kind kinds[] = {
     {8, {"WORKLOAD", "SERVER", "  MEDIAN", "     P99", "PER SECOND", "  FLOOR", " FAIR", "VIOLATED"}, has_samples, row},
-    {5, {"WORKLOAD", "SERVER", "COMMANDS/S", "PER GRANT", "CLIENT CPU"}, is_counted, load},
+    {6, {"WORKLOAD", "SERVER", "COMMANDS/S", "PER GRANT", "CLIENT CPU", "OTHERS' CPU"}, is_counted, load},
 };
 
 /* Prints a table, or nothing if there is no case for it. *another: a table was printed before. False: out of memory. */

@@ -92,6 +92,7 @@ const struct bench_workload bench_workloads[] = {
     {"crash", NULL, bench_crash, NULL, 0, 0, BENCH_ALONE, false, false},
     {"crowd", NULL, bench_run, contend, 1, 0, BENCH_WAITERS, false, true},
     {"renewal", NULL, bench_renewal, NULL, 0, 0, BENCH_LOCKS, true, true},
+    {"idle", NULL, bench_renewal, NULL, 0, 0, BENCH_IDLE, true, true},
     {"command", NULL, bench_command, NULL, 0, 0, BENCH_ALONE, false, false},
 };
 const size_t bench_n_workloads = sizeof bench_workloads / sizeof bench_workloads[0];

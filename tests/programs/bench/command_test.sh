@@ -32,7 +32,7 @@ compared() { # WHAT WORKLOAD
 }
 
 timed="cycle re-entry hand-over hand-over-10ms distinct one-lock crash crowd command"
-workloads="$timed renewal"
+workloads="$timed renewal idle"
 bench=("$DLOCK" bench --floors= --time 900ms --rounds 1 --threads 4 --processes 3 --waiters 5 --locks 300 --lease 3s)
 export DLOCK_PLUGIN_PATH=$DLOCK_TEST_BROKEN
 
@@ -64,6 +64,8 @@ done
 equal "the hand-over's processes" "$(field hand-over processes)" 3
 equal "the crowd's" "$(field crowd processes)" 5
 equal "locks that are held" "$(field renewal locks)" 300
+equal "and while others wait" "$(field idle locks)" 300
+positive "what everything else uses of the processors" "$(field idle others_cpu)"
 positive "what the crowd uses of the processors" "$(field crowd cpu)"
 equal "nobody counts commands" "$(field crowd commands_per_grant)" null
 positive "somebody was handed the lock" "$(field hand-over-10ms handed_over)"
@@ -245,6 +247,7 @@ if "$DLOCK" backends --json | grep -q '"redis", "schemes"'; then
     for workload in $timed; do positive "$workload has samples" "$(field "$workload" samples)"; done
     positive "the server counts what a grant takes" "$(field crowd commands_per_grant)"
     positive "and what renewals take" "$(field renewal commands_per_second)"
+    positive "and what waits add" "$(field idle commands_per_second)"
     compared "the cycle is compared with its floor" cycle
     compared "the hand-over is compared with a PING" hand-over
 

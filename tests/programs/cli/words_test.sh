@@ -151,7 +151,7 @@ says 64 "-c must follow NAME: dlock run NAME -c 'SHELL LINE'" run --command=true
 says 64 "unknown option -c" acquire -c true job
 
 describe "workloads and backends"
-all="cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal, command"
+all="cycle, re-entry, hand-over, hand-over-10ms, distinct, one-lock, crash, crowd, renewal, idle, command"
 says 64 "there is no workload of that name; there are: $all" bench -w xyz
 says 64 'there is no workload of that name; did you mean "cycle"?' bench --workload cylce
 says 64 'there is no backend of that name; did you mean "file"?' schema flie
