@@ -5,6 +5,9 @@
 #include "guardian/guardian.h"
 #include "threads/threads.h"
 
+/* A call that a backend holds up is left alone so long after its deadline. */
+enum { DLOCK__LATE_US = 100000 };
+
 /* ---- lock.c ---- */
 
 /* Tries to acquire without a wait. 0: the caller has to acquire; 1: re-entered, or took a lingering grant; or an

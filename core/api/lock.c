@@ -169,19 +169,19 @@ void dlock_free(dlock_lock *lock) {
     lock->freed = true;
     client->inside++; /* makes a dlock_close wait for this call */
     cancel_waits(lock);
-    while (lock->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    int64_t until_us = dlock__after(dlock__bounded(client, DLOCK__NEVER), DLOCK__LATE_US);
+    while (lock->inside > 0 && dlock__now(client) < until_us) dlock__wait(client, &client->changed, until_us);
     dlock__callback_forget(lock);
     if (dlock__forked(client)) { /* in its own callback: nothing here is the child's */
         dlock__leave(client);
         return;
     }
     release_everything(lock);
-    while (lock->holds) dlock__hold_set(lock->holds, NULL);
     dlock__lock_count(lock, -1);
     client->inside--;
     pthread_cond_broadcast(&client->changed);
-    lock->freed_inside = client->callback.running == lock; /* this thread's: callbacks in others are over */
-    if (!lock->freed_inside) dlock__lock_destroy(lock);
+    lock->over = true;
+    dlock__lock_destroy(lock);
     dlock__leave(client);
     dlock__client_put(client);
 }

@@ -126,41 +126,84 @@ static void let_go(struct dlock_client *client) {
 }
 
 /* Waits until no call is in progress, and no callback runs or will ever run. The time that callbacks take does not count:
- * returns a deadline that is later by that. */
-static int64_t await_calls(struct dlock_client *client, int64_t deadline_us) {
+ * client->closed is later by that. A call that a backend holds up is left alone, and so it is by the engine, which ends
+ * the asynchronous ones. */
+static void await_calls(struct dlock_client *client) {
+    const int64_t deadline_us = client->closed;
     client->callback.begun_us = dlock__now(client);
     client->callback.spent_us = 0;
-    while (client->inside > 0 || client->engine.n > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
+    while (client->inside > 0 || client->engine.n > 0) {
+        int64_t now = dlock__now(client), from_us = dlock__after(deadline_us, client->callback.spent_us);
+        if (client->callback.calls > 0 && from_us < now) from_us = now;
+        int64_t until_us = client->engine.n > 0 ? DLOCK__NEVER : dlock__after(from_us, DLOCK__LATE_US);
+        if (now >= until_us) break;
+        dlock__wait(client, &client->changed, until_us);
+    }
     dlock__leave(client);
     dlock__callback_stop(client);
     dlock__enter(client);
-    return dlock__after(deadline_us, client->callback.spent_us);
+    client->closed = dlock__after(deadline_us, client->callback.spent_us);
 }
 
-void dlock_close(dlock_client *client) {
-    if (!client || dlock__forked(client)) return;
-    int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+/* The rest of the close. A backend's call that does not return holds up this thread, which has a reference. */
+static void *end(void *arg) {
+    struct dlock_client *client = arg;
     dlock__enter(client);
-    client->closed = client->keeper.stop = true; /* no new requests except the last releases */
-    dlock__keeper_kick(client);
-    cancel_waiters(client);
-    pthread_cond_broadcast(&client->changed);
-    deadline_us = await_calls(client, deadline_us);
-    if (dlock__forked(client)) { /* in a callback: nothing here is the child's */
-        dlock__leave(client);
-        return;
-    }
+    while (client->inside > 0) dlock__wait(client, &client->changed, DLOCK__NEVER);
     client->engine.stop = true; /* this thread releases what is left, in full batches */
     let_go(client);
     dlock__leave(client);
-    dlock__engine_stop(client, deadline_us);
+    dlock__engine_stop(client);
     dlock__keeper_stop(client);
-    dlock__engine_stop(client, deadline_us); /* orphans of the keeper's last renewal */
+    dlock__engine_stop(client); /* orphans of the keeper's last renewal */
     dlock__guard_close(client);
     dlock__enter(client);
     for (struct dlock__conn *conn = client->pool.conns; conn; conn = conn->all) dlock__conn_close(conn);
     dlock__leave(client);
     dlock__fork_unwatch(client);
+    dlock__enter(client);
+    client->ended = true;
+    pthread_cond_broadcast(&client->changed);
+    dlock__leave(client);
+    dlock__client_put(client);
+    return NULL;
+}
+
+/* Has a thread end the client, and waits for it until client->closed. */
+static void end_in_time(struct dlock_client *client) {
+    pthread_t thread;
+    client->refs++;
+    if (dlock__thread_start(&thread, end, client) != 0) {
+        dlock__leave(client);
+        end(client);
+        return;
+    }
+    while (!client->ended && dlock__now(client) < client->closed) dlock__wait(client, &client->changed, client->closed);
+    int64_t until_us = dlock__after(dlock__now(client), DLOCK__LATE_US); /* also if this process was stopped */
+    while (!client->ended && dlock__now(client) < until_us) dlock__wait(client, &client->changed, until_us);
+    bool ended = client->ended;
+    if (!ended) client->log = NULL; /* it may be gone when the call returns */
+    dlock__leave(client);
+    if (ended)
+        pthread_join(thread, NULL);
+    else
+        pthread_detach(thread);
+}
+
+void dlock_close(dlock_client *client) {
+    if (!client || dlock__forked(client)) return;
+    dlock__enter(client);
+    client->closed = dlock__bounded(client, DLOCK__NEVER);
+    client->keeper.stop = true; /* no new requests except the last releases */
+    dlock__keeper_kick(client);
+    cancel_waiters(client);
+    pthread_cond_broadcast(&client->changed);
+    await_calls(client);
+    if (dlock__forked(client)) { /* in a callback: nothing here is the child's */
+        dlock__leave(client);
+        return;
+    }
+    end_in_time(client);
     dlock__client_put(client);
 }
 

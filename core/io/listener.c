@@ -61,7 +61,7 @@ static int bring_up(struct dlock_client *client, int64_t deadline_us, struct dlo
 }
 
 bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
-    int64_t most = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
+    int64_t most = dlock__bounded(client, DLOCK__NEVER);
     if (deadline_us > most) deadline_us = most;
     while (client->listener.state == DLOCK__LISTENER_CONNECTING && dlock__now_us() < deadline_us)
         dlock__wait(client, &client->changed, deadline_us);

@@ -30,9 +30,11 @@ int dlock__lock_begin(struct dlock_lock *lock, struct dlock_error *err) {
 }
 
 int dlock__lock_end(struct dlock_lock *lock, int rc) {
+    struct dlock_client *client = lock->client;
     lock->inside--;
-    if (lock->freed) pthread_cond_broadcast(&lock->client->changed);
-    return dlock__client_end(lock->client, rc);
+    if (lock->freed) pthread_cond_broadcast(&client->changed);
+    if (lock->over) dlock__lock_destroy(lock);
+    return dlock__client_end(client, rc);
 }
 
 void dlock__lock_count(const struct dlock_lock *lock, int difference) {
@@ -50,6 +52,8 @@ int64_t dlock__shortest_lease_ms(const struct dlock_client *client) {
 }
 
 void dlock__lock_destroy(struct dlock_lock *lock) {
+    if (lock->inside > 0 || lock->client->callback.running == lock) return;
+    while (lock->holds) dlock__hold_set(lock->holds, NULL);
     dlock__name_put(lock->name);
     free(lock);
 }

@@ -45,14 +45,15 @@ static bool leave_line(struct dlock_client *client, int level, const char *text)
 }
 
 void dlock__log(struct dlock_client *client, int level, const char *format, ...) {
-    if (!client->log) return;
+    void (*log)(int, const char *, void *) = client->log;
+    if (!log) return;
     char line[600];
     va_list args;
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     if (atomic_load(&client->keeper.id) == dlock__thread_id() && leave_line(client, level, line)) return;
-    client->log(level, line, client->log_arg);
+    log(level, line, client->log_arg);
 }
 
 /* ---- closing ---- */

@@ -24,7 +24,7 @@ struct dlock_client {
     struct dlock__uri *uri;
     struct dlock__resolver *resolver;
     uint32_t base_caps; /* as in struct dlock__server */
-    void (*log)(int level, const char *message, void *arg);
+    void (*_Atomic log)(int level, const char *message, void *arg);
     void *log_arg;
     char id[25];
     char token_tail[64]; /* @host:pid */
@@ -35,8 +35,9 @@ struct dlock_client {
     uint32_t leases[DLOCK__LEASES]; /* handles whose grants are renewed, counted by the power of two of their lease */
     int64_t longest_lease_ms;       /* longest lease of such a handle */
     unsigned refs;                  /* one of the opener, one of each handle */
-    bool closed;
-    unsigned inside;            /* threads in a call on this client */
+    int64_t closed;                 /* by when dlock_close has to return, except for callbacks; 0: it was not called */
+    bool ended;                     /* nothing of it is left but memory */
+    unsigned inside;                /* threads in a call on this client */
     const atomic_uint *to_wake; /* a latch to wake when the mutex is left: sooner, its thread would only wait for the
                                  * mutex */
     int64_t now_us;             /* dlock__now: read once since the mutex was taken; 0: not read yet */
@@ -161,9 +162,10 @@ DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const
 /* Drops one reference; the last one frees the client. Without the mutex. */
 void dlock__client_put(struct dlock_client *client);
 
-/* The earlier of deadline_us and the URI's `timeout` from now. */
+/* The earlier of deadline_us, the URI's `timeout` from now, and the end of dlock_close. */
 static inline int64_t dlock__bounded(struct dlock_client *client, int64_t deadline_us) {
     int64_t most = dlock__after(dlock__now(client), dlock__us(client->uri->timeout_ms));
+    if (client->closed && client->closed < most) most = client->closed;
     return deadline_us < most ? deadline_us : most;
 }
 
@@ -200,7 +202,8 @@ void dlock__lock_count(const struct dlock_lock *lock, int difference);
 /* A lower bound of the shortest lease of those handles: more than half of it. */
 int64_t dlock__shortest_lease_ms(const struct dlock_client *client);
 
-/* Frees the memory of a handle that nothing refers to any more. */
+/* Frees the memory of a handle when dlock_free is done with it, unless another thread is in a call on it, or its callback
+ * runs: then that calls this again. */
 void dlock__lock_destroy(struct dlock_lock *lock);
 
 /* ---- stats.c ---- */

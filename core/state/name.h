@@ -66,7 +66,7 @@ struct dlock_lock {
     uint32_t cancels;                         /* how often all waits on it were cancelled */
     uint32_t async;                           /* asynchronous operations whose callback has not begun */
     bool freed;                               /* dlock_free was called */
-    bool freed_inside;                        /* … by its own callback: the callback thread destroys it */
+    bool over;                                /* … and has ended: whoever uses it last destroys it */
 };
 
 /* What a thread sleeps on while it takes the turns of its waiter, or of all waiters of a dlock_acquire_all. */

@@ -95,7 +95,7 @@ static void call(struct dlock_client *client, struct dlock__event *event) {
     (event->kind == DLOCK__EVENT_LOST ? call_lost : call_async)(client, event);
     client->callback.running = NULL;
     pthread_cond_broadcast(&client->changed);
-    if (lock->freed_inside) dlock__lock_destroy(lock);
+    if (lock->over) dlock__lock_destroy(lock);
 }
 
 static bool pass_line_on(struct dlock_client *client) {

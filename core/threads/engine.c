@@ -67,7 +67,12 @@ static void end(struct dlock__async *async) {
 }
 
 static void wake(struct dlock__waiter *waiter) {
-    make_ready(async_of(waiter));
+    struct dlock__async *async = async_of(waiter);
+    struct dlock_client *client = client_of(async);
+    make_ready(async);
+    if (waiter->result != DLOCK_ECANCELED || (waiter->asking && !waiter->lock->name->asking->op->asked)) return;
+    sleep_until(async, dlock__after(dlock__bounded(client, waiter->deadline_us), LATE_US)); /* a request may hang */
+    dlock__callback_arm(client, async->timer.at_us);
 }
 
 /* Ends an asynchronous release with `rc`; `err` is the server's message, or NULL. */
@@ -78,7 +83,7 @@ static void end_release(struct dlock__async *async, int rc, const struct dlock_e
     end(async);
 }
 
-/* Ends a wait that got no turn by its deadline. */
+/* Ends a wait that got no turn by its deadline, or a release whose request hangs. */
 static void end_late(struct dlock__async *async) {
     struct dlock__waiter *waiter = &async->waiter;
     const struct dlock__name *name = waiter->lock->name;
@@ -144,6 +149,7 @@ static void acquire_turn(struct dlock__async *async, struct requests *requests) 
 static void release_turn(struct dlock__async *async, struct requests *requests) {
     dlock__op_prepare(async->waiter.leaving, DLOCK__RELEASE, 0, async->waiter.deadline_us, NULL);
     add(requests, async->waiter.leaving, async);
+    sleep_until(async, dlock__after(async->waiter.deadline_us, LATE_US));
 }
 
 /* Has the callback thread watch the next deadline. To be called before the mutex is left for a request. */
@@ -187,10 +193,7 @@ static void remember(struct dlock__waiter *waiter, const struct dlock_error *err
 
 static void acquire_answered(struct dlock__acquisition *acq, const struct dlock_error *err) {
     struct dlock__name *name = acq->name;
-    if (name->asking != acq) { /* its waiter has left */
-        if (dlock__acq_orphaned(acq)) dlock__orphan(acq);
-        return;
-    }
+    if (name->asking != acq) return; /* its waiter has left */
     struct dlock__async *async = async_of(name->head);
     dlock__timer_disarm(&async->timer); /* from here on only this thread ends it */
     remember(&async->waiter, err);
@@ -215,7 +218,9 @@ static void send(struct dlock_client *client, struct requests *requests) {
     for (size_t i = 0; i < requests->n; i++) {
         struct dlock__acquisition *acq = requests->acqs[i];
         acq->op->asked = false;
-        if (requests->kind == DLOCK__RELEASE)
+        if (dlock__acq_orphaned(acq)) /* its wait or release has ended: now it can be released */
+            dlock__orphan(acq);
+        else if (requests->kind == DLOCK__RELEASE)
             release_answered(requests->asyncs[i], &client->engine.errors[i]);
         else
             acquire_answered(acq, &client->engine.errors[i]);
@@ -352,7 +357,7 @@ void dlock__engine_look(struct dlock_client *client) {
         dlock__keeper_arm(client, dlock__after(dlock__now(client), THREAD_US)); /* it looks again */
 }
 
-void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us) {
+void dlock__engine_stop(struct dlock_client *client) {
     struct dlock__engine *engine = &client->engine;
     struct dlock__acquisition *acqs[DLOCK__BATCH];
     bool reachable = true;
@@ -364,8 +369,8 @@ void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us) {
     dlock__enter(client);
     engine->n_threads = 0;
     for (size_t n; (n = gather_orphans(client, acqs, DLOCK__NEVER)) > 0;) {
-        if (reachable && dlock__now(client) < deadline_us) {
-            dlock__release_send(acqs, n, deadline_us, NULL);
+        if (reachable && dlock__now(client) < client->closed) {
+            dlock__release_send(acqs, n, client->closed, NULL);
             reachable = acqs[0]->op->result != DLOCK_EUNAVAILABLE;
         }
         for (size_t i = 0; i < n; i++) drop(acqs[i]);

@@ -30,9 +30,9 @@ void dlock__callback_stop(struct dlock_client *client);
 
 /* Called by the keeper: starts a thread if there is an orphan and no thread for it. */
 void dlock__engine_look(struct dlock_client *client);
-/* Ends the threads. The calling thread releases the orphans that are left, each once, until deadline_us. Without the
+/* Ends the threads. The calling thread releases the orphans that are left, each once, until client->closed. Without the
  * mutex. */
-void dlock__engine_stop(struct dlock_client *client, int64_t deadline_us);
+void dlock__engine_stop(struct dlock_client *client);
 
 /* Makes the record of an asynchronous operation, and starts a thread for it if need be. Returns 0 or ENOMEM. */
 int dlock__async_make(struct dlock_lock *lock, dlock_callback done, void *arg, struct dlock__async **out);

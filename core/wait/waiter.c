@@ -157,7 +157,7 @@ void dlock__waiter_left(struct dlock__waiter *waiter) {
 
 void dlock__waiter_expire(struct dlock__waiter *waiter) {
     give_up(waiter);
-    end(waiter, unanswered(waiter));
+    end(waiter, waiter->done ? cancelled(waiter) : unanswered(waiter));
 }
 
 void dlock__waiter_cancel(struct dlock__waiter *waiter) {

@@ -15,7 +15,9 @@
  *     needs no locks unless it is THREADSAFE. `disconnect` and `abandon` must also work on a half-built connection, and
  *     on one that is still all zeros because `connect` was not called: 0 has to mean "no descriptor".
  *   - Return within timeout_ms (from 1 to 3,600,000), whatever the server does: poll() with that deadline, never a
- *     blocking call. Never resolve a name: hosts come with numeric addresses.
+ *     blocking call. Never resolve a name: hosts come with numeric addresses. Operations without a timeout_ms return at
+ *     once. A call that does not return holds up its thread, which may be the application's, whatever the deadline of
+ *     dlock_acquire or dlock_release; dlock_close, dlock_free and other clients do not wait for it.
  *   - The RETURN VALUE is about the connection. 0: each claim has its `result`. EUNAVAILABLE: dead, or no answer in
  *     time. EPROTO: an invalid answer. EAUTH, EINVAL and ENOTSUP: the server refuses. ENOMEM: no memory, descriptor or
  *     disk. Every other value is treated as EPROTO. After any error the core disconnects, and the outcome of every claim

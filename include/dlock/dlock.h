@@ -348,8 +348,7 @@ DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *
  * Every later call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits). Lock handles stay valid:
  * their owner frees them, before or after. The client ends with the last of them, or here if there is none; afterwards
  * no call may name it. Call it once, not from a callback. NULL is allowed. In a forked child it returns at once and
- * leaves the parent's memory alone. Blocks up to the URI's `timeout`, plus the time that a running callback takes, plus
- * up to 5 s if the guardian is a child of this process (process 1, or PR_SET_CHILD_SUBREAPER). */
+ * leaves the parent's memory alone. Blocks up to the URI's `timeout`, plus the time that a running callback takes. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
 /* Returns a descriptor that polls readable when dlock_client_dispatch() has something to do.

@@ -224,6 +224,7 @@ static void fake_disconnect(void *memory) {
     if (look) look();
     pthread_mutex_lock(&fake_guard);
     contract_disconnect(conn);
+    if (next_script(FAKE_DISCONNECT).fault == FAKE_HANG) slow(conn, INT64_MAX);
     log_answer(log_begin(FAKE_DISCONNECT, conn, NULL, 0, 0), 0, 0, 0);
     for (size_t i = 0; i < MAX_CONNS; i++)
         if (conns[i] == conn) conns[i] = NULL;
@@ -364,6 +365,7 @@ static int meet_request(enum fake_op op, struct fake_conn *conn, struct dlock_cl
     if (script.fault == FAKE_RETURN) return conn_fail(conn, script.number, err, "a number of the test");
     if (script.fault == FAKE_LOST_BEFORE) return lost(conn, claims, n, err);
     if (script.fault == FAKE_SLOW && !slow(conn, until_us)) return lost(conn, claims, n, err);
+    if (script.fault == FAKE_HANG) slow(conn, INT64_MAX);
     for (size_t i = 0; i < n; i++) execute(op, conn, claims[i]);
     if (script.fault == FAKE_LOST_AFTER) return lost(conn, claims, n, err);
     if (script.fault == FAKE_SLOW_AFTER && !slow(conn, until_us)) return lost(conn, claims, n, err);

@@ -57,6 +57,7 @@ enum fake_fault {
     FAKE_SLOW,        /* the server sees it after fake_slow_go(), or, past timeout_ms, never; WAKE: it returns then */
     FAKE_SLOW_AFTER,  /* the server works on it at once; the answer comes after fake_slow_go(), or, past timeout_ms,
                          never */
+    FAKE_HANG,        /* the call returns after fake_slow_go(), and not when its time is over; also DISCONNECT */
     FAKE_AUTH,        /* refused: DLOCK_EAUTH */
     FAKE_PROTO,       /* garbage: DLOCK_EPROTO */
     FAKE_NOTSUP,      /* CONNECT and LISTEN: DLOCK_ENOTSUP */
@@ -74,7 +75,7 @@ void fake_return(enum fake_op op, int number, unsigned times);
 void fake_faults_clear(void);
 void fake_on_disconnect(void (*look)(void)); /* called before each, in the thread that disconnects; NULL: nothing */
 unsigned fake_faults_left(void);
-unsigned fake_slow_waiting(void); /* calls that hang in FAKE_SLOW or FAKE_SLOW_AFTER now */
+unsigned fake_slow_waiting(void); /* calls that are in FAKE_SLOW, FAKE_SLOW_AFTER or FAKE_HANG now */
 void fake_slow_go(void);          /* resumes these calls */
 
 /* ---- the server ---- */
