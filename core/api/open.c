@@ -159,12 +159,10 @@ static void *end(void *arg) {
     dlock__guard_close(client);
     dlock__enter(client);
     for (struct dlock__conn *conn = client->pool.conns; conn; conn = conn->all) dlock__conn_close(conn);
-    dlock__leave(client);
-    dlock__fork_unwatch(client);
-    dlock__enter(client);
     client->ended = true;
     pthread_cond_broadcast(&client->changed);
     dlock__leave(client);
+    dlock__fork_unwatch(client);
     dlock__client_put(client);
     return NULL;
 }
