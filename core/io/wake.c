@@ -68,13 +68,13 @@ static void granted(struct dlock_client *client, const struct dlock_wake *wake, 
 }
 
 /* Without a token and a name every grant is lost; a name alone means nothing. What is being asked for may be the grant
- * that is meant, or the next one: it is asked for once more. */
+ * that is meant, or the next one: it is asked for once more. So is what came by a wake-up before the answer. */
 static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
     if (!wake->token && wake->name) return;
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
         if (wake->token && !has_token(acq, wake->token)) continue;
-        if (acq->state == DLOCK__ASKING) acq->op->lost = true;
+        if (acq->state == DLOCK__ASKING) acq->op->lost = true, acq->op->woken = false;
         if (dlock__acq_renewable(acq)) dlock__lose(acq);
     }
     look_everywhere(client);

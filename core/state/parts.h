@@ -12,8 +12,8 @@
  *     .count                        grant.c: its owner; lock.c: the owner's calls; acquisition.c: no owner
  *     op.status, result, late       op.c: not sent; batch.c: sent; engine.c: status only, for a request to be sent
  *     .err, extension               a caller waits, or leaves: op.c, engine.c, renew.c; keeper.c: an extension's answer
- *     .look, woken                  grant.c: a wake-up during a request; waiter.c: the request has ended
- *     .lost                         wake.c: the same; op.c: the next request begins
+ *     .look, woken                  grant.c, a loss wake.c: a wake-up during a request; waiter.c: the request has ended
+ *     .lost                         wake.c: a loss during a request; op.c: the next request begins
  *     waiter.handed, done, result   grant.c: it was handed a grant; waiter.c: everything else */
 #ifndef DLOCK_CORE_STATE_PARTS_H
 #define DLOCK_CORE_STATE_PARTS_H

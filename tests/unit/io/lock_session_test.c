@@ -144,6 +144,33 @@ TEST(a_loss_that_overtakes_its_grant_is_not_forgotten) {
     assert_int_equal(release_by(actor, lock), 0);
 }
 
+/* The answer is busy; in between came a grant, and its loss. */
+TEST(a_grant_that_was_lost_before_its_answer_is_no_grant) {
+    dlock_client *client = client_new("fakesession:");
+    dlock_lock *first = lock_new(client, "first"), *lock = lock_new(client, "n");
+    struct actor *actor = actor_new();
+    struct fake_command asked;
+    fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
+    assert_int_equal(dlock_acquire(first, 1000, NULL), 0);
+    fake_settle();
+    fake_other_acquire("n", 600000);
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW_AFTER, 1);
+    begin_acquire(actor, lock, 5000);
+    fake_settle();
+    assert_int_equal(fake_slow_waiting(), 1);
+    assert_true(fake_last(FAKE_ACQUIRE, "n", &asked));
+    struct dlock_wake wake = {DLOCK_WAKE_GRANTED, asked.name, asked.token, 1000, INT64_MAX, DLOCK_FOREVER};
+    fake_wake_push(&wake);
+    wake.kind = DLOCK_WAKE_LOST;
+    fake_wake_push(&wake);
+    fake_settle();
+    fake_slow_go();
+    fake_settle();
+    assert_false(over(actor));
+    wait_for(actor, 5000);
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+}
+
 TEST(a_hint_to_listen_where_nobody_can_is_ignored) {
     dlock_lock *lock = lock_new(client_new("fakeshared:"), "n");
     fake_edit(FAKE_ACQUIRE, wants_a_listener, 1);
