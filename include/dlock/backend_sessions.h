@@ -71,7 +71,7 @@ struct dlock_session {
     bool over;                          /* connected, but only to be closed */
     bool begins;                        /* the claim has not been asked for in it yet */
     bool answered;            /* a thread of its own has sent an acquire, and `claim` and `why` are the last answer */
-    int64_t look_us;          /* when to report a LOOK; 0: never */
+    int64_t look_us;          /* when to report a LOOK; 0: never; INT64_MAX: when it is not busy any more */
     int64_t since_us;         /* when the claim was granted, or the session became idle */
     int fd;                   /* its descriptor in the epoll descriptor; -1: none */
     int64_t deadline_us;      /* of the acquire that a thread of its own sends */
@@ -278,6 +278,8 @@ static inline void dlock_session_watch(struct dlock_session *session) {
 static inline void dlock_session_done(struct dlock_session *session) {
     struct dlock_sessions *all = session->all;
     session->busy = false;
+    if (session->look_us && session->waiting) session->look_us = 0; /* a wake-up will come */
+    if (session->look_us == INT64_MAX) dlock_sessions_alarm(all, session->look_us = dlock_now_us());
     if (session->token[0] && session->connected) {
         if (session->waiting)
             dlock_session_watch(session);
@@ -357,8 +359,6 @@ static inline void *dlock_sessions_work(void *arg) {
         pthread_mutex_lock(&all->mutex);
         dlock_session_asked(session, &session->claim);
         session->answered = true;
-        if (session->waiting) session->look_us = 0;
-        if (session->look_us) dlock_sessions_alarm(all, session->look_us = dlock_now_us());
         dlock_session_done(session);
     }
     all->n_threads--;
@@ -435,7 +435,7 @@ static inline void dlock_session_await(struct dlock_session *session, struct dlo
     } else if (queues) {
         claim->result = DLOCK_EBUSY;
         claim->retry_ms = session->busy ? DLOCK_FOREVER : 1;
-        if (session->busy) session->look_us = INT64_MAX; /* as soon as it has an answer */
+        if (session->busy) session->look_us = INT64_MAX;
     } else {
         claim->result = dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time");
     }
@@ -480,6 +480,14 @@ static inline int dlock_sessions_acquire(void *conn, struct dlock_claim *const *
 
 /* ---- release and renew ------------------------------------------------------------------------------------------- */
 
+/* The deadline for one of `left` claims that take turns: half of the time, so that one that hangs leaves some for the
+ * others. */
+static inline int64_t dlock_sessions_share_us(int64_t deadline_us, size_t left) {
+    const int64_t now_us = dlock_now_us(), least_us = 10000, half_us = (deadline_us - now_us) / 2;
+    const int64_t until_us = now_us + (half_us > least_us ? half_us : least_us);
+    return left == 1 || until_us > deadline_us ? deadline_us : until_us;
+}
+
 static inline void dlock_session_release(struct dlock_sessions *all, struct dlock_claim *claim, int64_t deadline_us,
                                          struct dlock_error *err) {
     struct dlock_session *session = dlock_session_ready(all, claim, deadline_us);
@@ -512,7 +520,7 @@ static inline int dlock_sessions_release(void *conn, struct dlock_claim *const *
         if (claims[i]->flags & DLOCK_CLAIM_DEAD)
             claims[i]->result = dlock_fail(err, DLOCK_ENOTSUP, "only its own session could release it");
         else
-            dlock_session_release(all, claims[i], deadline_us, err);
+            dlock_session_release(all, claims[i], dlock_sessions_share_us(deadline_us, n - i), err);
     pthread_mutex_unlock(&all->mutex);
     return 0;
 }
@@ -534,24 +542,22 @@ static inline void dlock_session_renew(struct dlock_sessions *all, struct dlock_
     pthread_mutex_lock(&all->mutex);
     session->late = rc == 0 && claim->result == DLOCK_EUNAVAILABLE;
     session->claim.lease_ms = claim->lease_ms;
-    if (rc != 0) {
-        claim->result = DLOCK_ELOST;
-        if (err) err->code = DLOCK_ELOST;
+    if (rc != 0) claim->result = DLOCK_ELOST;
+    if (rc != 0 && err) err->code = DLOCK_ELOST;
+    if (claim->result == DLOCK_ELOST) {
         session->over = true;
-    }
-    if (claim->result == DLOCK_ELOST)
         dlock_session_free(session);
-    else
+    } else {
         dlock_session_watch(session);
+    }
     dlock_session_done(session);
 }
 
-/* In sequence. Sessions that were late the last time come last, and each gets half of the time that is left, so that one
- * that hangs cannot delay the others. */
+/* In sequence. Sessions that were late the last time come last. */
 static inline int dlock_sessions_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                                        struct dlock_error *err) {
     struct dlock_sessions *all = (struct dlock_sessions *)conn;
-    const int64_t deadline_us = dlock_deadline_us(timeout_ms), least_us = 10000;
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     bool late[256];
     pthread_mutex_lock(&all->mutex);
     for (size_t i = 0; i < n; i++) {
@@ -560,10 +566,7 @@ static inline int dlock_sessions_renew(void *conn, struct dlock_claim *const *cl
     }
     for (size_t i = 0, left = n; i < 2 * n; i++) {
         if (late[i % n] != (i >= n)) continue;
-        int64_t now_us = dlock_now_us(), half_us = (deadline_us - now_us) / 2;
-        if (half_us < least_us) half_us = least_us;
-        bool last = left-- == 1 || now_us + half_us >= deadline_us;
-        dlock_session_renew(all, claims[i % n], last ? deadline_us : now_us + half_us, err);
+        dlock_session_renew(all, claims[i % n], dlock_sessions_share_us(deadline_us, left--), err);
     }
     pthread_mutex_unlock(&all->mutex);
     return 0;

@@ -16,13 +16,14 @@ static struct {
     atomic_int connects, acquires, renews, releases, open; /* how many there were; how many sessions are open */
     atomic_int slow;        /* the number of the session that hangs when it connects; 0: none */
     atomic_bool all_slow;   /* they all do */
-    atomic_int hanging;     /* … that hangs when it is renewed */
+    atomic_int hanging;     /* … that hangs when it is renewed or released */
     atomic_int stuck;       /* … that hangs when it is asked for a lock */
-    atomic_int forgetful;   /* … that says that the lock it is to release was lost, and keeps it */
+    atomic_int forgetful;   /* … that says that the lock it is to renew or release was lost, and keeps it */
     atomic_int noisy;       /* … whose descriptor stays readable */
     atomic_int reading;     /* how many threads began to read a wake-up that hangs: each, while `hanging` is -1 */
     atomic_bool over;       /* what hangs goes on */
     atomic_bool busy;       /* acquires wait in the queue */
+    atomic_int left_ms;     /* the time that the last release had */
     atomic_int broken;      /* the number of the session that ends at its next request; 0: none */
     _Atomic uint64_t fence; /* the last one */
     atomic_int granted;     /* the descriptor, plus 1, of the last session that waits */
@@ -96,7 +97,7 @@ static int toy_renew(void *conn, struct dlock_claim *const *claims, size_t n, in
     struct toy *toy = conn;
     (void)n;
     server.renews++;
-    claims[0]->result = toy->fence ? 0 : DLOCK_ELOST;
+    claims[0]->result = toy->fence && toy->number != server.forgetful ? 0 : DLOCK_ELOST;
     if (server.hanging && toy->number == server.hanging) {
         hang(timeout_ms);
         claims[0]->result = DLOCK_EUNAVAILABLE;
@@ -107,8 +108,13 @@ static int toy_renew(void *conn, struct dlock_claim *const *claims, size_t n, in
 static int toy_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms,
                        struct dlock_error *err) {
     struct toy *toy = conn;
-    (void)n, (void)timeout_ms;
+    (void)n;
     server.releases++;
+    server.left_ms = timeout_ms;
+    if (server.hanging && toy->number == server.hanging) {
+        hang(timeout_ms);
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "it hung");
+    }
     claims[0]->result = toy->fence && toy->number != server.forgetful ? 0 : DLOCK_ELOST;
     if (toy->number == server.forgetful) return 0;
     toy->fence = 0;
@@ -119,11 +125,11 @@ static int toy_release(void *conn, struct dlock_claim *const *claims, size_t n, 
 static int toy_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
     struct toy *toy = conn;
     uint64_t count;
-    if (toy->number == server.noisy) return 0;
     if (server.hanging == -1) {
         server.reading++;
         hang(FOR_EVER_MS);
     }
+    if (toy->number == server.noisy) return 0;
     if (read(toy->event - 1, &count, sizeof count) < 0) return 0;
     if (!toy->waits || ends(toy, err) != 0) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the session has ended");
     toy->waits = false;
@@ -183,7 +189,7 @@ static int setup(void **state) {
     memset(&server, 0, sizeof server);
     granted = refused = lost = 0;
     struct dlock_error err;
-    if (dlock_open("toys://127.0.0.1?timeout=60s&lease=900ms", NULL, &client, &err) != 0) return -1;
+    if (dlock_open("toys://127.0.0.1?timeout=60s&lease=3s", NULL, &client, &err) != 0) return -1;
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.owner = DLOCK_OWNER_HANDLE;
     options.on_lost = count_lost;
@@ -323,6 +329,14 @@ static int ask(struct dlock_sessions *all, size_t i, int timeout_ms, struct dloc
     return claim->result;
 }
 
+/* The same, without a place in the queue: the answer is awaited. */
+static int take(struct dlock_sessions *all, size_t i, struct dlock_claim *claim) {
+    *claim = claim_of(i);
+    claim->flags = 0;
+    assert_int_equal(dlock_sessions_acquire(all, &claim, 1, FOR_EVER_MS, NULL), 0);
+    return claim->result;
+}
+
 static int release(struct dlock_sessions *all, struct dlock_claim *claim) {
     assert_int_equal(dlock_sessions_release(all, &claim, 1, 1000, NULL), 0);
     return claim->result;
@@ -379,8 +393,36 @@ TEST(a_session_without_its_lock_is_not_used_again) {
     server.forgetful = open_sessions(&all);
     assert_int_equal(ask(&all, 0, 1000, &claim), 0);
     assert_int_equal(release(&all, &claim), DLOCK_ELOST);
-    assert_int_equal(ask(&all, 1, 1000, &claim), 0);
+    assert_int_equal(take(&all, 1, &claim), 0);
     assert_int_equal(server.connects, server.forgetful + 1);
+    dlock_sessions_disconnect(&all);
+}
+
+TEST(a_session_without_its_lock_at_its_renewal_is_not_used_again) {
+    struct dlock_sessions all;
+    struct dlock_claim claim, *renewed = &claim;
+    server.forgetful = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    assert_int_equal(dlock_sessions_renew(&all, &renewed, 1, 1000, NULL), 0);
+    assert_int_equal(claim.result, DLOCK_ELOST);
+    assert_int_equal(take(&all, 1, &claim), 0);
+    assert_int_equal(server.connects, server.forgetful + 1);
+    dlock_sessions_disconnect(&all);
+}
+
+/* A session that hangs when it is released leaves time for the next ones. */
+TEST(a_release_that_hangs_does_not_take_all_the_time) {
+    struct dlock_sessions all;
+    struct dlock_claim claims[2], *each[] = {&claims[0], &claims[1]};
+    server.hanging = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claims[0]), 0);
+    assert_int_equal(take(&all, 1, &claims[1]), 0);
+    const int open = server.open;
+    assert_int_equal(dlock_sessions_release(&all, each, 2, 1000, NULL), 0);
+    assert_int_equal(claims[0].result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(claims[1].result, 0);
+    assert_in_range(server.left_ms, 2, 999);
+    assert_int_equal(server.open, open - 1); /* the one that hung is closed, and its lock with it */
     dlock_sessions_disconnect(&all);
 }
 
@@ -395,10 +437,8 @@ TEST(an_idle_session_may_hang) {
 }
 
 static void *read_wake(void *all) {
-    struct dlock_wake wake;
-    memset(&wake, 0, sizeof wake);
-    dlock_sessions_wake(all, &wake, NULL);
-    return NULL;
+    static struct dlock_wake wake;
+    return dlock_sessions_wake(all, &wake, NULL) == 1 ? &wake : NULL;
 }
 
 static void *renew(void *args) {
@@ -438,6 +478,30 @@ TEST(a_renewal_waits_for_its_session) {
     pthread_join(reader, NULL);
     pthread_join(renewer, NULL);
     assert_int_equal(waiting, 1);
+    dlock_sessions_disconnect(&all);
+}
+
+/* An acquire that came while a wake-up was read, which took long, is asked for again when that is over. */
+TEST(an_acquire_that_found_its_session_in_use_is_looked_at_again) {
+    struct dlock_sessions all;
+    struct dlock_claim claim, *renewed = &claim;
+    void *wake;
+    pthread_t reader;
+    server.noisy = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    assert_int_equal(dlock_sessions_renew(&all, &renewed, 1, 1000, NULL), 0); /* from now on it is watched */
+    server.hanging = -1;
+    assert_int_equal(eventfd_write(dlock_session_descriptor(all.first), 1), 0);
+    assert_int_equal(pthread_create(&reader, NULL, read_wake, &all), 0);
+    expect_soon(&server.reading, 1);
+    assert_int_equal(dlock_sessions_acquire(&all, &renewed, 1, FOR_EVER_MS, NULL), 0);
+    assert_int_equal(claim.result, DLOCK_EBUSY);
+    assert_int_equal(claim.retry_ms, DLOCK_FOREVER);
+    server.over = true;
+    pthread_join(reader, &wake);
+    for (int64_t until = now_ms() + FOR_EVER_MS / 4; !wake && now_ms() < until; sleep_ms(1)) wake = read_wake(&all);
+    assert_non_null(wake);
+    assert_int_equal(((struct dlock_wake *)wake)->kind, DLOCK_WAKE_LOOK);
     dlock_sessions_disconnect(&all);
 }
 
@@ -496,7 +560,7 @@ TEST(a_lost_session_is_closed_soon) {
 
 /* Sessions that hang while they are opened cost a batch of waits the same time as one. */
 TEST(the_patience_with_a_batch_is_that_with_one) {
-    enum { BATCH = 30, PATIENCE_MS = DLOCK_SESSIONS_PATIENCE_US / 1000 };
+    enum { BATCH = 60, PATIENCE_MS = DLOCK_SESSIONS_PATIENCE_US / 1000 };
     struct dlock_sessions all;
     struct dlock_claim claims[BATCH], *each[BATCH];
     char token[BATCH][8];
