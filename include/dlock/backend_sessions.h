@@ -687,44 +687,33 @@ static inline int dlock_sessions_listen(void *conn, int *fd, int timeout_ms, str
 
 /* ---- the connection ---------------------------------------------------------------------------------------------- */
 
-/* Borrows a session that carries nothing. Results: as connect. */
-static inline int dlock_sessions_borrow(void *conn, int64_t deadline_us, struct dlock_session **out,
-                                        struct dlock_error *err) {
-    struct dlock_sessions *all = (struct dlock_sessions *)conn;
+/* Asks in a session that carries nothing: break_lock with a name, check without one. */
+static inline int dlock_sessions_question(struct dlock_sessions *all, const char *name, dlock_each_finding each,
+                                          void *arg, int timeout_ms, struct dlock_error *err) {
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     pthread_mutex_lock(&all->mutex);
-    struct dlock_session *session = *out = dlock_session_take(all);
+    struct dlock_session *session = dlock_session_take(all);
     pthread_mutex_unlock(&all->mutex);
     if (!session) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a session");
-    return session->connected ? 0 : dlock_session_open(session, NULL, deadline_us, err);
-}
-
-/* Takes it back, even if it was not opened. `rc` is what was returned about it. */
-static inline void dlock_sessions_give(struct dlock_session *session, int rc) {
-    if (!session) return;
+    int rc = session->connected ? 0 : dlock_session_open(session, NULL, deadline_us, err);
+    if (rc == 0)
+        rc = name ? all->kind->break_lock(session->conn, name, dlock_left_ms(deadline_us), err)
+                  : all->kind->check(session->conn, each, arg, dlock_left_ms(deadline_us), err);
     if (rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EPROTO) dlock_session_close(session);
-    pthread_mutex_lock(&session->all->mutex);
+    pthread_mutex_lock(&all->mutex);
     dlock_session_free(session);
     dlock_session_done(session);
-    pthread_mutex_unlock(&session->all->mutex);
+    pthread_mutex_unlock(&all->mutex);
+    return rc;
 }
 
 static inline int dlock_sessions_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err) {
-    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    struct dlock_session *session;
-    int rc = dlock_sessions_borrow(conn, deadline_us, &session, err);
-    if (rc == 0) rc = session->all->kind->break_lock(session->conn, name, dlock_left_ms(deadline_us), err);
-    dlock_sessions_give(session, rc);
-    return rc;
+    return dlock_sessions_question((struct dlock_sessions *)conn, name, NULL, NULL, timeout_ms, err);
 }
 
 static inline int dlock_sessions_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms,
                                        struct dlock_error *err) {
-    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
-    struct dlock_session *session;
-    int rc = dlock_sessions_borrow(conn, deadline_us, &session, err);
-    if (rc == 0) rc = session->all->kind->check(session->conn, each, arg, dlock_left_ms(deadline_us), err);
-    dlock_sessions_give(session, rc);
-    return rc;
+    return dlock_sessions_question((struct dlock_sessions *)conn, NULL, each, arg, timeout_ms, err);
 }
 
 /* Opens the first session. Afterwards, and after a failure, dlock_sessions_disconnect() is to be called. */
