@@ -278,8 +278,9 @@ static inline void dlock_session_watch(struct dlock_session *session) {
 static inline void dlock_session_done(struct dlock_session *session) {
     struct dlock_sessions *all = session->all;
     session->busy = false;
-    if (session->look_us && session->waiting) session->look_us = 0; /* a wake-up will come */
-    if (session->look_us == INT64_MAX) dlock_sessions_alarm(all, session->look_us = dlock_now_us());
+    if (session->waiting) session->look_us = 0; /* another wake-up will come */
+    if (session->look_us == INT64_MAX) session->look_us = dlock_now_us();
+    if (session->look_us) dlock_sessions_alarm(all, session->look_us);
     if (session->token[0] && session->connected) {
         if (session->waiting)
             dlock_session_watch(session);
@@ -612,7 +613,6 @@ static inline bool dlock_session_event(struct dlock_session *session, struct dlo
     } else if (waited) {
         session->begins = true;
         session->look_us = dlock_now_us() + DLOCK_SESSIONS_AGAIN_US;
-        dlock_sessions_alarm(all, session->look_us);
     } else {
         told = dlock_session_tell(session, DLOCK_WAKE_LOST, out);
         session->over = true;
