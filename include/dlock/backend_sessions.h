@@ -589,8 +589,9 @@ static inline bool dlock_session_tell(struct dlock_session *session, enum dlock_
 /* The descriptor of a session is readable. Its end is told before it is closed, and a wait is asked for again. */
 static inline bool dlock_session_event(struct dlock_session *session, struct dlock_wake *out) {
     struct dlock_sessions *all = session->all;
-    struct dlock_error why;
+    struct dlock_error why, line;
     bool told = false;
+    why.message[0] = '\0';
     pthread_mutex_lock(&all->mutex);
     session->watched = false;
     if (session->busy || !session->connected || !session->token[0]) { /* whoever uses it notices, or will */
@@ -602,6 +603,10 @@ static inline bool dlock_session_event(struct dlock_session *session, struct dlo
     pthread_mutex_unlock(&all->mutex);
     int rc = dlock_session_heard(session, out, &why);
     if (waited && rc < 0) dlock_session_close(session);
+    if (!waited && rc < 0) { /* nothing else says why */
+        dlock_fail(&line, rc, "lock \"%.200s\" is lost: %s", session->name, why.message);
+        all->peer->log(all->peer, DLOCK_LOG_WARN, line.message);
+    }
     pthread_mutex_lock(&all->mutex);
     if (waited) session->answered = rc == 0 && session->answered;
     if (rc == 0) {

@@ -23,6 +23,7 @@ static struct {
     atomic_int reading;     /* how many threads began to read a wake-up that hangs: each, while `hanging` is -1 */
     atomic_bool over;       /* what hangs goes on */
     atomic_bool busy;       /* acquires wait in the queue */
+    atomic_int logged;      /* lines */
     atomic_int left_ms;     /* the time that the last release had */
     atomic_int broken;      /* the number of the session that ends at its next request; 0: none */
     _Atomic uint64_t fence; /* the last one */
@@ -347,9 +348,16 @@ static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, 
     return connect(conn, NULL, peer, timeout_ms, err);
 }
 
+static void log_line(const struct dlock_peer *peer, int level, const char *message) {
+    (void)peer;
+    assert_int_equal(level, DLOCK_LOG_WARN);
+    assert_string_equal(message, "lock \"even\" is lost: the session has ended");
+    server.logged++;
+}
+
 /* Opens them; returns the number of the first one. */
 static int open_sessions(struct dlock_sessions *all) {
-    static const struct dlock_peer peer = {.connect_again = connect_again};
+    static const struct dlock_peer peer = {.connect_again = connect_again, .log = log_line};
     memset(all, 0, sizeof *all);
     assert_int_equal(dlock_sessions_connect(all, &one, NULL, &peer, 1000, NULL), 0);
     return server.connects;
@@ -555,6 +563,22 @@ TEST(a_lost_session_is_closed_soon) {
     assert_int_equal(dlock_sessions_renew(&all, &renewed, 1, 1000, NULL), 0);
     assert_int_equal(claim.result, DLOCK_ELOST);
     assert_in_range(all.alarm_us, 1, all.first->since_us + DLOCK_SESSIONS_WATCH_US);
+    dlock_sessions_disconnect(&all);
+}
+
+/* Only the session's end says why. */
+TEST(the_reason_of_a_loss_is_logged) {
+    struct dlock_sessions all;
+    struct dlock_claim claim, *renewed = &claim;
+    struct dlock_wake wake;
+    const int first = open_sessions(&all);
+    assert_int_equal(ask(&all, 0, 1000, &claim), 0);
+    assert_int_equal(dlock_sessions_renew(&all, &renewed, 1, 1000, NULL), 0); /* from now on it is watched */
+    server.broken = first;
+    assert_int_equal(eventfd_write(dlock_session_descriptor(all.first), 1), 0);
+    assert_int_equal(dlock_sessions_wake(&all, &wake, NULL), 1);
+    assert_int_equal(wake.kind, DLOCK_WAKE_LOST);
+    assert_int_equal(server.logged, 1);
     dlock_sessions_disconnect(&all);
 }
 
