@@ -100,6 +100,9 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         dlock_close(client);
         return rc;
     }
+    if (dlock__can(client, DLOCK_CAP_PRIVATE))
+        dlock__log(client, DLOCK_LOG_WARN, "the locks of %s: exclude the threads of this process only: for tests",
+                   client->backend->name);
     *out = client;
     return 0;
 }

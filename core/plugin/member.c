@@ -59,17 +59,6 @@ static int check_secrets(const char *text, struct dlock_error *err) {
     return rc;
 }
 
-static void name_it(struct member *member) {
-    const struct dlock_uri *uri = &member->server.uri->parts;
-    size_t used = 0, size = sizeof member->where;
-    snprintf(member->where, size, "%s", uri->path ? uri->path : uri->scheme);
-    for (size_t i = 0; i < uri->n_hosts && used < size; i++) {
-        const struct dlock_host *host = &uri->hosts[i];
-        used += (size_t)snprintf(member->where + used, size - used, host->port ? "%s%s:%d" : "%s%s", i ? "," : "",
-                                 host->host, host->port);
-    }
-}
-
 static int connect_by(const struct member *member, dlock_connect *connect, void *conn, int timeout_ms,
                       struct dlock_error *err) {
     int64_t deadline_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
@@ -119,7 +108,7 @@ int dlock__member_open(const struct dlock_peer *peer, const char *uri, struct dl
                                        .log = no_log,
                                        .open_member = dlock__member_open,
                                        .connect_again = connect_again};
-    name_it(member);
+    dlock__uri_where(member->server.uri, member->where, sizeof member->where);
     out->backend = &member->server.module->ops;
     out->where = member->where;
     return 0;

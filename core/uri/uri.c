@@ -431,3 +431,13 @@ void dlock__uri_free(struct dlock__uri *uri) {
     if (uri && uri->parts.password) explicit_bzero((char *)uri->parts.password, strlen(uri->parts.password));
     free(uri);
 }
+
+void dlock__uri_where(const struct dlock__uri *uri, char *out, size_t size) {
+    size_t used = 0;
+    snprintf(out, size, "%s", uri->parts.path ? uri->parts.path : uri->parts.scheme);
+    for (size_t i = 0; i < uri->parts.n_hosts && used < size; i++) {
+        const struct dlock_host *host = &uri->parts.hosts[i];
+        used += (size_t)snprintf(out + used, size - used, host->port ? "%s%s:%d" : "%s%s", i ? "," : "", host->host,
+                                 host->port);
+    }
+}

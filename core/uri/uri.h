@@ -45,6 +45,9 @@ int dlock__uri_check_keys(const struct dlock__uri *uri, const struct dlock_backe
 
 void dlock__uri_free(struct dlock__uri *uri); /* NULL is allowed */
 
+/* Writes which server the URI is of, for messages: its hosts, or its path, or its scheme. May be cut short. */
+void dlock__uri_where(const struct dlock__uri *uri, char *out, size_t size);
+
 /* ---- hints.c: connection strings of other programs ---- */
 
 /* `rc` is what an attempt to use the URI has returned. If it was refused and looks like a string for another program,

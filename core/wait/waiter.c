@@ -98,8 +98,10 @@ static int refused(struct dlock__waiter *waiter) {
 
 /* The result of a waiter whose question is still open at the deadline. */
 static int unanswered(struct dlock__waiter *waiter) {
-    explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer until the deadline",
-            dlock__name_shown(name_of(waiter)));
+    char where[200];
+    dlock__uri_where(client_of(waiter)->uri, where, sizeof where);
+    explain(waiter, DLOCK_EUNAVAILABLE, "lock \"%s\": no answer from %s until the deadline",
+            dlock__name_shown(name_of(waiter)), where);
     return waiter->heard ? timed_out(waiter) : DLOCK_EUNAVAILABLE;
 }
 

@@ -88,7 +88,7 @@ TEST(a_try_says_that_its_release_was_not_answered) {
     begin_acquire(actor, other, 0);
     wait_for(actor, LEASE_MS);
     assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
-    assert_string_equal(error_of(actor)->message, "lock \"n\": no answer until the deadline");
+    assert_string_equal(error_of(actor)->message, "lock \"n\": no answer from fakefull until the deadline");
     fake_faults_clear();
     fake_advance_ms(2 * LEASE_MS);
 }
