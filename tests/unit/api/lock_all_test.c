@@ -317,6 +317,21 @@ TEST(a_release_of_all_goes_on_after_an_error) {
     assert_int_equal(fake_entries(), 0);
 }
 
+TEST(a_release_of_all_waits_for_its_answer) {
+    dlock_client *client = client_new("fake:");
+    struct all all = {{lock_new(client, "a"), lock_new(client, "b")}, 2, 0, {0}};
+    struct actor *actor = actor_new();
+    begin_call(actor, acquire_all, &all);
+    assert_int_equal(result(actor), 0);
+    fake_fault(FAKE_RELEASE, FAKE_SLOW_AFTER, 1);
+    begin_call(actor, release_all, &all);
+    fake_advance_ms(1000);
+    assert_false(over(actor));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), 0);
+}
+
 /* ---- a crowd on a silent server: one deadline, and no more than a moment for giving up ---- */
 
 enum { CROWD = 200 };
@@ -375,6 +390,23 @@ TEST(so_do_several_silent_servers) {
     fake_advance_ms(2 * LEASE_MS);
     fake_other_release(&other, "h");
     assert_int_equal(fake_entries(), 0);
+}
+
+/* The first one does not use up that moment: the next one has time to answer. */
+TEST(a_silent_server_leaves_the_next_one_a_moment) {
+    dlock_client *one = client_new("fake:?timeout=20s"), *two = client_new("fake:?timeout=21s");
+    struct all all = {{lock_new(one, "a"), lock_new(two, "b"), lock_new(two, "c")}, 3, 400, {0}};
+    struct fake_grant other = taken("c");
+    struct actor *actor = actor_new();
+    fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
+    begin_call(actor, acquire_all, &all);
+    fake_advance_ms(400 + 75);
+    assert_false(over(actor));
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(actor), DLOCK_ETIMEDOUT);
+    assert_int_equal(fake_entries(), 0);
+    fake_other_release(&other, "c");
 }
 
 /* ---- the end of one of the handles ---- */

@@ -332,6 +332,51 @@ TEST(a_fixed_lease_whose_downgrade_is_not_answered_is_not_exported) {
     assert_int_equal(release_by(from, export.lock), 0);
 }
 
+/* Nor one whose downgrade was not even sent, and is tried again later. */
+TEST(a_fixed_lease_whose_downgrade_is_not_sent_is_not_exported) {
+    struct actor *from = actor_new(), *other = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_CONNECT, FAKE_SLOW, 1000);
+    begin_call(other, downgrade_it, export.lock);
+    fake_advance_ms(10); /* its first try ends so long before the export */
+    begin_call(from, export_it, &export);
+    assert_int_equal(wait_for(from, 3000), 1000 * 1000);
+    assert_int_equal(fake_slow_waiting(), 0);
+    assert_int_equal(fake_calls(FAKE_RENEW), 0);
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    assert_true(held_by(from, export.lock));
+    fake_faults_clear();
+    wait_for(other, 1000);
+    assert_int_equal(release_by(from, export.lock), 0);
+}
+
+/* Nor one with an extension on its way, which could make the lease shorter. */
+TEST(a_fixed_lease_is_not_exported_past_an_extension) {
+    struct actor *from = actor_new(), *other = actor_new();
+    struct export export = {.lock = lock_new_with(client_new("fakefull:?timeout=1s"), "n", &fixed)};
+    struct extend usual = {export.lock, LEASE_MS}, shorter = {export.lock, 3000};
+    assert_int_equal(acquire_by(from, export.lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_SLOW, 2);
+    begin_call(other, extend_it, &usual);
+    begin_call(from, export_it, &export);
+    actor_park(from); /* until its deadline is over */
+    fake_advance_ms(500);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(other), 0);
+    begin_call(other, extend_it, &shorter);
+    fake_advance_ms(600);
+    assert_int_equal(fake_slow_waiting(), 1);
+    actor_unpark();
+    fake_settle();
+    assert_int_equal(result(from), DLOCK_EUNAVAILABLE);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(other), 0);
+    assert_int_equal(release_by(from, export.lock), 0);
+}
+
 /* A thread that has acquired it since, through the same handle, is another owner. */
 TEST(an_export_leaves_alone_what_was_acquired_anew) {
     struct actor *from = actor_new(), *other = actor_new();

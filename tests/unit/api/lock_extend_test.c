@@ -147,6 +147,38 @@ TEST(an_extension_without_a_caller_is_released_to_its_end) {
     assert_int_equal(fake_holders("n"), 0);
 }
 
+/* Each of them may be executed up to its own lease later, and the last one still finds the grant that an earlier one made
+ * longer. A shorter one after them changes nothing of that. */
+TEST(several_extensions_are_released_to_the_end_of_the_longest) {
+    struct actor *actor = actor_new();
+    dlock_lock *lock = fixed_lock(client_new("fake:?timeout=1s"), DLOCK_OWNER_THREAD, NULL);
+    struct extend longer = {lock, 6 * LEASE_MS}, shorter = {lock, LEASE_MS};
+    struct fake_command first, last;
+    assert_int_equal(acquire_by(actor, lock, 0), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 1000);
+    begin_call(actor, extend_it, &longer);
+    wait_for(actor, 1100);
+    assert_true(fake_nth(FAKE_RENEW, "n", 0, &first));
+    assert_true(fake_last(FAKE_RENEW, "n", &last));
+    assert_int_not_equal(first.call, last.call);
+    begin_call(actor, extend_it, &shorter);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_server_down(true);
+    begin_release(actor, lock);
+    wait_for(actor, 1100);
+    assert_int_equal(result(actor), DLOCK_EUNAVAILABLE);
+    fake_advance_ms(LEASE_MS / 2);
+    fake_replay(&first);
+    fake_advance_ms(5 * LEASE_MS);
+    fake_replay(&last);
+    fake_advance_ms(5 * LEASE_MS);
+    assert_int_equal(fake_holders("n"), 1);
+    fake_server_down(false);
+    fake_advance_ms(1500);
+    assert_int_equal(fake_holders("n"), 0);
+}
+
 /* One that shortens the lease may have been executed: the earlier end applies as soon as it is sent, and a later,
  * longer one is not relied on while the shorter one may be in flight. */
 TEST(an_unanswered_extension_counts_where_it_is_shorter) {

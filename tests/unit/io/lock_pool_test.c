@@ -256,6 +256,27 @@ TEST(a_thread_that_never_got_a_connection_ends_in_time) {
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n0"), 0); /* (1 * 5 + 3) % 8 */
 }
 
+/* A thread that did not run until its deadline was over passes on the connection that it was given in time. */
+TEST(a_connection_that_is_noticed_too_late_is_kept) {
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1&timeout=10s");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    begin_acquire(crowd.actors[0], crowd.locks[0], 9000);
+    begin_acquire(crowd.actors[1], crowd.locks[1], 1500);
+    begin_acquire(crowd.actors[2], crowd.locks[2], 9000);
+    actor_park(crowd.actors[1]);
+    fake_slow_go();
+    fake_settle();
+    assert_int_equal(result(crowd.actors[0]), 0);
+    fake_advance_ms(2000);
+    actor_unpark();
+    fake_settle();
+    assert_int_equal(result(crowd.actors[1]), DLOCK_EUNAVAILABLE);
+    assert_int_equal(result(crowd.actors[2]), 0);
+    assert_int_equal(fake_calls(FAKE_ACQUIRE), 2);
+    assert_int_equal(fake_calls(FAKE_DISCONNECT), 0);
+}
+
 TEST(an_idle_connection_that_died_costs_nothing) {
     dlock_client *client = client_new("fake:");
     dlock_lock *lock = lock_new(client, "n");

@@ -261,4 +261,27 @@ TEST(a_token_that_may_be_granted_anew_is_not_handed_over) {
     assert_int_equal(release_by(actors[1], locks[1]), 0);
 }
 
+/* Nor after renewals that were answered when the acquire could no longer come: they may be about its grant. Without such
+ * an acquire it is handed over. */
+TEST(a_renewal_does_not_tell_which_grant_it_renewed) {
+    dlock_client *client = client_new("fake:");
+    dlock_lock *locks[] = {lock_new(client, "n"), lock_new(client, "n")};
+    struct actor *actors[] = {actor_new(), actor_new()};
+    for (unsigned lost = 0; lost < 2; lost++) {
+        struct fake_grant other = taken("n");
+        fake_fault(FAKE_ACQUIRE, FAKE_LOST_BEFORE, lost);
+        for (int i = 0; i < 2; i++) begin_acquire(actors[i], locks[i], -1);
+        fake_advance_ms(LEASE_MS / 2);
+        fake_other_release(&other, "n");
+        fake_advance_ms(LEASE_MS * 9 / 10); /* its local turns end after one lease */
+        uint64_t fence = fence_by(actors[0], locks[0]);
+        assert_int_equal(release_by(actors[0], locks[0]), 0);
+        fake_settle();
+        assert_int_equal(result(actors[1]), 0);
+        assert_int_equal(fence_by(actors[1], locks[1]) >> 8 > fence >> 8, lost);
+        assert_int_equal(release_by(actors[1], locks[1]), 0);
+        fake_advance_ms(3 * LEASE_MS);
+    }
+}
+
 TESTS(fixture_setup, fixture_teardown, NULL, NULL)
