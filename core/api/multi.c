@@ -13,8 +13,8 @@
 
 enum {
     LEAVE_US = 70000, /* time for giving back what is held, after the deadline: two requests in sequence */
-    LEAST_US = 20000, /* least time for giving back, for each client */
-    MOST_US = 90000,  /* for all of them; dlock.h promises 100 ms */
+    LEAST_US = 20000, /* least time for giving back */
+    MOST_US = 90000,  /* most time, for all clients; dlock.h promises 100 ms */
     PATIENCE_MIN_US = 100000,
     PATIENCE_MAX_US = 2000000, /* longest wait with some permits of a name and not all */
     LOSSES_MAX = 8 /* with a slow server and short leases the first may always be lost before the last is granted */
@@ -266,12 +266,11 @@ static int wait_for(struct all *all, size_t at, int64_t deadline_us) {
 
 /* ---- giving back ---- */
 
-/* The deadline for giving back: some time after that of the wait, or LEAST_US from now if servers did not answer.
- * After MOST_US nothing is waited for: the engine sends the releases. */
+/* The deadline for giving back: some time after that of the wait. If servers did not answer, and less than LEAST_US is
+ * left of that, it is MOST_US after it; then nothing is waited for: the engine sends the releases. */
 static int64_t leave_by(const struct all *all, struct dlock_client *client) {
-    int64_t by_us = dlock__after(all->deadline_us, LEAVE_US), last_us = dlock__after(all->deadline_us, MOST_US);
-    int64_t least_us = dlock__now(client) + LEAST_US;
-    if (by_us < least_us) by_us = least_us < last_us ? least_us : last_us;
+    int64_t by_us = dlock__after(all->deadline_us, LEAVE_US);
+    if (by_us < dlock__now(client) + LEAST_US) by_us = dlock__after(all->deadline_us, MOST_US);
     return dlock__bounded(client, by_us);
 }
 
