@@ -3,9 +3,9 @@
  *
  * 1. A request without an answer is executed before `late_until_us`, one lease after it was given up, or never: its
  *    connection was closed by reset. Its effect ends one lease after its execution.
- * 2. An answer to a request sent at `late_until_us` or later tells everything: no other request will be executed. But
- *    the answer to a renewal does not tell which grant was renewed. A late acquire, executed after the end of the grant
- *    that we know, has made another one, with a greater fence; so it counts until its possible effect is over.
+ * 2. An answer to a request sent at `late_until_us` or later follows all that will be executed. But the answer to a
+ *    renewal does not tell which grant was renewed. A late acquire, executed after the end of the grant that we know,
+ *    has made another one, with a greater fence. So late requests count until their possible effects are over.
  * 3. An acknowledged release ends what was executed before it. A renewal that comes later finds nothing. An acquire
  *    that comes later makes a grant, so the token is released again until a release is acknowledged that was sent when
  *    no acquire could come any more.
@@ -42,7 +42,7 @@ void dlock__acq_not_answered(struct dlock__acquisition *acq, enum dlock__op_kind
 
 void dlock__acq_settle(struct dlock__acquisition *acq, int64_t sent_us) {
     struct dlock__unanswered *late = &acq->unanswered;
-    if (sent_us < (late->late_acquire ? dlock__acq_late_end_us(acq) : late->late_until_us)) return;
+    if (sent_us < dlock__acq_late_end_us(acq)) return;
     late->late_until_us = late->shortest_ms = late->longest_ms = 0;
     late->late_acquire = false;
 }
