@@ -216,6 +216,21 @@ TEST(a_release_long_after_a_lost_answer_is_one_release) {
     assert_int_equal(fake_calls(FAKE_RELEASE), 1);
 }
 
+/* Nor is there anything to release when the grant is lost after that. */
+TEST(a_loss_long_after_a_lost_answer_is_no_release) {
+    dlock_lock *lock = lock_new(client_new("fake:"), "n");
+    struct actor *actor = actor_new();
+    struct fake_command lost;
+    acquire_after_losses(actor, lock, 1, &lost);
+    fake_advance_ms(3 * LEASE_MS);
+    fake_server_forget();
+    fake_advance_ms(LEASE_MS / 2);
+    assert_false(held_by(actor, lock));
+    assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(fake_calls(FAKE_RELEASE), 0);
+}
+
 TEST(the_releases_of_a_lost_token_end_after_one_lease) {
     dlock_lock *lock = lock_new(client_new("fake:"), "n");
     int64_t began = dlock__now_us();
