@@ -184,7 +184,7 @@ if [[ $installed == *zookeeper* ]]; then
     describe "zookeeper"
     base=${DLOCK_TEST_URI_zookeeper:?"no server: run the tests with tests/run.sh"}
     uri="${base/"://"/"://alice@"}&acl=creator&password_file=$file"
-    uri=${uri/"/dlock/tests"/"/dlock/password-$$"}
+    uri=${uri/"/dlock/tests"/"/password-$$"} # all new nodes of a path get that ACL, and other tests use /dlock
     set_password "$secret"
     run "$DLOCK" run -b "$uri" a -- true
     equal "the file's password" "$status $err" "0 "
