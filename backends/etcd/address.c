@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+enum { SEEK_US = 250000 /* between two looks for other addresses */ };
 enum { DEFAULT_PORT = 2379, SESSION_MS = 10000, SESSION_MIN_MS = 1000, SESSION_MAX_MS = 3600000 };
 #define DEFAULT_BASE "dlock"
 
@@ -78,6 +79,41 @@ int etcd_address(struct etcd *z, const struct dlock_uri *uri, struct dlock_error
         address->password = copy(uri->password ? uri->password : "", &failed);
     }
     return failed ? dlock_fail(err, DLOCK_ENOMEM, "out of memory for the URI") : 0;
+}
+
+/* Takes the members' addresses from the core. EUNAVAILABLE, so that it looks the names up: they are the same. */
+static int note_hosts(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                      struct dlock_error *err) {
+    struct etcd *z = conn;
+    struct etcd_address *address = &z->address;
+    size_t n = uri->n_hosts < ETCD_HOSTS ? uri->n_hosts : ETCD_HOSTS;
+    (void)peer, (void)timeout_ms, (void)err;
+    if (n == 0) return DLOCK_EUNAVAILABLE;
+    pthread_mutex_lock(&z->mutex);
+    bool changed = n != address->n;
+    for (size_t i = 0; i < n; i++) {
+        struct dlock_http_host host;
+        dlock_http_at(&host, &z->http, uri, &uri->hosts[i], DEFAULT_PORT);
+        changed = changed || strcmp(host.url, address->hosts[i].url) != 0 ||
+                  strcmp(host.connect, address->hosts[i].connect) != 0;
+        address->hosts[i] = host;
+    }
+    address->n = n;
+    if (changed) z->host = (z->host / ETCD_HOSTS + 1) * ETCD_HOSTS + z->host % ETCD_HOSTS % n;
+    pthread_mutex_unlock(&z->mutex);
+    return changed ? 0 : DLOCK_EUNAVAILABLE;
+}
+
+bool etcd_have_moved(struct etcd *z) {
+    int64_t now = dlock_now_us();
+    pthread_mutex_lock(&z->mutex);
+    bool due = now >= z->sought_us + SEEK_US;
+    if (due) z->sought_us = now;
+    pthread_mutex_unlock(&z->mutex);
+    /* The first call may only tell the core that the addresses are no good, the second one begins a look-up. */
+    for (int calls = 0; due && calls < 2; calls++)
+        if (z->peer->connect_again(z->peer, note_hosts, z, 0, NULL) == 0) return true;
+    return false;
 }
 
 void etcd_address_free(struct etcd_address *address) {

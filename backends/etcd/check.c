@@ -50,29 +50,28 @@ static void check_members(struct dlock_report *report, struct etcd *z, int64_t d
         dlock_find(report, "when either is away there are no locks at all: make it one, or three", "a cluster of 2");
     else if (voters > 2)
         dlock_find(report, NULL, "a cluster of %zu", voters);
-    if (voters > 1 && z->address.n < voters)
+    if (voters > 1 && etcd_members(z) < voters)
         dlock_find(report, "name all members in the URI, so that another one is asked when one is away",
-                   "the URI names %zu of %zu members", z->address.n, voters);
+                   "the URI names %zu of %zu members", etcd_members(z), voters);
 }
 
 /* Asks each host of the URI: whether it answers, and is a member of the same cluster. */
 static void check_hosts(struct dlock_report *report, struct etcd *z, int64_t deadline_us) {
-    size_t good, now;
-    etcd_member(z, &good);
-    for (size_t i = 0; i < z->address.n && z->address.n > 1; i++) {
+    struct dlock_http_host host;
+    const size_t good = etcd_member(z, &host), n = etcd_members(z);
+    for (size_t i = 0; i < n && n > 1; i++) {
         struct dlock_text body = {NULL, 0, 0, false};
         struct etcd_reply reply;
         struct dlock_error why = {0};
-        int64_t share_us = (deadline_us - dlock_now_us()) / (int64_t)(z->address.n - i + 1);
+        int64_t share_us = (deadline_us - dlock_now_us()) / (int64_t)(n - i + 1);
         dlock_text_add(&body, "{}");
-        etcd_use_member(z, i);
+        etcd_use_member(z, good - good % ETCD_HOSTS + i);
+        const size_t asked = etcd_member(z, &host);
         int rc = etcd_post(z, status_path, &body, ETCD_ONCE, dlock_now_us() + share_us, &reply, &why);
         if (rc == 0) etcd_reply_end(&reply);
-        etcd_member(z, &now);
-        if (rc == 0 && now == i) continue;
+        if (rc == 0 && etcd_member(z, &(struct dlock_http_host){0}) == asked) continue;
         if (rc == 0) /* the next member has answered instead */
-            snprintf(why.message, sizeof why.message, "no connection to etcd at %s",
-                     strstr(z->address.hosts[i].url, "://") + 3);
+            snprintf(why.message, sizeof why.message, "no connection to etcd at %s", dlock_http_where(&host));
         dlock_find(report, "each host in the URI has to be a member of one cluster, and to answer", "%s", why.message);
     }
     etcd_use_member(z, good);
@@ -135,9 +134,10 @@ static time_t certificate_end(struct etcd *z, int64_t deadline_us) {
     struct dlock_http_signals signals;
     int64_t ms = (deadline_us - dlock_now_us()) / 1000;
     time_t end = 0;
-    size_t number;
+    struct dlock_http_host host;
     CURL *easy = curl_easy_init();
-    if (easy) headers = etcd_prepare(z, easy, etcd_member(z, &number), status_path, &connect);
+    etcd_member(z, &host);
+    if (easy) headers = etcd_prepare(z, easy, &host, status_path, &connect);
     if (headers) {
         curl_easy_setopt(easy, CURLOPT_CERTINFO, 1L);
         curl_easy_setopt(easy, CURLOPT_POSTFIELDS, "{}");

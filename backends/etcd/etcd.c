@@ -31,11 +31,11 @@ static int etcd_connect(void *conn, const struct dlock_uri *uri, const struct dl
                         struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct etcd_lease lease;
-    (void)peer;
     pthread_once(&once, begin_libraries);
     struct etcd *z = begun == CURLE_OK ? etcd_new() : NULL;
     *(struct etcd **)conn = z;
     if (!z) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a connection to etcd");
+    z->peer = peer;
     int rc = etcd_address(z, uri, err);
     if (rc == 0) rc = etcd_watches_begin(z, err);
     if (rc == 0) rc = etcd_authenticate(z, deadline_us, err);

@@ -56,7 +56,7 @@ struct etcd;
 /* ---- address.c: the URI ------------------------------------------------------------------------------------------ */
 
 struct etcd_address {
-    struct dlock_http_host hosts[ETCD_HOSTS];
+    struct dlock_http_host hosts[ETCD_HOSTS]; /* these, and their number, guarded by the connection's mutex */
     size_t n;
     char base[ETCD_BASE_SIZE]; /* with its '/' at the end */
     char where[64];            /* for messages */
@@ -68,6 +68,9 @@ int etcd_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* Reads the URI. Returns 0, EINVAL, ENOTSUP or ENOMEM. */
 int etcd_address(struct etcd *z, const struct dlock_uri *uri, struct dlock_error *err);
 void etcd_address_free(struct etcd_address *address);
+/* Takes the members' addresses from the core, if it has found other ones; else has it look the names up, for a later
+ * call. Does not wait for a name server. */
+bool etcd_have_moved(struct etcd *z);
 
 /* ---- names.c: keys ----------------------------------------------------------------------------------------------- */
 
@@ -149,8 +152,11 @@ int etcd_post(struct etcd *z, const char *path, struct dlock_text *body, enum et
 struct curl_slist *etcd_prepare(struct etcd *z, CURL *easy, const struct dlock_http_host *host, const char *path,
                                 struct curl_slist **connect);
 int etcd_authenticate(struct etcd *z, int64_t deadline_us, struct dlock_error *err);
-const struct dlock_http_host *etcd_member(struct etcd *z, size_t *number);
-/* Makes requests ask this member first. */
+/* Stores the address of the member in use, and returns its number: its place in the URI, plus a multiple of ETCD_HOSTS
+ * that grows with each change of the addresses. */
+size_t etcd_member(struct etcd *z, struct dlock_http_host *host);
+size_t etcd_members(struct etcd *z);
+/* Makes requests ask this member first, unless the addresses have changed since it had this number. */
 void etcd_use_member(struct etcd *z, size_t number);
 void etcd_requests_free(struct etcd *z);
 
@@ -282,15 +288,18 @@ int etcd_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, s
 /* ---- the connection ---------------------------------------------------------------------------------------------- */
 
 struct etcd {
+    const struct dlock_peer *peer;
     struct etcd_address address;
     struct dlock_http http;
     atomic_bool crowded[ETCD_CROWDED]; /* by a name's hash: the last acquire of it found other keys */
     atomic_uint_least64_t cluster;     /* the one that has answered; 0: none has */
     atomic_bool full;                  /* the last refusal was for lack of space, or by an overloaded server */
+    atomic_bool astray;                /* no member has answered since one did not */
     pthread_mutex_t mutex;
     /* guarded by the mutex: */
-    size_t host; /* the member in use */
-    char *token; /* the user's authentication token, or NULL */
+    size_t host;       /* the number of the member in use */
+    int64_t sought_us; /* when the core was last asked for addresses */
+    char *token;       /* the user's authentication token, or NULL */
     int64_t slots_lease;
     unsigned char slots[ETCD_SLOTS / 8]; /* bits: which slots of that lease are taken */
     struct dlock_http_request *idle;     /* with their connections */

@@ -45,24 +45,35 @@ void etcd_requests_free(struct etcd *z) {
 
 /* ---- members ----------------------------------------------------------------------------------------------------- */
 
-const struct dlock_http_host *etcd_member(struct etcd *z, size_t *number) {
+size_t etcd_member(struct etcd *z, struct dlock_http_host *host) {
     pthread_mutex_lock(&z->mutex);
-    *number = z->host;
+    size_t number = z->host;
+    *host = z->address.hosts[number % ETCD_HOSTS];
     pthread_mutex_unlock(&z->mutex);
-    return &z->address.hosts[*number];
+    return number;
+}
+
+size_t etcd_members(struct etcd *z) {
+    pthread_mutex_lock(&z->mutex);
+    size_t n = z->address.n;
+    pthread_mutex_unlock(&z->mutex);
+    return n;
 }
 
 void etcd_use_member(struct etcd *z, size_t number) {
     pthread_mutex_lock(&z->mutex);
-    z->host = number;
+    if (number / ETCD_HOSTS == z->host / ETCD_HOSTS) z->host = number;
     pthread_mutex_unlock(&z->mutex);
 }
 
-/* Makes all requests try the next member, after this one has not answered. */
-static void leave_member(struct etcd *z, size_t number) {
+/* Makes all requests try the next member, after this one has not answered. True: the members have other addresses now. */
+static bool leave_member(struct etcd *z, size_t number) {
+    size_t place = number % ETCD_HOSTS;
     pthread_mutex_lock(&z->mutex);
-    if (z->host == number) z->host = (number + 1) % z->address.n;
+    if (z->host == number) z->host = number - place + (place + 1) % z->address.n;
     pthread_mutex_unlock(&z->mutex);
+    atomic_store(&z->astray, true);
+    return etcd_have_moved(z);
 }
 
 /* ---- one request ------------------------------------------------------------------------------------------------- */
@@ -140,22 +151,26 @@ static int try_members(struct etcd *z, struct dlock_http_request *request, const
                        struct etcd_reply *reply, struct dlock_error *err) {
     if (dlock_now_us() >= deadline_us) /* a server that answers each of many requests at once would not end them */
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", z->address.where);
-    for (size_t left = z->address.n;; left--) {
-        size_t number;
-        const struct dlock_http_host *host = etcd_member(z, &number);
+    if (atomic_load(&z->astray)) etcd_have_moved(z);
+    for (size_t left = etcd_members(z);; left--) {
+        struct dlock_http_host host;
+        size_t number = etcd_member(z, &host);
         int64_t ms = (deadline_us - dlock_now_us()) / 1000;
         if (repeat == ETCD_REPEAT) ms /= (int64_t)left; /* a silent member must leave time for the next ones */
-        CURLcode code = perform(z, request, host, path, body, repeat, ms > 0 ? ms : 1);
+        CURLcode code = perform(z, request, &host, path, body, repeat, ms > 0 ? ms : 1);
         if (repeat == ETCD_REPEAT && request->sent > 1) reply->repeated = true;
         if (code == CURLE_OK) {
-            int rc = read_answer(z, request, host, reply, err);
-            if (rc != DLOCK_EUNAVAILABLE) return rc;
+            int rc = read_answer(z, request, &host, reply, err);
+            if (rc != DLOCK_EUNAVAILABLE) {
+                atomic_store(&z->astray, false);
+                return rc;
+            }
             if (!reply->settled) reply->repeated = true;
-            leave_member(z, number); /* it has no leader or no space; another one may */
+            if (leave_member(z, number)) left = etcd_members(z) + 1; /* it has no leader or no space; another one may */
             if (left == 1 || repeat == ETCD_ONCE) return rc;
         } else {
-            int rc = dlock_http_failed(&z->http, host, request, code, is_known(z), err);
-            leave_member(z, number);
+            int rc = dlock_http_failed(&z->http, &host, request, code, is_known(z), err);
+            if (leave_member(z, number)) left = etcd_members(z) + 1;
             if (!request->never_sent) reply->repeated = true;
             if (!request->easy) return etcd_no_memory(err);
             if (left == 1 || (repeat == ETCD_ONCE && reply->repeated)) return rc;

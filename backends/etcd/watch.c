@@ -179,15 +179,16 @@ static void write_request(struct etcd *z, struct etcd_watch *watch) {
 /* Makes a watch and its request. NULL: out of memory. */
 static struct etcd_watch *make(struct etcd *z, const char *name, const struct etcd_view *view, int64_t revision) {
     struct etcd_watch *watch = calloc(1, sizeof *watch);
+    struct dlock_http_host host;
     if (!watch) return NULL;
+    watch->member = etcd_member(z, &host);
     snprintf(watch->name, sizeof watch->name, "%s", name);
     snprintf(watch->key, sizeof watch->key, "%s", view->blocker ? view->blocker : "");
     watch->need = view->blocker ? 1 : view->need;
     watch->seen = revision;
     write_request(z, watch);
     watch->easy = watch->body.failed ? NULL : curl_easy_init();
-    if (watch->easy)
-        watch->headers = etcd_prepare(z, watch->easy, etcd_member(z, &watch->member), "/v3/watch", &watch->connect);
+    if (watch->easy) watch->headers = etcd_prepare(z, watch->easy, &host, "/v3/watch", &watch->connect);
     if (!watch->headers) {
         if (watch->easy) curl_easy_cleanup(watch->easy);
         dlock_text_free(&watch->body);
@@ -247,24 +248,25 @@ static bool add(struct etcd *z, const char *name, const struct etcd_view *view, 
     return true;
 }
 
+static bool is_on_member_in_use(struct etcd *z, const struct etcd_watch *watch) {
+    struct dlock_http_host host;
+    return watch->member == etcd_member(z, &host);
+}
+
 /* True if the existing stream waits for what the view waits for, or has ended and will therefore wake the waiter. A
  * stream on a member no longer in use does not fit: a member that is stopped or cut off keeps its streams open and
  * reports nothing. */
 static bool fits(struct etcd *z, const struct etcd_watch *watch, const struct etcd_view *view, int64_t revision) {
-    size_t member;
     if (watch->over) return true;
-    etcd_member(z, &member);
-    if (watch->member != member) return false;
+    if (!is_on_member_in_use(z, watch)) return false;
     if (view->blocker) return strcmp(watch->key, view->blocker) == 0;
     return !*watch->key && watch->need == view->need && watch->counted <= revision;
 }
 
 bool etcd_watched(struct etcd *z, const struct dlock_claim *claim, struct etcd_glance *glance) {
-    size_t member;
-    etcd_member(z, &member);
     pthread_mutex_lock(&z->watch_mutex);
     const struct etcd_watch *watch = *find(z, claim->name);
-    bool there = watch && !watch->over && watch->member == member && strcmp(watch->token, claim->token) == 0;
+    bool there = watch && !watch->over && is_on_member_in_use(z, watch) && strcmp(watch->token, claim->token) == 0;
     if (there) {
         snprintf(glance->blocker, sizeof glance->blocker, "%s", watch->key);
         glance->seen = watch->seen;

@@ -113,24 +113,50 @@ int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int6
 /* ---- servers and path -------------------------------------------------------------------------------------------- */
 
 /* The library chooses the order in which it tries the servers. It wants IPv6 addresses without brackets, and takes the
- * text after the last ':' as the port. */
-static int write_hosts(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
+ * text after the last ':' as the port. NULL: out of memory. */
+static char *write_hosts(const struct dlock_host *hosts, size_t n) {
+    size_t size = 1, used = 0;
+    for (size_t i = 0; i < n; i++) size += strlen(hosts[i].address) + sizeof ":65535,";
+    char *text = calloc(size, 1);
+    for (size_t i = 0; text && i < n; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s:%d", i ? "," : "", hosts[i].address,
+                                 hosts[i].port ? hosts[i].port : DEFAULT_PORT);
+    return text;
+}
+
+static int read_hosts(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
     static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", DEFAULT_PORT};
     const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
-    size_t n = uri->n_hosts ? uri->n_hosts : 1, size = 1, used = 0;
-    for (size_t i = 0; i < n; i++) size += strlen(hosts[i].address) + sizeof ":65535,";
-    char *text = malloc(size);
+    size_t n = uri->n_hosts ? uri->n_hosts : 1;
+    char *text = write_hosts(hosts, n);
     if (!text) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the servers' addresses");
-    for (size_t i = 0; i < n; i++) {
-        const struct dlock_host *host = &hosts[i];
-        used += (size_t)snprintf(text + used, size - used, "%s%s:%d", i ? "," : "", host->address,
-                                 host->port ? host->port : DEFAULT_PORT);
-    }
     snprintf(z->where, sizeof z->where, "%s:%d%s", hosts[0].host, hosts[0].port ? hosts[0].port : DEFAULT_PORT,
              n > 1 ? ", …" : "");
     z->address.hosts = text;
     z->address.n = n;
     return 0;
+}
+
+/* Takes the servers' addresses from the core. EUNAVAILABLE, so that it looks the names up: they are the same. */
+static int note_hosts(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                      struct dlock_error *err) {
+    struct zookeeper *z = conn;
+    char *text = write_hosts(uri->hosts, uri->n_hosts);
+    (void)peer, (void)timeout_ms, (void)err;
+    if (!text || !*text || strcmp(text, z->address.hosts) == 0) {
+        free(text);
+        return DLOCK_EUNAVAILABLE;
+    }
+    free(z->address.hosts);
+    z->address.hosts = text;
+    return 0;
+}
+
+bool zookeeper_have_moved(struct zookeeper *z) {
+    /* The first call may only tell the core that the addresses are no good, the second one begins a look-up. */
+    for (int calls = 0; calls < 2; calls++)
+        if (z->peer->connect_again(z->peer, note_hosts, z, 0, NULL) == 0) return true;
+    return false;
 }
 
 static int read_base(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
@@ -170,5 +196,5 @@ int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
 
 int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {
     int rc = read_settings(z, uri, &z->address.session_ms, err);
-    return rc == 0 ? write_hosts(z, uri, err) : rc;
+    return rc == 0 ? read_hosts(z, uri, err) : rc;
 }

@@ -2,10 +2,10 @@
  * zookeeper_close, so that deadlines hold, and so that an unanswered close keeps no caller waiting. In between it makes
  * sure that the server hears from this client often enough. It closes a connection with unanswered requests while the
  * session still has time for another one: the library would wait for two thirds of the session, when the grants have
- * ended already. And it ends a session whose servers have been silent for so long that none of its locks is valid any
- * more. The servers may have moved, and only a new session looks up their addresses. Or they may hear this client
- * although it does not hear them: then every new connection would keep the session's places in the queue, unknown to
- * any waiter, for as long as that lasts.
+ * ended already. While there is no connection, it has the servers' names looked up, and gives the library their new
+ * addresses. And it ends a session whose servers have been silent for so long that none of its locks is valid any more:
+ * they may hear this client although it does not hear them, and then every new connection would keep the session's
+ * places in the queue, unknown to any waiter, for as long as that lasts.
  *
  * `struct zookeeper` belongs to this thread and to the core's connection; the last user frees it. */
 #include "zookeeper.h"
@@ -21,7 +21,8 @@ enum {
     GOODBYE_US = 200000, /* longest wait for the end of a session; an answered one takes a few milliseconds */
     SIGN_SHARE = 4,      /* a keepalive is sent every quarter of a session */
     MUTE_SHARE = 8,      /* a server that answers nothing for an eighth of it is left for the next one, */
-    MUTE_US = 500000     /* or for this time, if that is longer */
+    MUTE_US = 500000,    /* or for this time, if that is longer */
+    SEEK_SHARE = 16      /* without a connection, the servers' names are looked up every sixteenth of it */
 };
 
 /* ---- state ------------------------------------------------------------------------------------------------------- */
@@ -123,8 +124,24 @@ static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
     return now + patience_us;
 }
 
-/* When due, sends a keepalive, or ends a session that has been silent for too long. Called with the mutex, which it may
- * release temporarily. Returns the time of the next call. */
+/* When due, looks whether the servers have moved. The library leaves an address that is not in its new list, also one
+ * whose connection is being made; a request wakes its thread, which waits for that connection. Called with the mutex,
+ * which it releases temporarily. Returns the time of the next call. */
+static int64_t seek(struct zookeeper *z, int64_t now) {
+    const int64_t pause_us = (int64_t)z->session_ms * 1000 / SEEK_SHARE;
+    if (now < z->sought_us + pause_us) return z->sought_us + pause_us;
+    z->sought_us = now;
+    if (zookeeper_have_moved(z)) {
+        pthread_mutex_unlock(&z->mutex);
+        zoo_set_servers(z->handle, z->address.hosts);
+        pthread_mutex_lock(&z->mutex);
+        give_sign(z);
+    }
+    return now + pause_us;
+}
+
+/* When due, sends a keepalive, looks whether the servers have moved, or ends a session that has been silent for too
+ * long. Called with the mutex, which it may release temporarily. Returns the time of the next call. */
 static int64_t attend(struct zookeeper *z) {
     int64_t now = dlock_now_us(), session_us = (int64_t)z->session_ms * 1000;
     if (z->state == ZOOKEEPER_CONNECTED) {
@@ -140,7 +157,10 @@ static int64_t attend(struct zookeeper *z) {
     }
     if (z->state == ZOOKEEPER_CONNECTING && z->was_connected) {
         int64_t end_us = zookeeper_last_touch(z) + session_us / SIGN_SHARE + session_us;
-        if (end_us > now) return end_us;
+        if (end_us > now) {
+            int64_t seek_us = seek(z, now);
+            return seek_us < end_us ? seek_us : end_us;
+        }
         zookeeper_died(z, ZOOKEEPER_EXPIRED);
     }
     return INT64_MAX;

@@ -54,9 +54,9 @@ static int zookeeper_connect(void *conn, const struct dlock_uri *uri, const stru
     /* A tenth of the time is kept for finding out why there was no session. */
     int64_t deadline_us = dlock_deadline_us(timeout_ms), rest_us = (int64_t)timeout_ms * 1000 / EXPLAIN_SHARE;
     struct zookeeper *z = zookeeper_new(err);
-    (void)peer;
     *(struct zookeeper **)conn = z;
     if (!z) return DLOCK_ENOMEM;
+    z->peer = peer;
     int rc = zookeeper_address(z, uri, err);
     if (rc == 0) rc = begin(z, uri, deadline_us - rest_us, err);
     return rc == DLOCK_EUNAVAILABLE ? zookeeper_explain(z, uri, began(z), deadline_us, err) : rc;

@@ -243,6 +243,9 @@ struct zookeeper_address {
 int zookeeper_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* Reads everything but credentials into z->address, base, where, acl and writer. Returns 0, EINVAL or ENOMEM. */
 int zookeeper_address(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err);
+/* Takes the servers' addresses into z->address, if the core has found other ones; else has it look the names up, for a
+ * later call. Does not wait for a name server. Called with the mutex. */
+bool zookeeper_have_moved(struct zookeeper *z);
 /* Passes user:password and every auth= to the handle. */
 int zookeeper_credentials(struct zookeeper *z, const struct dlock_uri *uri, int64_t deadline_us,
                           struct dlock_error *err);
@@ -355,6 +358,7 @@ int64_t zookeeper_report_us(int session_ms);
 
 /* One session. It is allocated separately, since the library's threads may outlive the core's connection. */
 struct zookeeper {
+    const struct dlock_peer *peer; /* not after the core's connection has ended: see `leaving` */
     struct zookeeper_address address;
     char base[ZOOKEEPER_BASE_SIZE]; /* "" or "/locks" */
     char where[64];                 /* for messages */
@@ -377,6 +381,7 @@ struct zookeeper {
     int64_t linked_us; /* when the connection was made, or this process resumed after a suspension */
     int64_t looked_us; /* when the session's thread last looked whether answers are due */
     int64_t hung_us;   /* when a silent server was last left */
+    int64_t sought_us; /* when the servers' names were last looked up */
     uint64_t session;
     int session_ms; /* the shortest that was negotiated */
     struct zookeeper_validity validity;

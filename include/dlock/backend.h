@@ -131,7 +131,9 @@ struct dlock_peer {
     const char *prefix; /* the beginning of all names of this client; "": none */
     /* Opens one more connection to the server: calls `connect` with `conn`, which must be zeroed, as the core calls the
      * backend's own, with hosts looked up anew and the password read anew. Any thread; the call must be over before
-     * `disconnect` is. Blocks for timeout_ms at most. Results: as connect. */
+     * `disconnect` is. Blocks for timeout_ms at most. Results: as connect. A `connect` that only copies the hosts, and
+     * returns EUNAVAILABLE if they are those that do not answer, follows servers that move: with timeout_ms 0 no call
+     * waits for a name server, and the next one has what a look-up has found meanwhile. */
     int (*connect_again)(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
                          struct dlock_error *err);
 };

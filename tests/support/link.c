@@ -12,6 +12,13 @@ static void print_log(const struct dlock_peer *peer, int level, const char *mess
     print_message("log, level %d: %s\n", level, message);
 }
 
+/* No server moves here. */
+static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
+                         struct dlock_error *err) {
+    (void)peer, (void)connect, (void)conn, (void)timeout_ms;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the servers are where they were");
+}
+
 void uri_init(struct uri *uri, int port) {
     memset(uri, 0, sizeof *uri);
     for (size_t i = 0; i < 3; i++) uri->host[i] = (struct dlock_host){"localhost", "127.0.0.1", port};
@@ -25,8 +32,11 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
              struct dlock_error *err) {
     memset(link, 0, sizeof *link);
     memset(link->client, letter, 24);
-    link->peer =
-        (struct dlock_peer){.abi = DLOCK_ABI, .client = link->client, .quarantine_ms = quarantine_ms, .log = print_log};
+    link->peer = (struct dlock_peer){.abi = DLOCK_ABI,
+                                     .client = link->client,
+                                     .quarantine_ms = quarantine_ms,
+                                     .log = print_log,
+                                     .connect_again = connect_again};
     link->fd = -1;
     link->conn = calloc(1, backend->conn_size);
     assert_non_null(link->conn);

@@ -9,7 +9,14 @@ static void no_log(const struct dlock_peer *peer, int level, const char *message
     for (const char *p = message; *p; p++) fuzz_require((unsigned char)*p >= 0x20 && *p != 0x7f, "a log of one line");
 }
 
-const struct dlock_peer fuzz_peer = {.abi = DLOCK_ABI, .client = FUZZ_CLIENT, .log = no_log};
+static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
+                         struct dlock_error *err) {
+    (void)peer, (void)connect, (void)conn, (void)timeout_ms;
+    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the servers are where they were");
+}
+
+const struct dlock_peer fuzz_peer = {
+    .abi = DLOCK_ABI, .client = FUZZ_CLIENT, .log = no_log, .connect_again = connect_again};
 
 void fuzz_require(bool holds, const char *what) {
     if (holds) return;

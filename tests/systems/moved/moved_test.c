@@ -1,5 +1,6 @@
-/* A server that moves: its name stands for 127.0.0.2 first, and for 127.0.0.3 later, as in a cluster of containers.
- * Both are proxies in front of the server that the first argument names, so what it knows moves along. */
+/* A server that moves: its name stands for one address first, and for another one later, as in a cluster of containers.
+ * Both are proxies in front of the server that the first argument names, so what it knows moves along. Several names
+ * stand for the same server, as if they were its members. */
 #include "support/api.h"
 #include "support/clock.h"
 #include "support/relay.h"
@@ -14,14 +15,21 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LEASE_MS = 4000, PATIENCE_MS = 30000 };
+enum { NAMES = 3, LEASE_MS = 8000, STEP_MS = 1500, PATIENCE_MS = 30000 };
 
 static const char *uri;
 
 /* ---- the name server --------------------------------------------------------------------------------------------- */
 
-static const char host[] = "moving.test";
-static _Atomic(const char *) address;
+static struct moving {
+    const char *host, *before, *after;
+    _Atomic(const char *) address;
+    struct relay *old_place, *new_place;
+    int port;
+} names[NAMES] = {{.host = "moving1.test", .before = "127.0.1.2", .after = "127.0.1.3"},
+                  {.host = "moving2.test", .before = "127.0.2.2", .after = "127.0.2.3"},
+                  {.host = "moving3.test", .before = "127.0.3.2", .after = "127.0.3.3"}},
+  *const first = names;
 
 /* Overrides libc's, also for the library. */
 __attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
@@ -30,14 +38,12 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
     look_up *real;
     void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
     memcpy(&real, &symbol, sizeof real);
-    bool ours = name && strcmp(name, host) == 0 && !(hints && hints->ai_flags & AI_NUMERICHOST);
-    return real(ours ? address : name, service, hints, list);
+    for (size_t i = 0; name && !(hints && hints->ai_flags & AI_NUMERICHOST) && i < NAMES; i++)
+        if (strcmp(name, names[i].host) == 0) return real(names[i].address, service, hints, list);
+    return real(name, service, hints, list);
 }
 
 /* ---- the servers ------------------------------------------------------------------------------------------------- */
-
-static struct relay *old_place, *new_place;
-static int port;
 
 /* `uri` is scheme://[user@]127.0.0.1:port… */
 static const char *authority(void) {
@@ -46,40 +52,63 @@ static const char *authority(void) {
     return at;
 }
 
-static int setup(void **state) {
-    int server_port = atoi(strchr(authority(), ':') + 1);
-    (void)state;
-    for (int tries = 0; !new_place && tries < 20; tries++) {
-        if (old_place) relay_end(old_place);
-        old_place = relay_at("127.0.0.2", 0, server_port);
-        assert_non_null(old_place);
-        port = relay_port(old_place);
-        new_place = relay_at("127.0.0.3", port, server_port);
+static void place(struct moving *name, int server_port) {
+    for (int tries = 0; !name->new_place && tries < 20; tries++) {
+        if (name->old_place) relay_end(name->old_place);
+        name->old_place = relay_at(name->before, 0, server_port);
+        assert_non_null(name->old_place);
+        name->port = relay_port(name->old_place);
+        name->new_place = relay_at(name->after, name->port, server_port);
     }
-    assert_non_null(new_place);
-    address = "127.0.0.2";
+    assert_non_null(name->new_place);
+    name->address = name->before;
+}
+
+static int setup(void **state) {
+    (void)state;
+    for (size_t i = 0; i < NAMES; i++) place(&names[i], atoi(strchr(authority(), ':') + 1));
     return 0;
+}
+
+static void leave_old_place(struct moving *name) {
+    relay_end(name->old_place);
+    name->old_place = NULL;
 }
 
 static int teardown(void **state) {
     (void)state;
-    if (old_place) relay_end(old_place);
-    relay_end(new_place);
-    old_place = new_place = NULL;
+    for (size_t i = 0; i < NAMES; i++) {
+        if (names[i].old_place) leave_old_place(&names[i]);
+        relay_end(names[i].new_place);
+        names[i].new_place = NULL;
+    }
     return 0;
 }
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 
-/* The text after the port in `uri` stays, except the lease; of the keys, those that TLS needs. */
-static dlock_client *open_client(void) {
+static bool has_sessions(void) {
+    return strncmp(uri, "zookeeper:", 10) == 0 || strncmp(uri, "etcd:", 5) == 0;
+}
+
+/* A client of the first n names. The text after the port in `uri` stays, except the lease; of the keys, those that TLS
+ * needs. */
+static dlock_client *open_client_of(size_t n) {
     const char *at = authority(), *rest = at + strcspn(at, "/?"), *query = strchr(rest, '?');
-    bool session = strncmp(uri, "zookeeper:", 10) == 0 || strncmp(uri, "etcd:", 5) == 0,
-         forgets = query && strstr(query, "quarantine=0");
+    bool forgets = query && strstr(query, "quarantine=0");
     const char *tls = query ? strstr(query, "&ca=") : NULL;
-    return api_client("%.*s%s:%d%.*s?timeout=1s&lease=%dms%s%s%s", (int)(at - uri), uri, host, port,
-                      (int)strcspn(rest, "?"), rest, LEASE_MS, session ? "&session=2s" : "",
-                      forgets ? "&quarantine=0" : "", tls ? tls : "");
+    char hosts[128];
+    int used = 0;
+    for (size_t i = 0; i < n; i++)
+        used +=
+            snprintf(hosts + used, sizeof hosts - (size_t)used, "%s%s:%d", i ? "," : "", names[i].host, names[i].port);
+    return api_client("%.*s%s%.*s?timeout=1s&lease=%dms%s%s%s", (int)(at - uri), uri, hosts, (int)strcspn(rest, "?"),
+                      rest, LEASE_MS, has_sessions() ? "&session=8s" : "", forgets ? "&quarantine=0" : "",
+                      tls ? tls : "");
+}
+
+static dlock_client *open_client(void) {
+    return open_client_of(1);
 }
 
 static dlock_lock *open_lock(dlock_client *client, const char *name) {
@@ -108,9 +137,8 @@ static void *await(void *arg) {
     return NULL;
 }
 
-/* Its grant ends with its connection, as there is nothing that another one could renew. */
-static bool is_of_a_session(dlock_client *client) {
-    return dlock_client_backend(client)->caps & DLOCK_CAP_SESSION;
+static void hold(dlock_lock *lock, int ms) {
+    for (int64_t until = now_ms() + ms; now_ms() < until; sleep_ms(10)) assert_true(dlock_held(lock));
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -124,16 +152,10 @@ TEST(holder_and_waiter_follow) {
     uint64_t fence = dlock_fence(lock);
     assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
     sleep_ms(300);
-    address = "127.0.0.3";
-    relay_end(old_place);
-    old_place = NULL;
-    if (is_of_a_session(client)) {
-        for (int64_t until = now_ms() + PATIENCE_MS; dlock_held(lock); sleep_ms(10)) assert_true(now_ms() < until);
-        assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
-    } else {
-        for (int64_t until = now_ms() + 2 * LEASE_MS; now_ms() < until; sleep_ms(10)) assert_true(dlock_held(lock));
-        assert_int_equal(dlock_release(lock, NULL), 0);
-    }
+    first->address = first->after;
+    leave_old_place(first);
+    hold(lock, LEASE_MS * 3 / 2);
+    assert_int_equal(dlock_release(lock, NULL), 0);
     pthread_join(waiter.thread, NULL);
     assert_int_equal(waiter.acquired, 0);
     assert_int_equal(waiter.released, 0);
@@ -152,10 +174,10 @@ TEST(silence_at_the_old_address_is_left) {
     dlock_lock *lock = open_lock(client, "silent");
     acquire(lock);
     assert_int_equal(dlock_release(lock, NULL), 0);
-    address = "127.0.0.3";
-    relay_silence(old_place);
+    first->address = first->after;
+    relay_silence(first->old_place);
     acquire(lock);
-    assert_true(relay_taken(new_place) > 0);
+    assert_true(relay_taken(first->new_place) > 0);
     assert_int_equal(dlock_release(lock, NULL), 0);
     dlock_free(lock);
     dlock_close(client);
@@ -168,14 +190,53 @@ TEST(nobody_goes_back_to_the_old_address) {
     dlock_lock *lock = open_lock(client, "back");
     acquire(lock);
     assert_int_equal(dlock_release(lock, NULL), 0);
-    int taken = relay_taken(old_place);
-    address = "127.0.0.3";
-    relay_hang_up(old_place);
+    int taken = relay_taken(first->old_place);
+    first->address = first->after;
+    relay_hang_up(first->old_place);
     acquire(lock);
-    if (!is_of_a_session(client)) assert_int_equal(relay_taken(old_place), taken);
+    if (!has_sessions()) assert_int_equal(relay_taken(first->old_place), taken);
     assert_int_equal(dlock_release(lock, NULL), 0);
     dlock_free(lock);
     dlock_close(client);
+}
+
+/* A rolling restart: the servers get new addresses one after the other, while all others answer. */
+static void move_one_by_one(void (*leave)(struct moving *name)) {
+    dlock_client *client = open_client_of(NAMES), *other = open_client_of(NAMES);
+    dlock_lock *lock = open_lock(client, "one-by-one");
+    struct waiter waiter = {.lock = open_lock(other, "one-by-one")};
+    acquire(lock);
+    uint64_t fence = dlock_fence(lock);
+    assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
+    hold(lock, STEP_MS);
+    for (size_t i = 0; i < NAMES; i++) {
+        leave(&names[i]);
+        hold(lock, STEP_MS);
+        names[i].address = names[i].after;
+        hold(lock, STEP_MS);
+    }
+    hold(lock, LEASE_MS * 3 / 2);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    pthread_join(waiter.thread, NULL);
+    assert_int_equal(waiter.acquired, 0);
+    assert_int_equal(waiter.released, 0);
+    assert_true(waiter.fence > fence);
+    dlock_free(lock);
+    dlock_free(waiter.lock);
+    dlock_close(client);
+    dlock_close(other);
+}
+
+TEST(names_move_one_by_one) {
+    move_one_by_one(leave_old_place);
+}
+
+static void fall_silent(struct moving *name) {
+    relay_silence(name->old_place);
+}
+
+TEST(names_move_one_by_one_from_silent_addresses) {
+    move_one_by_one(fall_silent);
 }
 
 int main(int argc, char **argv) {
