@@ -124,6 +124,16 @@ static int64_t leave_if_mute(struct zookeeper *z, int64_t now) {
     return now + patience_us;
 }
 
+/* Gives the library the new list. It compares lists by their length and by addresses without ports, and ignores one that
+ * it takes for its own: so a shorter one goes before. */
+static void set_servers(struct zookeeper *z) {
+    char first[128];
+    int length = (int)strcspn(z->address.hosts, ",");
+    snprintf(first, sizeof first, "%.*s", length, z->address.hosts);
+    if (z->address.hosts[length]) zoo_set_servers(z->handle, first);
+    zoo_set_servers(z->handle, z->address.hosts);
+}
+
 /* When due, looks whether the servers have moved. The library leaves an address that is not in its new list, also one
  * whose connection is being made; a request wakes its thread, which waits for that connection. Called with the mutex,
  * which it releases temporarily. Returns the time of the next call. */
@@ -133,7 +143,7 @@ static int64_t seek(struct zookeeper *z, int64_t now) {
     z->sought_us = now;
     if (zookeeper_have_moved(z)) {
         pthread_mutex_unlock(&z->mutex);
-        zoo_set_servers(z->handle, z->address.hosts);
+        set_servers(z);
         pthread_mutex_lock(&z->mutex);
         give_sign(z);
     }

@@ -26,9 +26,9 @@ static struct moving {
     _Atomic(const char *) address;
     struct relay *old_place, *new_place;
     int port;
-} names[NAMES] = {{.host = "moving1.test", .before = "127.0.1.2", .after = "127.0.1.3"},
-                  {.host = "moving2.test", .before = "127.0.2.2", .after = "127.0.2.3"},
-                  {.host = "moving3.test", .before = "127.0.3.2", .after = "127.0.3.3"}},
+} names[NAMES] = {{.host = "moving1.test", .before = "127.0.0.2", .after = "127.0.0.3"},
+                  {.host = "moving2.test", .before = "127.0.0.2", .after = "127.0.0.3"},
+                  {.host = "moving3.test", .before = "127.0.0.4", .after = "127.0.0.5"}},
   *const first = names;
 
 /* Overrides libc's, also for the library. */
