@@ -249,18 +249,11 @@ static int send_parts(struct zookeeper_request *request, const zoo_op_t *parts, 
     return zoo_amulti(request->call->z->handle, (int)n, parts, request->results, on_void, request);
 }
 
-struct zookeeper_request *zookeeper_ask_checks(struct zookeeper_call *call, const char *const *paths, size_t n) {
-    struct zookeeper_request *request = request_new(call);
-    zoo_op_t *parts = calloc(n, sizeof *parts);
-    for (size_t i = 0; parts && i < n; i++) zoo_check_op_init(&parts[i], paths[i], -1);
-    sent(request, parts ? send_parts(request, parts, n) : ZSYSTEMERROR);
-    free(parts);
-    return request;
-}
-
 struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call) {
-    static const char *const root = "/";
-    return zookeeper_ask_checks(call, &root, 1);
+    struct zookeeper_request *request = request_new(call);
+    zoo_op_t part;
+    zoo_check_op_init(&part, "/", -1);
+    return sent(request, send_parts(request, &part, 1));
 }
 
 struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,

@@ -11,7 +11,8 @@ enum {
     ANSWER_MAX = 8192, /* answers are cut at this length */
     CONTAINERS_SINCE = 30503,
     RECONNECT_MS = 1000,
-    CONNECTIONS = 60 /* the server's default limit */
+    CONNECTIONS = 60, /* the server's default limit */
+    LOGS_MB = 1024    /* three logs and snapshots, which autopurge keeps at least, are smaller */
 };
 
 /* ---- four letters ------------------------------------------------------------------------------------------------ */
@@ -176,6 +177,17 @@ static void check_disk(struct dlock_report *report, const char *mntr) {
                    "fsync took too long %d time%s", slow, slow == 1 ? "" : "s");
 }
 
+/* The server does not say whether it deletes old logs. */
+static void check_logs(struct dlock_report *report, const char *conf) {
+    char bytes[24];
+    if (!value_of(conf, "dataLogSize=", bytes, sizeof bytes)) return;
+    const long long mb = strtoll(bytes, NULL, 10) >> 20;
+    dlock_find(report,
+               mb > LOGS_MB ? "they fill the disk, since by default none is ever deleted: set autopurge.purgeInterval=1"
+                            : NULL,
+               "transaction logs: %lld MB", mb);
+}
+
 int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct zookeeper *z = zookeeper_of(conn);
@@ -194,6 +206,7 @@ int zookeeper_check(void *conn, dlock_each_finding each, void *arg, int timeout_
     check_ticks(&report, z, conf);
     check_connections(&report, srvr, conf);
     check_disk(&report, mntr);
+    check_logs(&report, conf);
     free(answers);
     return 0;
 }

@@ -1,16 +1,17 @@
-/* Renewing: one transaction checks the nodes of all grants of a batch. It changes nothing and wakes no watch, but the
- * leader commits it like every other write, even when a check fails. So it proves how long the session will live at
- * least (validity.c), and that the node of each grant still exists; the nodes need no watches.
+/* Renewing: a small write, which the leader commits, proves how long the session will live at least (validity.c), and a
+ * look at each grant's node, after it, that the node still exists: an ephemeral node ends with its session, unless
+ * somebody deletes it. The looks are in no server's log, and the write is spared where one has just been committed. So
+ * the log grows with the number of clients, and not of locks.
  *
- * When a check fails, the answer names the missing node, but does not say whether others are missing as well. So each
- * node is looked up separately, and another transaction proves the remaining ones. */
+ * A look costs a server ten times the processor time of a part of a transaction. A client with so many locks that it
+ * would look at more than LOOKS nodes a second looks at each of them with some of its renewals only. */
 #include "zookeeper.h"
 
-#include <stdlib.h>
-
-enum { CHUNK = 256, JUTE_MAXBUFFER = 1 << 20 };
-
-_Static_assert(CHUNK *(ZOOKEEPER_PATH_SIZE + 32) < JUTE_MAXBUFFER, "a batch fits into what a server takes by default");
+enum {
+    CHUNK = 256,
+    WRITE_SHARE = 16, /* a write is spared for this part of a session */
+    LOOKS = 100
+};
 
 struct renewal {
     struct zookeeper *z;
@@ -86,68 +87,75 @@ static int downgrade(struct renewal *r) {
 
 /* ---- proofs ------------------------------------------------------------------------------------------------------ */
 
-/* Looks up each node separately; claims without one are lost. */
-static int sift(struct renewal *r) {
-    struct zookeeper_call *call = zookeeper_call(r->z, r->n_held);
-    char path[ZOOKEEPER_PATH_SIZE];
-    size_t kept = 0;
-    if (!call) return no_memory(r);
-    for (size_t i = 0; i < r->n_held; i++) {
-        grant_path(r->z, r->held[i], path);
-        zookeeper_ask_exists(call, path);
-    }
-    zookeeper_call_wait(call, r->deadline_us);
-    for (size_t i = 0; i < r->n_held; i++) {
-        if (call->requests[i].rc == ZNONODE)
-            r->held[i]->result = DLOCK_ELOST;
-        else
-            r->held[kept++] = r->held[i];
-    }
-    r->n_held = kept;
-    zookeeper_call_end(call);
+/* True if a write would show hardly more of the session than an earlier one has. */
+static bool is_proved(struct zookeeper *z) {
+    pthread_mutex_lock(&z->mutex);
+    bool proved = dlock_now_us() - z->wrote_us < (int64_t)z->session_ms * 1000 / WRITE_SHARE;
+    pthread_mutex_unlock(&z->mutex);
+    return proved;
+}
+
+/* Returns 0 if a write proves the session, else an error. */
+static int judge_write(const struct renewal *r, const struct zookeeper_call *call,
+                       const struct zookeeper_request *write) {
+    if (!write) return 0;
+    if (!zookeeper_committed(write)) return zookeeper_refused(r->z, write->rc, "write to", "/", r->err);
+    zookeeper_wrote(r->z, call->sent_us);
     return 0;
 }
 
-static struct zookeeper_request *ask_checks(struct renewal *r, struct zookeeper_call *call) {
-    char *paths[CHUNK], path[ZOOKEEPER_PATH_SIZE];
-    size_t n = 0;
-    struct zookeeper_request *checks = NULL;
-    for (; n < r->n_held; n++) {
-        grant_path(r->z, r->held[n], path);
-        if (!(paths[n] = strdup(path))) break;
+/* Notes the claims of this renewal, and returns with how many of its renewals a claim is looked at: 1: with each. */
+static uint64_t look_every(const struct renewal *r) {
+    struct zookeeper *z = r->z;
+    pthread_mutex_lock(&z->mutex);
+    int64_t age_us = r->begun_us - z->counted_us;
+    if (age_us >= (int64_t)z->session_ms * 1000) {
+        int64_t rate = (int64_t)z->renewed * 1000000 / age_us;
+        z->look_every = rate < LOOKS * ZOOKEEPER_UNSEEN_MAX ? (unsigned)(rate / LOOKS) + 1 : ZOOKEEPER_UNSEEN_MAX;
+        z->counted_us = r->begun_us;
+        z->renewed = 0;
     }
-    if (n == r->n_held) checks = zookeeper_ask_checks(call, (const char *const *)paths, n);
-    while (n > 0) free(paths[--n]);
-    return checks;
+    z->renewed += r->n_held;
+    uint64_t every = z->look_every;
+    pthread_mutex_unlock(&z->mutex);
+    return every;
 }
 
-enum { PROVED, SOME_GONE };
+/* True if the claim's node is to be looked at with this renewal. */
+static bool is_due(struct dlock_claim *claim, uint64_t every) {
+    uint64_t *place = &claim->state[ZOOKEEPER_PLACE], unseen = ZOOKEEPER_UNSEEN(*place) + 1;
+    const bool due = unseen >= every;
+    *place = (*place & ~ZOOKEEPER_UNSEEN_OF(ZOOKEEPER_UNSEEN_MAX)) | ZOOKEEPER_UNSEEN_OF(due ? 0 : unseen);
+    return due;
+}
 
-static int prove_once(struct renewal *r) {
-    struct zookeeper_call *call = zookeeper_call(r->z, 1);
-    struct zookeeper_request *checks = call ? ask_checks(r, call) : NULL;
-    int rc = SOME_GONE;
-    if (!checks) {
-        if (call) zookeeper_call_end(call);
-        return no_memory(r);
+static int judge_node(const struct renewal *r, const struct zookeeper_request *exists, int proof) {
+    if (exists->rc == ZNONODE) return DLOCK_ELOST;
+    if (proof == 0 && exists->rc != ZOK)
+        proof = zookeeper_refused(r->z, exists->rc, "look at a node in", r->z->where, r->err);
+    return proof;
+}
+
+/* Writes, and looks at nodes: the server answers in this order. */
+static void prove(struct renewal *r) {
+    struct zookeeper_call *call = zookeeper_call(r->z, r->n_held + 1);
+    struct zookeeper_request *write = NULL, *looks[CHUNK] = {NULL};
+    const uint64_t every = look_every(r);
+    char path[ZOOKEEPER_PATH_SIZE];
+    if (!call) {
+        no_memory(r);
+        return;
+    }
+    if (!is_proved(r->z)) write = zookeeper_ask_write(call);
+    for (size_t i = 0; i < r->n_held; i++) {
+        if (!is_due(r->held[i], every)) continue;
+        grant_path(r->z, r->held[i], path);
+        looks[i] = zookeeper_ask_exists(call, path);
     }
     zookeeper_call_wait(call, r->deadline_us);
-    if (zookeeper_committed(checks)) zookeeper_wrote(r->z, call->sent_us);
-    if (checks->rc == ZOK)
-        rc = PROVED;
-    else if (checks->rc != ZNONODE)
-        rc = zookeeper_refused(r->z, checks->rc, "check the nodes in", r->z->base[0] ? r->z->base : "/", r->err);
+    int proof = judge_write(r, call, write);
+    for (size_t i = 0; i < r->n_held; i++) r->held[i]->result = looks[i] ? judge_node(r, looks[i], proof) : proof;
     zookeeper_call_end(call);
-    return rc;
-}
-
-static void prove(struct renewal *r) {
-    while (r->n_held > 0) {
-        int rc = prove_once(r);
-        if (rc == PROVED) break;
-        if (rc != SOME_GONE || sift(r) != 0 || dlock_now_us() >= r->deadline_us) return;
-    }
-    for (size_t i = 0; i < r->n_held; i++) r->held[i]->result = 0;
 }
 
 static int renew_chunk(struct renewal *r) {
@@ -156,7 +164,7 @@ static int renew_chunk(struct renewal *r) {
     if (zookeeper_ready(r->z, r->deadline_us, &dead, r->err) != 0) return dead ? DLOCK_EUNAVAILABLE : 0;
     sort_out(r);
     if (r->n_down > 0) downgrade(r);
-    prove(r);
+    if (r->n_held > 0) prove(r);
     int64_t kept_ms = zookeeper_kept_ms(r->z, r->begun_us);
     for (size_t i = 0; i < r->n; i++) r->claims[i]->kept_ms = kept_ms;
     zookeeper_ready(r->z, 0, &dead, NULL);

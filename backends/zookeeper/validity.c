@@ -64,6 +64,7 @@ void zookeeper_touched(struct zookeeper *z, int64_t sent_us) {
 void zookeeper_wrote(struct zookeeper *z, int64_t sent_us) {
     pthread_mutex_lock(&z->mutex);
     struct zookeeper_validity *validity = &z->validity;
+    if (sent_us > z->wrote_us) z->wrote_us = sent_us;
     for (size_t i = 0; i < validity->n && validity->touches[i].ripe_us <= sent_us; i++)
         if (validity->touches[i].sent_us > validity->alive_us) validity->alive_us = validity->touches[i].sent_us;
     pthread_mutex_unlock(&z->mutex);

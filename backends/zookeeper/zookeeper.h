@@ -164,10 +164,8 @@ struct zookeeper_request *zookeeper_ask_get(struct zookeeper_call *call, const c
                                             struct zookeeper_watch *watch);
 struct zookeeper_request *zookeeper_ask_delete(struct zookeeper_call *call, const char *path);
 struct zookeeper_request *zookeeper_ask_exists(struct zookeeper_call *call, const char *path);
-/* Sends a transaction that checks that all n nodes exist. It changes nothing and wakes no watch, needs the right to
- * read, and is committed like every other write. */
-struct zookeeper_request *zookeeper_ask_checks(struct zookeeper_call *call, const char *const *paths, size_t n);
-/* The same for "/", which always exists. */
+/* Sends a transaction that checks that "/" exists. It changes nothing and wakes no watch, needs the right to read, and is
+ * committed like every other write. */
 struct zookeeper_request *zookeeper_ask_write(struct zookeeper_call *call);
 /* Sends a transaction that creates the reader's node and deletes the writer's. */
 struct zookeeper_request *zookeeper_ask_downgrade(struct zookeeper_call *call, const char *reader, const char *data,
@@ -286,6 +284,10 @@ enum { ZOOKEEPER_SESSION, ZOOKEEPER_FENCE, ZOOKEEPER_PLACE, ZOOKEEPER_QUEUE };
 #define ZOOKEEPER_GRANTED (UINT64_C(1) << 40)
 #define ZOOKEEPER_LONELY (UINT64_C(1) << 41) /* no other node was in the queue */
 #define ZOOKEEPER_WORN (UINT64_C(1) << 42)   /* no node is made before the container has been deleted: wear.c */
+/* With how many renewals in succession the node was not looked at. */
+#define ZOOKEEPER_UNSEEN(word) ((word) >> 43 & ZOOKEEPER_UNSEEN_MAX)
+#define ZOOKEEPER_UNSEEN_OF(n) ((uint64_t)(n) << 43)
+#define ZOOKEEPER_UNSEEN_MAX 1023
 #define ZOOKEEPER_OF_KIND(kind) ((uint64_t)(kind) << 36)
 #define ZOOKEEPER_KIND(word) ((enum zookeeper_kind)((word) >> 36 & 7))
 
@@ -381,6 +383,11 @@ struct zookeeper {
     int64_t linked_us; /* when the connection was made, or this process resumed after a suspension */
     int64_t looked_us; /* when the session's thread last looked whether answers are due */
     int64_t hung_us;   /* when a silent server was last left */
+    int64_t wrote_us;  /* when the last write that was committed was sent, or earlier */
+    /* renew.c: since when renewals are counted, and how many; with how many of its renewals a claim is looked at */
+    int64_t counted_us;
+    size_t renewed;
+    unsigned look_every;
     int64_t sought_us; /* when the servers' names were last looked up */
     uint64_t session;
     int session_ms; /* the shortest that was negotiated */

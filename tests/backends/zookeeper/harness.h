@@ -70,6 +70,8 @@ static inline void proxy_end_scoped(struct proxy **proxy) {
 int proxy_port(const struct proxy *proxy);
 /* Requests of a type up to now; or of all types (-1) but pings and OP_EXISTS, which dlock sends in place of them. */
 int proxy_seen(struct proxy *proxy, int type);
+/* The bytes of the requests of a type. */
+size_t proxy_sent(struct proxy *proxy, int type);
 /* Waits until this many were seen; false after ten seconds. */
 bool proxy_await(struct proxy *proxy, int type, int count);
 /* Answers stay in the proxy. */

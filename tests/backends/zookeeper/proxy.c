@@ -19,6 +19,7 @@ struct proxy {
     int lose;                  /* request type, 0: none */
     int hold_type, hold_after; /* after this many more of that type, answers are held; 0: none */
     int seen[TYPES], all;
+    size_t sent[TYPES];
     struct stream *streams[RELAY_PAIRS]; /* NULL: not used yet */
 };
 
@@ -49,7 +50,10 @@ static int look_at_stream(struct proxy *proxy, struct stream *stream) {
         if (!size || stream->used < size) return reaction;
         uint32_t type = stream->greeted && size >= 12 ? number(stream->buffer + 8) : 0;
         stream->greeted = true;
-        if (type > 0 && type < TYPES) reaction |= look_at_request(proxy, (int)type);
+        if (type > 0 && type < TYPES) {
+            proxy->sent[type] += size;
+            reaction |= look_at_request(proxy, (int)type);
+        }
         stream->used -= size;
         memmove(stream->buffer, stream->buffer + size, stream->used);
     }
@@ -89,6 +93,13 @@ void proxy_end(struct proxy *proxy) {
 
 int proxy_port(const struct proxy *proxy) {
     return relay_port(proxy->relay);
+}
+
+size_t proxy_sent(struct proxy *proxy, int type) {
+    pthread_mutex_lock(&proxy->mutex);
+    size_t sent = proxy->sent[type];
+    pthread_mutex_unlock(&proxy->mutex);
+    return sent;
 }
 
 int proxy_seen(struct proxy *proxy, int type) {

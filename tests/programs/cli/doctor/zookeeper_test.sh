@@ -26,6 +26,13 @@ fine "mode standalone"
 fine "tickTime 200 ms"
 fine "session timeout 10000 ms; the server allows 400 to 60000"
 fine "no limit to the connections"
+fine "transaction logs: "
+
+describe "old logs"
+truncate -s 2G "$folder/zookeeper/version-2/old" # it takes no space
+settings "zookeeper://$where?session=10s$patient" 1
+weak "transaction logs: 21" "autopurge.purgeInterval=1"
+rm "$folder/zookeeper/version-2/old"
 
 describe "more hosts than the ensemble has"
 settings "zookeeper://$where,127.0.0.1:1?session=10s$patient" 1
