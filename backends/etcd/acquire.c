@@ -12,10 +12,11 @@
 #include <stdlib.h>
 
 enum {
-    RETRY_MAX_MS = 10000, /* a waiter asks at least so often: the member with its stream may be stopped or cut off */
-    EARLY_US = 5000,      /* a request may end so much before its deadline, which libcurl takes in milliseconds */
-    UNWATCHED_MS = 250,   /* interval at which a waiter without a stream polls */
-    JOINS = 8             /* how often a reader that must not wait tries to join others while the queue changes */
+    RETRY_MAX_MS = 30000, /* a waiter asks at least so often: its stream may have lost an event */
+    WAIT_SHARE = 2,  /* waiters keep their lease alive later than other claims: they have no grant that it shortens */
+    EARLY_US = 5000, /* a request may end so much before its deadline, which libcurl takes in milliseconds */
+    UNWATCHED_MS = 250, /* interval at which a waiter without a stream polls */
+    JOINS = 8           /* how often a reader that must not wait tries to join others while the queue changes */
 };
 
 enum stage {
@@ -228,9 +229,9 @@ static int granted(struct round *r, struct attempt *a, uint64_t term) {
     return 0;
 }
 
-/* The next request keeps the lease alive. */
+/* The next request keeps the lease alive. Then a standstill of 38 % of the TTL leaves an eighth of it. */
 static int64_t retry_ms(const struct round *r) {
-    int64_t age_ms = (dlock_now_us() - r->lease.sent_us) / 1000, left_ms = r->lease.ttl_ms / ETCD_KEEP_SHARE - age_ms;
+    int64_t age_ms = (dlock_now_us() - r->lease.sent_us) / 1000, left_ms = r->lease.ttl_ms / WAIT_SHARE - age_ms;
     if (left_ms < 1) return 1;
     return left_ms < RETRY_MAX_MS ? left_ms : RETRY_MAX_MS;
 }
@@ -360,13 +361,18 @@ static int look_for_keys(struct round *r, size_t pending, struct etcd_reply *rep
     return rc;
 }
 
+/* True if all unfinished claims of the round have their keys. */
+static bool all_wait(const struct round *r) {
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->attempts[i].over && !r->attempts[i].claim->state[ETCD_REVISION]) return false;
+    return true;
+}
+
 /* A claim that waits loses its place when its lease ends. So a request for such claims, which may be sent again, gets
  * only the time after which the lease has to be kept alive. */
 static int64_t request_deadline(const struct round *r) {
     int64_t until_us = dlock_now_us() + r->z->address.ttl_s * INT64_C(1000000) / ETCD_KEEP_SHARE;
-    for (size_t i = 0; i < r->n; i++)
-        if (!r->attempts[i].over && !r->attempts[i].claim->state[ETCD_REVISION]) return r->deadline_us;
-    return until_us < r->deadline_us ? until_us : r->deadline_us;
+    return all_wait(r) && until_us < r->deadline_us ? until_us : r->deadline_us;
 }
 
 static bool may_ask_again(const struct round *r, int rc) {
@@ -378,7 +384,7 @@ static int run_once(struct round *r, size_t pending) {
     struct etcd_reply reply;
     r->kept_alive = r->refused = false;
     r->until_us = request_deadline(r);
-    int rc = etcd_lease(r->z, ETCD_KEEP_SHARE, r->until_us, &r->lease, r->err);
+    int rc = etcd_lease(r->z, all_wait(r) ? WAIT_SHARE : ETCD_KEEP_SHARE, r->until_us, &r->lease, r->err);
     if (rc == 0) rc = call_off_unsure(r);
     if (rc == 0) let_rest(r, &pending);
     if (rc != 0 || pending == 0) return rc;
