@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-enum { PAGE = 64 };
+enum { PAGE = 500 };
 
 /* The holders of one name: the first nodes of a sorted listing. */
 struct holders {
@@ -76,6 +76,10 @@ struct looking {
     struct dlock_error *err;
 };
 
+static int no_memory(const struct looking *looking) {
+    return dlock_fail(looking->err, DLOCK_ENOMEM, "out of memory for a request");
+}
+
 static bool contains(const struct zookeeper_request *list, const char *node) {
     for (size_t i = 0; i < list->n_names; i++)
         if (strcmp(list->names[i], node) == 0) return true;
@@ -105,8 +109,8 @@ static void count_permits(struct holders *holders, struct zookeeper_request *lea
     holders->waiters = (uint32_t)zookeeper_sort(queue->names, queue->n_names);
 }
 
-/* The answer is inconclusive: repeat the request. */
-enum { AGAIN = 1 };
+/* AGAIN: the answer is inconclusive: repeat the request. ENDED: `each` has returned non-zero. */
+enum { AGAIN = 1, ENDED = 2 };
 
 static int judge(struct looking *looking, int answer, const char *dir) {
     if (answer == ZOK || answer == ZNONODE) return 0;
@@ -119,7 +123,7 @@ static int judge(struct looking *looking, int answer, const char *dir) {
 /* Lists one or two containers into holders->lists, which the caller has to end. */
 static int list(struct looking *looking, struct holders *holders, const char *first, const char *second) {
     holders->lists = zookeeper_call(looking->z, 2);
-    if (!holders->lists) return dlock_fail(looking->err, DLOCK_ENOMEM, "out of memory for a request");
+    if (!holders->lists) return no_memory(looking);
     struct zookeeper_request *requests[2] = {zookeeper_ask_children(holders->lists, first), NULL};
     if (second) requests[1] = zookeeper_ask_children(holders->lists, second);
     zookeeper_call_wait(holders->lists, looking->deadline_us);
@@ -164,37 +168,47 @@ static int find_holders(struct looking *looking, const char *dir, struct holders
     return rc;
 }
 
-static void forget(struct holders *holders) {
-    if (holders->lists) zookeeper_call_end(holders->lists);
-    holders->lists = NULL;
+static void end_call(struct zookeeper_call *call) {
+    if (call) zookeeper_call_end(call);
 }
 
-/* Reads the holders' nodes and passes them to `each`. Returns 0, AGAIN (all of them have gone) or an error; *ended:
- * `each` has returned non-zero. */
-static int show_all(struct looking *looking, const struct holders *holders, const char *name, const char *prefix,
-                    dlock_each each, void *arg, bool *ended) {
-    struct zookeeper_call *call = zookeeper_call(looking->z, holders->n);
+static void ask_nodes(const struct holders *holders, struct zookeeper_call *call) {
     char path[ZOOKEEPER_PATH_SIZE];
-    struct seen seen;
-    size_t gone = 0;
-    int rc = 0;
-    if (!call) return dlock_fail(looking->err, DLOCK_ENOMEM, "out of memory for a request");
     for (size_t i = 0; i < holders->n; i++) {
         zookeeper_join(holders->dir, holders->nodes[i], path);
         zookeeper_ask_get(call, path, NULL);
     }
-    zookeeper_call_wait(call, looking->deadline_us);
-    for (size_t i = 0; i < holders->n && rc == 0 && !*ended; i++) {
-        const struct zookeeper_request *get = &call->requests[i];
-        rc = judge(looking, get->rc, holders->dir);
-        if (rc == 0 && get->rc == ZNONODE) gone++;
-        if (rc != 0 || get->rc != ZOK) continue;
-        read_data(get, holders->mode, &seen);
+}
+
+/* Passes the holders, whose nodes these answers show, to `each`. Returns 0, AGAIN (all of them have gone, or an answer is
+ * missing) or an error; *ended: `each` has returned non-zero. */
+static int show_nodes(struct looking *looking, const struct holders *holders, const struct zookeeper_request *gets,
+                      const char *name, const char *prefix, dlock_each each, void *arg, bool *ended) {
+    struct seen seen;
+    size_t gone = 0;
+    for (size_t i = 0; i < holders->n; i++) {
+        int rc = judge(looking, gets[i].rc, holders->dir);
+        if (rc != 0) return rc;
+        if (gets[i].rc == ZNONODE) gone++;
+    }
+    for (size_t i = 0; i < holders->n && !*ended; i++) {
+        if (gets[i].rc != ZOK) continue;
+        read_data(&gets[i], holders->mode, &seen);
         const char *shown = looking->cut && seen.name[0] ? seen.name : name;
         if (strncmp(shown, prefix, strlen(prefix)) == 0) *ended = show(holders, &seen, shown, each, arg) != 0;
     }
+    return gone == holders->n ? AGAIN : 0;
+}
+
+static int show_all(struct looking *looking, const struct holders *holders, const char *name, const char *prefix,
+                    dlock_each each, void *arg, bool *ended) {
+    struct zookeeper_call *call = zookeeper_call(looking->z, holders->n);
+    if (!call) return no_memory(looking);
+    ask_nodes(holders, call);
+    zookeeper_call_wait(call, looking->deadline_us);
+    int rc = show_nodes(looking, holders, call->requests, name, prefix, each, arg, ended);
     zookeeper_call_end(call);
-    return rc == 0 && gone == holders->n ? AGAIN : rc;
+    return rc;
 }
 
 /* Passes the holders of the name whose container is `dir` to `each`. */
@@ -206,7 +220,7 @@ static int look(struct looking *looking, const char *dir, const char *name, cons
     do {
         rc = find_holders(looking, dir, &holders);
         if (rc == 0 && holders.n > 0) rc = show_all(looking, &holders, name, prefix, each, arg, ended);
-        forget(&holders);
+        end_call(holders.lists);
     } while (rc == AGAIN);
     return rc;
 }
@@ -242,7 +256,7 @@ int zookeeper_break(void *conn, const char *name, int timeout_ms, struct dlock_e
         int rc = find_holders(&looking, dir, &holders);
         n = holders.n;
         if (rc == 0) rc = break_all(&looking, &holders, &broken);
-        forget(&holders);
+        end_call(holders.lists);
         if (rc != 0) return rc;
     } while (n > 0 && broken == 0);
     return broken > 0 ? 0 : dlock_fail(err, DLOCK_ELOST, "nobody holds the lock");
@@ -255,48 +269,130 @@ static int by_text(const void *a, const void *b) {
 }
 
 /* Lists the names under the base, sorted. The caller has to end *call. */
-static int read_names(struct zookeeper *z, int64_t deadline_us, struct zookeeper_call **call,
-                      struct zookeeper_request **names, struct dlock_error *err) {
-    bool dead;
-    int rc = zookeeper_ready(z, deadline_us, &dead, err);
+static int read_names(struct looking *looking, struct zookeeper_call **call) {
+    struct zookeeper *z = looking->z;
+    int rc = zookeeper_ready(z, looking->deadline_us, &looking->dead, looking->err);
     if (rc != 0) return rc;
     *call = zookeeper_call(z, 1);
-    if (!*call) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a request");
-    *names = zookeeper_ask_children(*call, z->base[0] ? z->base : "/");
-    zookeeper_call_wait(*call, deadline_us);
-    rc = (*names)->rc;
-    if (rc == ZOK && (*names)->n_names > 1) qsort((*names)->names, (*names)->n_names, sizeof(char *), by_text);
-    if (rc == ZOK || rc == ZNONODE) return 0;
-    return zookeeper_refused(z, rc, "list", z->base, err);
+    if (!*call) return no_memory(looking);
+    struct zookeeper_request *names = zookeeper_ask_children(*call, z->base[0] ? z->base : "/");
+    zookeeper_call_wait(*call, looking->deadline_us);
+    if (names->rc == ZOK && names->n_names > 1) qsort(names->names, names->n_names, sizeof(char *), by_text);
+    if (names->rc == ZOK || names->rc == ZNONODE) return 0;
+    return zookeeper_refused(z, names->rc, "list", z->base, looking->err);
 }
 
-/* True if a node under the base may be the container of a lock whose name begins with `prefix`; `name` gets as much of
- * it as is known. */
-static bool may_be_meant(struct looking *looking, const char *node, const char *prefix, char name[256]) {
-    bool plain = zookeeper_name(looking->z, node, name, &looking->cut);
-    if (!plain && !looking->cut) return false;
-    return looking->cut || strncmp(name, prefix, strlen(prefix)) == 0;
+/* Exchanges the list that is kept from one page to the next. */
+static struct zookeeper_call *swap_names(struct zookeeper *z, struct zookeeper_call *call) {
+    pthread_mutex_lock(&z->mutex);
+    struct zookeeper_call *kept = z->names;
+    z->names = call;
+    pthread_mutex_unlock(&z->mutex);
+    return kept;
+}
+
+/* Returns the place of the first name after the cursor. */
+static size_t place_after(const struct zookeeper_request *names, const char *cursor) {
+    size_t from = 0, to = names->n_names;
+    while (from < to) {
+        size_t middle = from + (to - from) / 2;
+        if (strcmp(names->names[middle], cursor) <= 0)
+            from = middle + 1;
+        else
+            to = middle;
+    }
+    return from;
+}
+
+struct page {
+    size_t n;
+    struct entry {
+        char name[256]; /* of the lock, as much as is known */
+        bool cut;
+        bool alone; /* its holders have to be looked for separately */
+        struct holders holders;
+    } entries[PAGE];
+};
+
+/* Adds a node under the base if it may be the container of a lock whose name begins with `prefix`. */
+static void add_entry(struct looking *looking, struct page *page, const char *node, const char *prefix) {
+    struct entry *entry = &page->entries[page->n];
+    bool plain = zookeeper_name(looking->z, node, entry->name, &entry->cut);
+    if (!plain && !entry->cut) return;
+    if (!entry->cut && strncmp(entry->name, prefix, strlen(prefix)) != 0) return;
+    if (zookeeper_join(looking->z->base, node, entry->holders.dir)) page->n++;
+}
+
+/* Finds the holders of a lock in the listing of its container, and returns their number. Permits are left alone. */
+static size_t read_entry(struct entry *entry, struct zookeeper_request *nodes) {
+    size_t members = nodes->rc == ZOK ? zookeeper_sort(nodes->names, nodes->n_names) : 0;
+    entry->alone = nodes->rc == ZOK ? members == 0 && contains(nodes, "leases") : nodes->rc != ZNONODE;
+    if (members > 0) count_locks(&entry->holders, nodes, members);
+    return entry->holders.n;
+}
+
+static int show_entries(struct looking *looking, struct page *page, const struct zookeeper_request *gets,
+                        const char *prefix, dlock_each each, void *arg) {
+    bool ended = false;
+    int rc = 0;
+    for (struct entry *entry = page->entries; entry < page->entries + page->n && rc == 0 && !ended; entry++) {
+        looking->cut = entry->cut;
+        rc = entry->alone ? AGAIN : 0;
+        if (entry->holders.n > 0)
+            rc = show_nodes(looking, &entry->holders, gets, entry->name, prefix, each, arg, &ended);
+        gets += entry->holders.n;
+        if (rc == AGAIN) rc = look(looking, entry->holders.dir, entry->name, prefix, each, arg, &ended);
+    }
+    return rc != 0 ? rc : ended ? ENDED : 0;
+}
+
+/* Looks at all names of the page at once, and then at all their holders. Returns 0, ENDED or an error. */
+static int show_page(struct looking *looking, struct page *page, const char *prefix, dlock_each each, void *arg) {
+    struct zookeeper_call *lists = zookeeper_call(looking->z, page->n), *gets;
+    size_t holders = 0;
+    if (!lists) return no_memory(looking);
+    for (size_t i = 0; i < page->n; i++) zookeeper_ask_children(lists, page->entries[i].holders.dir);
+    zookeeper_call_wait(lists, looking->deadline_us);
+    for (size_t i = 0; i < page->n; i++) holders += read_entry(&page->entries[i], &lists->requests[i]);
+    gets = zookeeper_call(looking->z, holders);
+    for (size_t i = 0; gets && i < page->n; i++) ask_nodes(&page->entries[i].holders, gets);
+    if (gets) zookeeper_call_wait(gets, looking->deadline_us);
+    int rc = gets ? show_entries(looking, page, gets->requests, prefix, each, arg) : no_memory(looking);
+    end_call(gets);
+    end_call(lists);
+    return rc;
 }
 
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                    struct dlock_error *err) {
     struct looking looking = {zookeeper_of(conn), dlock_deadline_us(timeout_ms), false, false, err};
-    struct zookeeper_call *call = NULL;
-    struct zookeeper_request *names = NULL;
-    int rc = read_names(looking.z, looking.deadline_us, &call, &names, err), shown = 0, more = 0;
-    bool ended = false;
-    for (size_t i = 0; rc == 0 && !ended && i < names->n_names; i++) {
-        const char *node = names->names[i];
-        char name[256], dir[ZOOKEEPER_PATH_SIZE];
-        if (strlen(node) >= ZOOKEEPER_NAME_SIZE || strcmp(node, cursor) <= 0) continue;
-        if (!may_be_meant(&looking, node, prefix, name) || !zookeeper_join(looking.z->base, node, dir)) continue;
-        if (shown++ == PAGE) {
-            more = 1;
-            break;
-        }
-        rc = look(&looking, dir, name, prefix, each, arg, &ended);
-        snprintf(cursor, 256, "%s", node);
+    struct zookeeper_call *call = swap_names(looking.z, NULL);
+    struct page *page = calloc(1, sizeof *page);
+    char last[256] = "";
+    int rc = page ? 0 : no_memory(&looking);
+    if (rc == 0 && (!call || !*cursor)) {
+        end_call(call);
+        call = NULL;
+        rc = read_names(&looking, &call);
     }
-    if (call) zookeeper_call_end(call);
-    return rc != 0 ? rc : more;
+    bool more = false;
+    if (rc == 0) {
+        const struct zookeeper_request *names = &call->requests[0];
+        size_t i = place_after(names, cursor);
+        for (; page->n < PAGE && i < names->n_names; i++) {
+            if (strlen(names->names[i]) >= ZOOKEEPER_NAME_SIZE) continue;
+            add_entry(&looking, page, names->names[i], prefix);
+            snprintf(last, sizeof last, "%s", names->names[i]);
+        }
+        more = i < names->n_names;
+        rc = show_page(&looking, page, prefix, each, arg);
+    }
+    free(page);
+    if (rc != 0 || !more) {
+        end_call(call);
+        return rc == ENDED ? 0 : rc;
+    }
+    end_call(swap_names(looking.z, call));
+    snprintf(cursor, 256, "%s", last);
+    return 1;
 }

@@ -394,6 +394,7 @@ struct zookeeper {
     struct zookeeper_validity validity;
     struct zookeeper_alone alone[ZOOKEEPER_ALONE];
     struct zookeeper_call *calls;
+    struct zookeeper_call *names; /* inspect.c: the list of names, from one page to the next */
     struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];
     size_t watched_bytes;
     struct zookeeper_wake *wakes, **wakes_end;

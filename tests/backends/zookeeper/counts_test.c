@@ -373,6 +373,44 @@ TEST(nodes_of_very_many_are_looked_at_in_turns) {
     many_release(&many, &brief, VERY_MANY);
 }
 
+static int count_one(const struct dlock_info *info, void *arg) {
+    (void)info;
+    ++*(int *)arg;
+    return 0;
+}
+
+/* Returns how many holders were shown. */
+static void *list_all(void *arg) {
+    char cursor[256] = "";
+    int shown = 0;
+    (void)arg;
+    while (backend->list(far.conn, "many-", cursor, count_one, &shown, TIMEOUT_MS, NULL) == 1) {
+    }
+    return (void *)(intptr_t)shown;
+}
+
+/* The names are read once for all pages, and a page's locks are read without waiting for each other. */
+TEST(list_of_a_thousand_is_two_round_trips_a_page) {
+    enum { PAGE = 500 };
+    struct many many;
+    pthread_t thread;
+    void *shown;
+    many_acquire(&many, &far, 'a', MANY);
+    int lists = proxy_seen(proxy, OP_CHILDREN), gets = proxy_seen(proxy, OP_GET);
+    proxy_hold_after(proxy, OP_CHILDREN, 2);
+    assert_int_equal(pthread_create(&thread, NULL, list_all, NULL), 0);
+    assert_true(proxy_await(proxy, OP_CHILDREN, lists + 1 + PAGE)); /* before any answer but the first */
+    proxy_hold_after(proxy, OP_GET, 1);
+    proxy_hold(proxy, false);
+    assert_true(proxy_await(proxy, OP_GET, gets + PAGE));
+    proxy_hold(proxy, false);
+    pthread_join(thread, &shown);
+    assert_int_equal((intptr_t)shown, MANY);
+    assert_int_equal(proxy_seen(proxy, OP_CHILDREN) - lists, 1 + MANY);
+    assert_int_equal(proxy_seen(proxy, OP_GET) - gets, MANY);
+    many_release(&many, &far, MANY);
+}
+
 /* An operation whose time is over returns; its late answers disturb no other. */
 TEST(late_answers_are_dropped) {
     struct dlock_error err = {0};
