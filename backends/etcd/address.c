@@ -112,7 +112,7 @@ bool etcd_have_moved(struct etcd *z) {
     pthread_mutex_unlock(&z->mutex);
     /* The first call may only tell the core that the addresses are no good, the second one begins a look-up. */
     for (int calls = 0; due && calls < 2; calls++)
-        if (z->peer->connect_again(z->peer, note_hosts, z, 0, NULL) == 0) return true;
+        if (z->peer->connect_again(z->peer, NULL, 0, note_hosts, z, 0, NULL) == 0) return true;
     return false;
 }
 

@@ -13,6 +13,12 @@ bool redis_scheme_ends(const struct dlock_uri *uri, const char *ending) {
     return plus && strcmp(plus, ending) == 0;
 }
 
+bool redis_is_host(const char *text) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.:%";
+    const size_t length = strlen(text);
+    return length > 0 && length <= REDIS_HOST_MAX && strspn(text, letters) == length;
+}
+
 #define FENCES_MIN_MS 120000
 #define FENCES_MAX_MS 3600000
 

@@ -102,7 +102,7 @@ static void check_sentinels(struct dlock_report *report, struct redis *redis, in
                : deaf ? "look at those that do not answer: a failover may be impossible while they are away"
                       : NULL,
                "%zu of %zu Sentinels answer; quorum %d; the master is %s port %d", answered, asked, master->quorum,
-               master->address, master->port);
+               master->host, master->port);
 }
 
 /* Newer servers tell the limit. */

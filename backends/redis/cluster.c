@@ -1,41 +1,8 @@
 /* redis+cluster: the table of operations, connecting and disconnecting. */
 #include "cluster.h"
 
-#include <assert.h>
-#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-
-#define DEFAULT_PORT 6379
-
-static const char *const stream_keys[] = {DLOCK_STREAM_KEYS NULL};
-static_assert(sizeof stream_keys / sizeof stream_keys[0] - 1 <= CLUSTER_KEYS, "room for them");
-
-/* Copies a text; NULL for NULL. Sets *missing when out of memory. */
-static char *copy(const char *text, bool *missing) {
-    char *copied = text ? strdup(text) : NULL;
-    *missing |= text && !copied;
-    return copied;
-}
-
-/* Copies what later connections to nodes need of the URI, which does not outlive the call. Returns 0 or ENOMEM. */
-static int keep_address(struct cluster *cluster, struct dlock_error *err) {
-    struct redis_address *address = &cluster->address;
-    bool missing = false;
-    for (size_t i = 0; stream_keys[i]; i++) {
-        const char *value = dlock_uri_get(address->uri, stream_keys[i]);
-        if (!value) continue;
-        cluster->keys[cluster->uri.n_params].key = stream_keys[i];
-        cluster->keys[cluster->uri.n_params++].value = copy(value, &missing);
-    }
-    cluster->uri.params = cluster->keys;
-    address->uri = &cluster->uri;
-    address->user = cluster->user = copy(address->user, &missing);
-    address->password = cluster->password = copy(address->password, &missing);
-    if (missing) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
-    if (address->fences_ms) snprintf(cluster->fences, sizeof cluster->fences, "%" PRId64, address->fences_ms);
-    return 0;
-}
 
 /* Reads the map from the first of the hosts that knows it. */
 static int find_map(struct cluster *cluster, const struct dlock_host *hosts, size_t n, int64_t deadline_us,
@@ -45,7 +12,7 @@ static int find_map(struct cluster *cluster, const struct dlock_host *hosts, siz
         /* A silent address must leave time for the next ones. */
         const int64_t now_us = dlock_now_us(), until_us = now_us + (deadline_us - now_us) / (int64_t)(n - i);
         struct cluster_node *node =
-            cluster_node_at(cluster, hosts[i].address, hosts[i].port ? hosts[i].port : DEFAULT_PORT);
+            cluster_node_at(cluster, hosts[i].address, hosts[i].port ? hosts[i].port : REDIS_PORT);
         if (!node) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the nodes of the cluster");
         snprintf(node->name, sizeof node->name, "%s", hosts[i].host);
         node->reachable = true;
@@ -68,16 +35,7 @@ static int cluster_connect(void *conn, const struct dlock_uri *uri, const struct
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct cluster *cluster = conn;
     cluster->peer = peer;
-    int rc = redis_address(uri, &cluster->address, err);
-    if (rc == 0) rc = keep_address(cluster, err);
-    if (rc) return rc;
     return find_map(cluster, uri->n_hosts ? uri->hosts : &local, uri->n_hosts ? uri->n_hosts : 1, deadline_us, err);
-}
-
-static void forget(char **secret) {
-    if (*secret) explicit_bzero(*secret, strlen(*secret));
-    free(*secret);
-    *secret = NULL;
 }
 
 static void cluster_disconnect(void *conn) {
@@ -94,10 +52,6 @@ static void cluster_disconnect(void *conn) {
     cluster->epoll = 0;
     atomic_signal_fence(memory_order_seq_cst);
     if (epoll >= 0) close(epoll);
-    forget(&cluster->user);
-    forget(&cluster->password);
-    for (size_t i = 0; i < cluster->uri.n_params; i++) free((char *)(uintptr_t)cluster->keys[i].value);
-    cluster->uri.n_params = 0;
 }
 
 static void cluster_abandon(void *conn) {

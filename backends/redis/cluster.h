@@ -7,33 +7,26 @@
 
 /* Most nodes that are known at a time. */
 #define CLUSTER_NODES 250
-/* Longest name of a node: clusters announce no longer ones. */
-#define CLUSTER_NAME_MAX 255
-/* Most keys of a stream in a URI. */
-#define CLUSTER_KEYS 8
 /* Most redirections to other nodes that are followed in one round of a call. */
 #define CLUSTER_REDIRECTS 16
 
 struct cluster_node {
     struct redis redis;
     struct redis_member member;
-    char id[41], address[64];
-    char name[CLUSTER_NAME_MAX + 1]; /* its name, which its certificate must have */
+    char id[41];
+    char host[REDIS_HOST_MAX + 1]; /* a name or an address, and with the port what no other node has */
     int port;
-    bool serves;              /* it has hash slots */
-    bool failed;              /* its last request failed: other nodes go first */
-    bool reachable;           /* it is named in the URI, or was connected once */
-    bool leaving[REDIS_TAGS]; /* hash tags whose slots are being moved to another node */
-    int64_t probed_us;        /* a listener's: when its last probe was sent */
+    char address[64];              /* the address that is announced beside the name; "": none */
+    char name[REDIS_HOST_MAX + 1]; /* the name that its certificate must have */
+    bool serves;                   /* it has hash slots */
+    bool failed;                   /* its last request failed: other nodes go first */
+    bool reachable;                /* it is named in the URI, or was connected once */
+    bool leaving[REDIS_TAGS];      /* hash tags whose slots are being moved to another node */
+    int64_t probed_us;             /* a listener's: when its last probe was sent */
 };
 
 struct cluster {
     const struct dlock_peer *peer;
-    struct redis_address address; /* its strings are owned */
-    char *user, *password;
-    struct dlock_uri uri; /* with the stream's keys only; owned, too */
-    struct dlock_param keys[CLUSTER_KEYS];
-    char fences[24];
     struct cluster_node *nodes[CLUSTER_NODES]; /* forgotten when a new map has no slots for them */
     size_t n_nodes;
     uint8_t owner[REDIS_SLOTS]; /* index of the slot's node, plus 1; 0: none */
@@ -53,8 +46,8 @@ struct cluster {
 
 /* ---- map.c: which node has a slot -------------------------------------------------------------------------------- */
 
-/* Returns the node with this address, which is added if it is new; NULL: out of memory, or too many nodes. */
-struct cluster_node *cluster_node_at(struct cluster *cluster, const char *address, int port);
+/* Returns the node at this host, which is added if it is new; NULL: out of memory, or too many nodes. */
+struct cluster_node *cluster_node_at(struct cluster *cluster, const char *host, int port);
 
 /* Returns the slot of a lock. */
 unsigned cluster_slot_of(const char *name);

@@ -1,6 +1,8 @@
 /* The requests on a new connection, all in one round trip. */
 #include "redis.h"
 
+#include <inttypes.h>
+
 static void write_greeting(struct redis *redis, const struct redis_address *address) {
     char db[16], name[40];
     if (address->user)
@@ -120,8 +122,9 @@ static void doubt(const struct redis *redis, const struct redis_address *address
     snprintf(err->message + used, sizeof err->message - used, " (twemproxy does not pass on what dlock needs)");
 }
 
-int redis_meet(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err) {
-    int rc = redis_dial(redis, address, deadline_us, err);
+static int meet(struct redis *redis, const struct redis_address *address, const struct dlock_host *host,
+                int64_t deadline_us, struct dlock_error *err) {
+    int rc = redis_dial(redis, address, host, deadline_us, err);
     if (rc) return rc;
     redis->asked = false;
     redis->check_us = 0;
@@ -130,5 +133,29 @@ int redis_meet(struct redis *redis, const struct redis_address *address, int64_t
     if ((rc = read_greeting(redis, address, deadline_us, err)) == 0) return 0;
     if (redis->unanswered == asked) doubt(redis, address, err);
     redis_hang_up(redis);
+    return rc;
+}
+
+int redis_meet(struct redis *redis, const struct dlock_uri *uri, const char *name, const struct dlock_peer *peer,
+               int timeout_ms, struct dlock_error *err) {
+    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", 0};
+    const int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    const size_t n = uri->n_hosts ? uri->n_hosts : 1;
+    struct redis_address address;
+    struct dlock_error last;
+    int rc = redis_address(uri, &address, err);
+    if (rc) return rc;
+    redis->peer = peer;
+    if (address.fences_ms) snprintf(redis->fences, sizeof redis->fences, "%" PRId64, address.fences_ms);
+    for (size_t i = 0; i < n; i++) {
+        /* A silent address must leave time for the next ones. */
+        const int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
+        struct dlock_host host = uri->n_hosts ? uri->hosts[i] : local;
+        if (name) host.host = name;
+        if (!host.port) host.port = REDIS_PORT;
+        rc = meet(redis, &address, &host, now_us + share_us, &last);
+        if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) break;
+    }
+    if (rc && err) *err = last;
     return rc;
 }

@@ -6,14 +6,19 @@
 
 /* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
-struct cluster_node *cluster_node_at(struct cluster *cluster, const char *address, int port) {
+static struct cluster_node *find_node(const struct cluster *cluster, const char *host, int port) {
     for (size_t i = 0; i < cluster->n_nodes; i++)
-        if (cluster->nodes[i]->port == port && strcmp(cluster->nodes[i]->address, address) == 0)
-            return cluster->nodes[i];
-    struct cluster_node *node = cluster->n_nodes < CLUSTER_NODES ? calloc(1, sizeof *node) : NULL;
+        if (cluster->nodes[i]->port == port && strcmp(cluster->nodes[i]->host, host) == 0) return cluster->nodes[i];
+    return NULL;
+}
+
+struct cluster_node *cluster_node_at(struct cluster *cluster, const char *host, int port) {
+    struct cluster_node *node = find_node(cluster, host, port);
+    if (node || cluster->n_nodes == CLUSTER_NODES) return node;
+    node = calloc(1, sizeof *node);
     if (!node) return NULL;
-    snprintf(node->address, sizeof node->address, "%s", address);
-    snprintf(node->name, sizeof node->name, "%s", address);
+    snprintf(node->host, sizeof node->host, "%s", host);
+    snprintf(node->name, sizeof node->name, "%s", host);
     node->port = port;
     cluster->nodes[cluster->n_nodes] = node; /* before the count, which a concurrently forked child reads */
     cluster->n_nodes++;
@@ -105,22 +110,24 @@ static const char *name_of(const redisReply *node) {
     const redisReply *said = node->element[0];
     const char *name = more_of(node, "hostname");
     if (!name && said->type == REDIS_REPLY_STRING && !is_numeric(said->str)) name = said->str;
-    return name && *name && strcmp(name, "?") != 0 && strlen(name) <= CLUSTER_NAME_MAX ? name : NULL;
+    return name && redis_is_host(name) ? name : NULL;
 }
 
 static bool is_unknown(const redisReply *host) {
     return host->type == REDIS_REPLY_NIL || !*host->str || strcmp(host->str, "?") == 0;
 }
 
-/* Returns the address of a node. nil and "" mean that the node does not know its own address, and "?" that it has no
- * name: without an "ip" it is then the address of the reporting node. NULL: only a name is given. */
-static const char *address_of(const struct cluster_node *teller, const redisReply *node) {
-    const redisReply *said = node->element[0];
-    const bool unknown = is_unknown(said);
-    if (!unknown && is_numeric(said->str)) return said->str;
+/* Returns the address that is announced beside a node's name, or in place of it; "": none. */
+static const char *address_of(const redisReply *node) {
     const char *address = more_of(node, "ip");
-    if (address && is_numeric(address)) return address;
-    return unknown ? teller->address : NULL;
+    return address && is_numeric(address) && strlen(address) < sizeof((struct cluster_node *)0)->address ? address : "";
+}
+
+/* Returns the host of a node. nil and "" mean that the node does not know its own address, and "?" that it has no name:
+ * without an "ip" it is then on the host of the reporting node. */
+static const char *host_of(const struct cluster_node *teller, const redisReply *node) {
+    if (!is_unknown(node->element[0])) return node->element[0]->str;
+    return *address_of(node) ? address_of(node) : teller->host;
 }
 
 /* Reads a node: an array of address, port, id, and possibly more. NULL: `err` says why. */
@@ -130,19 +137,18 @@ static struct cluster_node *read_node(struct cluster *cluster, struct cluster_no
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 3 ||
         (part[0]->type != REDIS_REPLY_STRING && part[0]->type != REDIS_REPLY_NIL) ||
         part[1]->type != REDIS_REPLY_INTEGER || part[1]->integer < 1 || part[1]->integer > 65535 ||
-        part[2]->type != REDIS_REPLY_STRING || part[2]->len >= sizeof teller->id) {
+        part[2]->type != REDIS_REPLY_STRING || part[2]->len >= sizeof teller->id ||
+        !redis_is_host(host_of(teller, reply))) {
         redis_nonsense(&teller->redis, "the reply to CLUSTER SLOTS", err);
         return NULL;
     }
-    const char *address = address_of(teller, reply);
-    if (!address || strlen(address) >= sizeof teller->address) {
-        dlock_fail(err, DLOCK_EINVAL,
-                   "the cluster knows its node %.100s by a name, which dlock does not look up: set "
-                   "cluster-preferred-endpoint-type ip",
-                   part[0]->type == REDIS_REPLY_STRING ? part[0]->str : "");
-        return NULL;
-    }
-    struct cluster_node *node = cluster_node_at(cluster, address, (int)part[1]->integer);
+    const char *host = host_of(teller, reply);
+    const int port = (int)part[1]->integer;
+    /* one that was connected to by what the URI says, and is announced by a name */
+    if (port == teller->port && !find_node(cluster, host, port) &&
+        (strcmp(host, teller->name) == 0 || strcmp(address_of(reply), teller->host) == 0))
+        snprintf(teller->host, sizeof teller->host, "%s", host);
+    struct cluster_node *node = cluster_node_at(cluster, host, port);
     if (!node)
         dlock_fail(err, DLOCK_ENOMEM, "out of memory for the nodes of the cluster, or more than %d", CLUSTER_NODES);
     return node;
@@ -177,12 +183,13 @@ static int read_range(struct cluster *cluster, struct cluster_node *teller, cons
     return 0;
 }
 
-/* Stores a node's id and name. If no name is announced, one from the URI stays, or else its address. A node without a
- * host is on the host of the reporting node. */
+/* Stores a node's id, address and name. If no name is announced, one from the URI stays, or else its address. A node
+ * without a host is on the host of the reporting node. */
 static void introduce(struct cluster_node *node, const redisReply *said, const struct cluster_node *teller) {
     const char *name = name_of(said);
     if (!name && is_unknown(said->element[0]) && node != teller) name = teller->name;
     snprintf(node->id, sizeof node->id, "%s", said->element[2]->str);
+    snprintf(node->address, sizeof node->address, "%s", is_numeric(node->host) ? "" : address_of(said));
     if (name) snprintf(node->name, sizeof node->name, "%s", name);
 }
 
@@ -266,12 +273,12 @@ static bool is_own_slot(const struct cluster_node *node, unsigned slot) {
 void cluster_learn(struct cluster *cluster, struct cluster_node *node, bool *tries) {
     for (size_t i = 0; i < node->member.n_moves; i++) {
         const struct redis_move *move = &node->member.moves[i];
-        const char *address = *move->address ? move->address : node->address;
+        const char *host = *move->host ? move->host : node->host;
         if (move->kind == REDIS_TRYAGAIN) {
             *tries = true;
             continue;
         }
-        struct cluster_node *to = is_numeric(address) ? cluster_node_at(cluster, address, move->port) : NULL;
+        struct cluster_node *to = redis_is_host(host) ? cluster_node_at(cluster, host, move->port) : NULL;
         /* the map may show it after a moment */
         if (move->kind == REDIS_ASK && !to) *tries = true;
         if (move->kind == REDIS_MOVED) {

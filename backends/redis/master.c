@@ -77,7 +77,7 @@ static size_t majority(const struct redis_sentinels *sentinels) {
 }
 
 static bool is_same(const struct redis_named *a, const struct redis_named *b) {
-    return a->epoch == b->epoch && a->port == b->port && strcmp(a->address, b->address) == 0;
+    return a->epoch == b->epoch && a->port == b->port && strcmp(a->host, b->host) == 0;
 }
 
 /* Returns how many Sentinels name this master, in answer to questions that were sent at since_us or later. A connection
@@ -158,21 +158,22 @@ static int explain(const struct redis_sentinels *sentinels, struct dlock_error *
     if (!named) return dlock_fail(err, DLOCK_EUNAVAILABLE, "no Sentinel of \"%s\" answers in time", sentinels->name);
     return dlock_fail(err, DLOCK_EUNAVAILABLE,
                       "%zu of the Sentinels of \"%s\" say that %s port %d is the master: %zu have to%s%.300s", n,
-                      sentinels->name, named->address, named->port, needed, sentinels->code ? "; " : "",
+                      sentinels->name, named->host, named->port, needed, sentinels->code ? "; " : "",
                       sentinels->code ? sentinels->why.message : "");
 }
 
-int redis_find_master(struct redis *redis, const struct redis_address *address, const struct dlock_host *hosts,
-                      size_t n, int64_t deadline_us, struct dlock_error *err) {
+int redis_find_master(struct redis *redis, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err) {
     const bool strict = redis->peer->quarantine_ms > 0;
-    struct redis_sentinels *sentinels = redis_sentinels_new(redis, address, hosts, n);
+    struct redis_address address;
+    if (redis_address(uri, &address, err)) return DLOCK_EINVAL;
+    struct redis_sentinels *sentinels = redis_sentinels_new(redis, &address);
     if (!sentinels) return dlock_fail(err, DLOCK_ENOMEM, "out of memory");
     const struct redis_named *named = (strict ? await_elected : await_latest)(redis, deadline_us);
     if (!named) return explain(sentinels, err);
     sentinels->master = *named;
     if (strict) sentinels->sure_us = sentinels->asked_us;
     redis->master = (struct redis_master){.port = named->port, .quorum = named->quorum, .strict = strict};
-    memcpy(redis->master.address, named->address, sizeof named->address);
+    memcpy(redis->master.host, named->host, sizeof named->host);
     if (strict) snprintf(redis->master.epoch, sizeof redis->master.epoch, "%lld", named->epoch);
     return 0;
 }
@@ -214,7 +215,7 @@ static int judge(struct redis_sentinels *sentinels, struct dlock_error *err) {
     voters open = 0;
     if (named && !is_same(named, master))
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s port %d is not the master any more: %s port %d is",
-                          master->address, master->port, named->address, named->port);
+                          master->host, master->port, named->host, named->port);
     for (size_t i = 0; i < sentinels->n; i++) {
         const struct redis_sentinel *sentinel = &sentinels->each[i];
         if (sentinel->open) open |= voter(sentinel);

@@ -13,22 +13,31 @@ static void doubt_address(const struct cluster_node *node, struct dlock_error *e
     snprintf(err->message + used, sizeof err->message - used,
              "; the cluster announces the address %s:%d: if clients cannot reach it, set cluster-announce-ip and "
              "cluster-announce-port on that node",
-             node->address, node->port);
+             node->host, node->port);
+}
+
+static int meet(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                struct dlock_error *err) {
+    struct cluster_node *node = conn;
+    return redis_meet(&node->redis, uri, node->name, peer, timeout_ms, err);
+}
+
+/* Connects to a node at its host; or, if that is a name that leads nowhere, at the address announced beside it. */
+static int connect_node(struct cluster_node *node, const struct dlock_peer *peer, int64_t deadline_us,
+                        struct dlock_error *err) {
+    const int left_ms = dlock_left_ms(deadline_us), first_ms = *node->address ? left_ms / 2 + 1 : left_ms;
+    int rc = peer->connect_again(peer, node->host, node->port, meet, node, first_ms, err);
+    if (rc != DLOCK_EUNAVAILABLE || !*node->address) return rc;
+    return peer->connect_again(peer, node->address, node->port, meet, node, dlock_left_ms(deadline_us), NULL) ? rc : 0;
 }
 
 int cluster_reach(struct cluster *cluster, struct cluster_node *node, int64_t deadline_us, struct dlock_error *err) {
-    const struct dlock_host host = {node->name, node->address, node->port};
     struct redis *redis = &node->redis;
-    struct redis_address address = cluster->address;
     if (redis->reader) return 0;
     memset(redis, 0, sizeof *redis);
-    redis->peer = cluster->peer;
     redis->member = &node->member;
     node->member.n_moves = 0;
-    memcpy(redis->fences, cluster->fences, sizeof redis->fences);
-    address.host = &host;
-    address.port = node->port;
-    int rc = redis_meet(redis, &address, deadline_us, err);
+    int rc = connect_node(node, cluster->peer, deadline_us, err);
     node->failed = rc != 0;
     if (rc) {
         cluster->stale = true;

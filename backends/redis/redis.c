@@ -2,53 +2,25 @@
  * files. */
 #include "cluster.h"
 
-#include <inttypes.h>
-
-#define DEFAULT_PORT 6379
-
 /* ---- connections ------------------------------------------------------------------------------------------------- */
 
-/* Connects to the first of the hosts that is a master. */
-static int try_hosts(struct redis *redis, struct redis_address *address, const struct dlock_host *hosts, size_t n,
-                     int64_t deadline_us, struct dlock_error *err) {
-    int rc = DLOCK_EUNAVAILABLE;
-    for (size_t i = 0; i < n; i++) {
-        /* A silent address must leave time for the next ones. */
-        int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);
-        address->host = &hosts[i];
-        address->port = hosts[i].port ? hosts[i].port : DEFAULT_PORT;
-        rc = redis_meet(redis, address, now_us + share_us, err);
-        if (rc != DLOCK_EUNAVAILABLE && rc != DLOCK_EPROTO) break;
-    }
-    return rc;
+/* Connects to the first of the URI's hosts that is a master. */
+static int meet_master(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
+                       struct dlock_error *err) {
+    return redis_meet(conn, uri, NULL, peer, timeout_ms, err);
 }
 
-/* Connects to the master that the Sentinels on these hosts name. */
-static int try_sentinels(struct redis *redis, struct redis_address *address, const struct dlock_host *hosts, size_t n,
-                         int64_t deadline_us, struct dlock_error *err) {
-    const int64_t now_us = dlock_now_us();
-    int rc = redis_find_master(redis, address, hosts, n, now_us + (deadline_us - now_us) / 2, err);
-    if (rc) return rc;
-    const struct dlock_host master = {redis->master.address, redis->master.address, redis->master.port};
-    return try_hosts(redis, address, &master, 1, deadline_us, err);
-}
-
+/* With Sentinels, the host is the master that they name. */
 static int redis_connect(void *conn, const struct dlock_uri *uri, const struct dlock_peer *peer, int timeout_ms,
                          struct dlock_error *err) {
-    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", 0};
-    const struct dlock_host *hosts = uri->n_hosts ? uri->hosts : &local;
-    const size_t n = uri->n_hosts ? uri->n_hosts : 1;
     const int64_t deadline_us = dlock_deadline_us(timeout_ms);
     struct redis *redis = conn;
-    struct redis_address address;
-    struct dlock_error last;
-    int rc = redis_address(uri, &address, err);
+    if (!redis_scheme_ends(uri, "+sentinel")) return meet_master(conn, uri, peer, timeout_ms, err);
     redis->peer = peer;
+    int rc = redis_find_master(redis, uri, dlock_deadline_us(timeout_ms / 2), err);
     if (rc) return rc;
-    if (address.fences_ms) snprintf(redis->fences, sizeof redis->fences, "%" PRId64, address.fences_ms);
-    rc = (address.master ? try_sentinels : try_hosts)(redis, &address, hosts, n, deadline_us, &last);
-    if (rc && err) *err = last;
-    return rc;
+    return peer->connect_again(peer, redis->master.host, redis->master.port, meet_master, redis,
+                               dlock_left_ms(deadline_us), err);
 }
 
 static void redis_disconnect(void *conn) {

@@ -27,6 +27,10 @@
 /* Most arguments of a script. */
 #define REDIS_MAX_ARGS 6
 
+/* Longest name of a host, and the default port. */
+#define REDIS_HOST_MAX 255
+#define REDIS_PORT 6379
+
 /* Encoded in keys besides '%': Redis Cluster computes the hash slot from text in braces. */
 #define REDIS_SPECIAL "{}"
 
@@ -72,8 +76,8 @@ enum redis_script {
 /* An error reply by which a member of a cluster says where a slot is. */
 struct redis_move {
     enum { REDIS_MOVED, REDIS_ASK, REDIS_TRYAGAIN } kind;
-    unsigned slot;    /* slot, address and port are unknown for TRYAGAIN */
-    char address[64]; /* as the cluster knows it; "": this member's address */
+    unsigned slot;                 /* slot, host and port are unknown for TRYAGAIN */
+    char host[REDIS_HOST_MAX + 1]; /* as the cluster announces it; "": this member's */
     int port;
 };
 #define REDIS_MOVES 16
@@ -89,7 +93,7 @@ struct redis_member {
 
 /* The master that the Sentinels have named. With a quarantine they are asked regularly. */
 struct redis_master {
-    char address[64]; /* numeric */
+    char host[REDIS_HOST_MAX + 1]; /* a name or an address */
     int port;
     int quorum;
     bool strict;    /* a majority of them has to confirm it regularly (master.c) */
@@ -143,8 +147,6 @@ struct redis {
 struct redis_address {
     const char *socket; /* path of a Unix socket; else NULL */
     const struct dlock_uri *uri;
-    const struct dlock_host *host;
-    int port;
     const char *user, *password; /* NULL: none */
     int db;
     int64_t fences_ms;                             /* how long fences are kept; 0: the default */
@@ -155,6 +157,9 @@ struct redis_address {
 /* True if the URI's scheme has this ending, such as "+cluster". */
 bool redis_scheme_ends(const struct dlock_uri *uri, const char *ending);
 
+/* True if a text can be the name or the address of a host. */
+bool redis_is_host(const char *text);
+
 /* Reads everything of the URI but the host. Returns 0 or EINVAL. */
 int redis_address(const struct dlock_uri *uri, struct redis_address *address, struct dlock_error *err);
 /* The backend's `accepts`. */
@@ -163,7 +168,8 @@ int redis_accepts(const struct dlock_uri *uri, struct dlock_error *err);
 /* ---- wire.c: the socket, deadlines, requests and replies --------------------------------------------------------- */
 
 /* Connects the socket. Returns 0, EUNAVAILABLE, EINVAL, ENOMEM, and over TLS EAUTH or EPROTO. */
-int redis_dial(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err);
+int redis_dial(struct redis *redis, const struct redis_address *address, const struct dlock_host *host,
+               int64_t deadline_us, struct dlock_error *err);
 
 /* Closes the connection, by reset when a request is unanswered. */
 void redis_hang_up(struct redis *redis);
@@ -284,9 +290,11 @@ int redis_check_role(struct redis *redis, const redisReply *info, struct dlock_e
 
 /* ---- greeting.c: a new connection -------------------------------------------------------------------------------- */
 
-/* Connects, logs in and checks the server. redis->peer and redis->member have to be set. Errors are those of the
- * backend's connect. */
-int redis_meet(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err);
+/* Connects to the first of the URI's hosts that can be reached and is a master, logs in and checks it. Over TLS its
+ * certificate must have this name; NULL: that of the host. redis->member has to be set. Errors are those of the backend's
+ * connect. */
+int redis_meet(struct redis *redis, const struct dlock_uri *uri, const char *name, const struct dlock_peer *peer,
+               int timeout_ms, struct dlock_error *err);
 
 /* ---- incarnation.c: the quarantine ------------------------------------------------------------------------------- */
 
@@ -309,10 +317,9 @@ const char *redis_may_grant(const struct redis *redis);
 
 /* ---- master.c: redis+sentinel ------------------------------------------------------------------------------------ */
 
-/* Asks the Sentinels on these hosts for the master, and stores it in redis->master. Returns 0, EUNAVAILABLE, EAUTH,
+/* Asks the Sentinels that the URI names for the master, and stores it in redis->master. Returns 0, EUNAVAILABLE, EAUTH,
  * EPROTO, EINVAL (none of them knows it) or ENOMEM. */
-int redis_find_master(struct redis *redis, const struct redis_address *address, const struct dlock_host *hosts,
-                      size_t n, int64_t deadline_us, struct dlock_error *err);
+int redis_find_master(struct redis *redis, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err);
 void redis_forget_sentinels(struct redis *redis);
 
 /* Returns the number of Sentinels that the URI names, and in *answered how many have answered, for which it waits a

@@ -82,24 +82,17 @@ static void take_id(struct redis_sentinels *sentinels, struct redis_sentinel *se
     memcpy(sentinel->id, id, sizeof id);
 }
 
-/* Reads the first of the two answers, the address. The second one also contains an address, but that of the old master
- * until all replicas follow the new one. */
+/* Reads the first of the two answers, the address, or with announce-hostnames the name. The second one also contains it,
+ * but that of the old master until all replicas follow the new one. */
 static void take_address(struct redis_sentinels *sentinels, struct redis_sentinel *sentinel, const redisReply *reply) {
     struct redis_named *named = &sentinel->saying;
     const redisReply *ip = reply->element[0], *number = reply->element[1];
-    union dlock_socket_address unused;
     const long port = number->type == REDIS_REPLY_STRING ? strtol(number->str, NULL, 10) : 0;
-    if (ip->type != REDIS_REPLY_STRING || !*ip->str || strlen(ip->str) >= sizeof named->address || port < 1 ||
-        port > 65535) {
+    if (ip->type != REDIS_REPLY_STRING || !redis_is_host(ip->str) || port < 1 || port > 65535) {
         makes_no_sense(sentinels, sentinel);
         return;
     }
-    if (!dlock_socket_address(NULL, ip->str, (int)port, &unused)) {
-        failed(sentinels, sentinel, DLOCK_EINVAL,
-               "it knows the master by a name, which dlock does not look up: set announce-hostnames no");
-        return;
-    }
-    snprintf(named->address, sizeof named->address, "%s", ip->str);
+    snprintf(named->host, sizeof named->host, "%s", ip->str);
     named->port = (int)port;
 }
 
@@ -310,8 +303,10 @@ static bool write_text(struct redis *redis, struct redis_sentinels *sentinels, c
     return !redis->broken;
 }
 
-struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address,
-                                            const struct dlock_host *hosts, size_t n) {
+struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address) {
+    static const struct dlock_host local = {"127.0.0.1", "127.0.0.1", 0};
+    const size_t n = address->uri->n_hosts ? address->uri->n_hosts : 1;
+    const struct dlock_host *hosts = address->uri->n_hosts ? address->uri->hosts : &local;
     struct redis_sentinels *sentinels = calloc(1, sizeof *sentinels);
     if (!sentinels) return NULL;
     snprintf(sentinels->name, sizeof sentinels->name, "%.100s", address->master);

@@ -8,7 +8,7 @@
 
 /* One Sentinel's answer. */
 struct redis_named {
-    char address[64]; /* the master's address, numeric */
+    char host[REDIS_HOST_MAX + 1]; /* the master's name or address */
     int port;
     long long epoch; /* of the failover that made it the master */
     int others;      /* the number of other Sentinels that it knows */
@@ -51,8 +51,7 @@ struct redis_sentinels {
 /* ---- sentinel.c: talking to them --------------------------------------------------------------------------------- */
 
 /* Begins to connect to all Sentinels and asks them; unreachable ones are given up. NULL: out of memory. */
-struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address,
-                                            const struct dlock_host *hosts, size_t n);
+struct redis_sentinels *redis_sentinels_new(struct redis *redis, const struct redis_address *address);
 void redis_sentinels_free(struct redis_sentinels *sentinels);
 
 /* Asks the Sentinels that have no unanswered question, and whose last answer is to one that was sent before this. */

@@ -13,18 +13,18 @@ unsigned redis_slot_of(const char *key, size_t length) {
     return crc % REDIS_SLOTS;
 }
 
-/* Reads "3999 127.0.0.1:6381". The address may contain colons, or be missing. */
+/* Reads "3999 127.0.0.1:6381". The host may contain colons, or be missing. */
 static bool read_place(const char *text, struct redis_move *move) {
     char *end;
     const long slot = strtol(text, &end, 10);
     const char *colon = strrchr(end, ':');
     const long port = colon ? strtol(colon + 1, NULL, 10) : 0;
     if (slot < 0 || slot >= REDIS_SLOTS || *end != ' ' || port < 1 || port > 65535 ||
-        (size_t)(colon - end) > sizeof move->address)
+        (size_t)(colon - end) > sizeof move->host)
         return false;
     move->slot = (unsigned)slot;
     move->port = (int)port;
-    snprintf(move->address, sizeof move->address, "%.*s", (int)(colon - end - 1), end + 1);
+    snprintf(move->host, sizeof move->host, "%.*s", (int)(colon - end - 1), end + 1);
     return true;
 }
 

@@ -57,16 +57,17 @@ static int adopt(struct redis *redis, struct dlock_error *err) {
     return 0;
 }
 
-int redis_dial(struct redis *redis, const struct redis_address *address, int64_t deadline_us, struct dlock_error *err) {
+int redis_dial(struct redis *redis, const struct redis_address *address, const struct dlock_host *host,
+               int64_t deadline_us, struct dlock_error *err) {
     char server[sizeof redis->where + 16];
     if (address->socket)
         snprintf(redis->where, sizeof redis->where, "%s", address->socket);
     else
-        snprintf(redis->where, sizeof redis->where, strchr(address->host->address, ':') ? "[%s]:%d" : "%s:%d",
-                 address->host->address, address->port);
+        snprintf(redis->where, sizeof redis->where, strchr(host->address, ':') ? "[%s]:%d" : "%s:%d", host->address,
+                 host->port);
     snprintf(server, sizeof server, "Redis at %s", redis->where);
-    int rc = dlock_stream_dial(&redis->stream, address->uri, address->socket, address->host, address->port, server,
-                               deadline_us, err);
+    int rc =
+        dlock_stream_dial(&redis->stream, address->uri, address->socket, host, host->port, server, deadline_us, err);
     return rc == 0 ? adopt(redis, err) : rc;
 }
 

@@ -14,16 +14,22 @@ static void peer_log(const struct dlock_peer *peer, int level, const char *messa
     dlock__log(conn_of(peer)->client, level, "%s", message);
 }
 
-static int connect_by(struct dlock_client *client, bool lookup, dlock_connect *connect, const struct dlock_peer *peer,
-                      void *data, int64_t deadline_us, struct dlock_error *err) {
-    const struct dlock__server server = {client->uri, client->module, client->resolver, client->base_caps};
-    return dlock__server_connect(&server, lookup, connect, peer, data, deadline_us, err);
+/* The keeper waits for no name server. */
+static bool may_wait(const struct dlock_client *client) {
+    return atomic_load(&client->keeper.id) != dlock__thread_id();
 }
 
-static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *data, int timeout_ms,
-                         struct dlock_error *err) {
-    int64_t deadline_us = dlock__now_us() + dlock__us(timeout_ms);
-    return connect_by(conn_of(peer)->client, true, connect, peer, data, deadline_us, err);
+static int connect_to(const struct dlock_peer *peer, const char *host, int port, bool lookup, dlock_connect *connect,
+                      void *data, int64_t deadline_us, struct dlock_error *err) {
+    struct dlock_client *client = conn_of(peer)->client;
+    const struct dlock__server server = {client->uri, client->module, client->resolver, client->base_caps};
+    return dlock__server_connect(&server, host, port, lookup, connect, peer, data, deadline_us, err);
+}
+
+static int connect_again(const struct dlock_peer *peer, const char *host, int port, dlock_connect *connect, void *data,
+                         int timeout_ms, struct dlock_error *err) {
+    bool lookup = !host || may_wait(conn_of(peer)->client);
+    return connect_to(peer, host, port, lookup, connect, data, dlock__now_us() + dlock__us(timeout_ms), err);
 }
 
 struct dlock__conn *dlock__conn_new(struct dlock_client *client) {
@@ -48,11 +54,12 @@ static void disconnect(struct dlock__conn *conn) {
     dlock__resolver_stale(conn->client->resolver); /* the server may have moved */
 }
 
-static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool lookup, struct dlock_error *err) {
+static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     const struct dlock_backend *backend = conn->client->backend;
     memset(conn->data, 0, backend->conn_size);
     atomic_store(&conn->live, true);
-    int rc = connect_by(conn->client, lookup, backend->connect, &conn->peer, conn->data, deadline_us, err);
+    const bool lookup = may_wait(conn->client);
+    int rc = connect_to(&conn->peer, NULL, 0, lookup, backend->connect, conn->data, deadline_us, err);
     if (rc != 0) disconnect(conn);
     return rc;
 }
@@ -60,9 +67,8 @@ static int connect_anew(struct dlock__conn *conn, int64_t deadline_us, bool look
 int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dlock_error *err) {
     struct dlock_client *client = conn->client;
     if (conn->connected) return 0;
-    bool lookup = atomic_load(&client->keeper.id) != dlock__thread_id(); /* the keeper waits for no name server */
     dlock__leave(client);
-    int rc = connect_anew(conn, deadline_us, lookup, err);
+    int rc = connect_anew(conn, deadline_us, err);
     dlock__enter(client);
     conn->connected = rc == 0;
     if (rc == 0) {

@@ -59,22 +59,22 @@ static int check_secrets(const char *text, struct dlock_error *err) {
     return rc;
 }
 
-static int connect_by(const struct member *member, dlock_connect *connect, void *conn, int timeout_ms,
-                      struct dlock_error *err) {
+static int connect_to(const struct member *member, const char *host, int port, dlock_connect *connect, void *conn,
+                      int timeout_ms, struct dlock_error *err) {
     int64_t deadline_us = dlock__now_us() + (int64_t)timeout_ms * 1000;
-    return dlock__server_connect(&member->server, true, connect, &member->peer, conn, deadline_us, err);
+    return dlock__server_connect(&member->server, host, port, true, connect, &member->peer, conn, deadline_us, err);
 }
 
 static int member_connect(const struct dlock_member *out, void *conn, int timeout_ms, struct dlock_error *err) {
     const struct member *member = out->opened;
-    return connect_by(member, member->server.module->ops.connect, conn, timeout_ms, err);
+    return connect_to(member, NULL, 0, member->server.module->ops.connect, conn, timeout_ms, err);
 }
 
-static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
-                         struct dlock_error *err) {
+static int connect_again(const struct dlock_peer *peer, const char *host, int port, dlock_connect *connect, void *conn,
+                         int timeout_ms, struct dlock_error *err) {
     const struct member *member =
         (const struct member *)(const void *)((const char *)peer - offsetof(struct member, peer));
-    return connect_by(member, connect, conn, timeout_ms, err);
+    return connect_to(member, host, port, connect, conn, timeout_ms, err);
 }
 
 static void member_close(struct dlock_member *out) {

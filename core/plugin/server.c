@@ -69,11 +69,16 @@ static int connect_to(const struct dlock__server *server, struct dlock_uri uri, 
     return rc;
 }
 
-int dlock__server_connect(const struct dlock__server *server, bool lookup, dlock_connect *connect,
-                          const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err) {
+int dlock__server_connect(const struct dlock__server *server, const char *host, int port, bool lookup,
+                          dlock_connect *connect, const struct dlock_peer *peer, void *data, int64_t deadline_us,
+                          struct dlock_error *err) {
     struct dlock__addresses *addresses = NULL;
     struct dlock_uri uri = server->uri->parts;
-    int rc = can(server, DLOCK_CAP_LOCAL) ? 0 : dlock__resolve(server->resolver, deadline_us, lookup, &addresses, err);
+    int rc = 0;
+    if (host)
+        rc = dlock__resolve_announced(server->resolver, host, port, deadline_us, lookup, &addresses, err);
+    else if (!can(server, DLOCK_CAP_LOCAL))
+        rc = dlock__resolve(server->resolver, deadline_us, lookup, &addresses, err);
     if (rc != 0) return rc;
     if (addresses) {
         uri.hosts = addresses->hosts;
@@ -81,7 +86,7 @@ int dlock__server_connect(const struct dlock__server *server, bool lookup, dlock
     }
     rc = connect_to(server, uri, connect, peer, data, deadline_us, err);
     free(addresses);
-    if (rc != 0) dlock__resolver_stale(server->resolver); /* the server may have moved */
+    if (rc != 0 && !host) dlock__resolver_stale(server->resolver); /* the server may have moved */
     return dlock__about_connection(&server->module->ops, "connect", rc, err);
 }
 

@@ -24,11 +24,12 @@ static inline const char *dlock__as_selected(uint32_t base_caps, uint32_t lackin
  * backend's `accepts`. */
 int dlock__server_open(const char *text, struct dlock__server *server, struct dlock_error *err);
 
-/* Looks up the hosts and connects by `connect`, the backend's own or one that it gave to dlock_peer.connect_again; `data`
- * must be zeroed. Without `lookup` only addresses that are known already are used. Any thread; blocks until the
- * deadline at most. Errors: as dlock__resolve and a backend's `connect`. */
-int dlock__server_connect(const struct dlock__server *server, bool lookup, dlock_connect *connect,
-                          const struct dlock_peer *peer, void *data, int64_t deadline_us, struct dlock_error *err);
+/* Looks up `host`, which the server has announced, or if it is NULL the hosts of the URI, and connects by `connect`, the
+ * backend's own or one that it gave to dlock_peer.connect_again. Without `lookup` only addresses that are known already
+ * are used. Any thread; blocks until the deadline at most. Errors: as dlock__resolve and a backend's `connect`. */
+int dlock__server_connect(const struct dlock__server *server, const char *host, int port, bool lookup,
+                          dlock_connect *connect, const struct dlock_peer *peer, void *data, int64_t deadline_us,
+                          struct dlock_error *err);
 
 /* Takes what a backend's operation returned about its connection. Returns `rc`, or EPROTO for a number that says
  * nothing about one: a result of claims, such as ELOST, would be believed of every claim, though nothing is known about

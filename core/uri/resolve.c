@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
+/* How many announced hosts are remembered. */
+#define MOST_ANNOUNCED 256
 /* Room for a numeric address with its zone. */
 #define ADDRESS_SIZE (INET6_ADDRSTRLEN + 1 + IF_NAMESIZE)
 
@@ -34,9 +36,12 @@ struct target {
 struct dlock__resolver {
     pthread_mutex_t mutex; /* guards everything below */
     pthread_cond_t changed;
-    size_t looking; /* threads that are looking up a name */
-    bool freed;     /* the last of these threads frees the resolver */
-    bool stale;     /* the remembered addresses may be wrong or incomplete */
+    size_t looking;                    /* threads that are looking up a name */
+    bool freed;                        /* the last of these threads frees the resolver */
+    bool stale;                        /* the remembered addresses may be wrong or incomplete */
+    struct dlock__resolver *announced; /* one for each announced host, the newest first */
+    struct dlock__resolver *next;      /* in such a list */
+    size_t users;                      /* calls that are using it; guarded by the mutex of the resolver with the list */
     size_t n;
     struct target targets[]; /* the hosts' names follow in the same allocation */
 };
@@ -253,8 +258,50 @@ void dlock__resolver_stale(struct dlock__resolver *resolver) {
     pthread_mutex_unlock(&resolver->mutex);
 }
 
+/* Returns the resolver of an announced host, which is made if need be. NULL: out of memory. */
+static struct dlock__resolver *take(struct dlock__resolver *all, const struct dlock_host *host) {
+    const struct dlock_uri uri = {.hosts = host, .n_hosts = 1};
+    struct dlock__resolver *one = NULL, *gone = NULL, **at, **idle = NULL;
+    size_t n = 0;
+    pthread_mutex_lock(&all->mutex);
+    for (at = &all->announced; *at; at = &(*at)->next, n++) {
+        if ((*at)->targets->port == host->port && strcmp((*at)->targets->host, host->host) == 0) break;
+        if ((*at)->users == 0) idle = at;
+    }
+    one = *at;
+    if (!one && n >= MOST_ANNOUNCED && idle) {
+        gone = *idle;
+        *idle = gone->next;
+    }
+    if (!one && dlock__resolver_new(&uri, &one, NULL) == DLOCK_OK) {
+        one->next = all->announced;
+        all->announced = one;
+    }
+    if (one) one->users++;
+    pthread_mutex_unlock(&all->mutex);
+    dlock__resolver_free(gone);
+    return one;
+}
+
+int dlock__resolve_announced(struct dlock__resolver *resolver, const char *host, int port, int64_t deadline_us,
+                             bool lookup, struct dlock__addresses **addresses, struct dlock_error *err) {
+    struct dlock__resolver *one = take(resolver, &(struct dlock_host){.host = host, .port = port});
+    if (!one) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for the resolver");
+    dlock__resolver_stale(one);
+    /* a deadline that has passed begins a look-up without waiting for it */
+    int rc = dlock__resolve(one, lookup ? deadline_us : 0, true, addresses, err);
+    pthread_mutex_lock(&resolver->mutex);
+    one->users--;
+    pthread_mutex_unlock(&resolver->mutex);
+    return rc;
+}
+
 void dlock__resolver_free(struct dlock__resolver *resolver) {
     if (!resolver) return;
+    for (struct dlock__resolver *one = resolver->announced, *next; one; one = next) {
+        next = one->next;
+        dlock__resolver_free(one);
+    }
     pthread_mutex_lock(&resolver->mutex);
     join_ended(resolver);
     for (size_t i = 0; i < resolver->n; i++)

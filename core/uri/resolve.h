@@ -24,6 +24,11 @@ int dlock__resolver_new(const struct dlock_uri *uri, struct dlock__resolver **re
 int dlock__resolve(struct dlock__resolver *resolver, int64_t deadline_us, bool lookup,
                    struct dlock__addresses **addresses, struct dlock_error *err);
 
+/* The same for one host that a server has announced, of which the resolver remembers up to 256: a name is looked up each
+ * time. Without `lookup` this never blocks either, and also starts the first look-up of a name. */
+int dlock__resolve_announced(struct dlock__resolver *resolver, const char *host, int port, int64_t deadline_us,
+                             bool lookup, struct dlock__addresses **addresses, struct dlock_error *err);
+
 /* Marks the remembered addresses as possibly wrong: the next call looks the names up again. */
 void dlock__resolver_stale(struct dlock__resolver *resolver);
 

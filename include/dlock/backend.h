@@ -15,9 +15,10 @@
  *     needs no locks unless it is THREADSAFE. `disconnect` and `abandon` must also work on a half-built connection, and
  *     on one that is still all zeros because `connect` was not called: 0 has to mean "no descriptor".
  *   - Return within timeout_ms (from 1 to 3,600,000), whatever the server does: poll() with that deadline, never a
- *     blocking call. Never resolve a name: hosts come with numeric addresses. Operations without a timeout_ms return at
- *     once. A call that does not return holds up its thread, which may be the application's, whatever the deadline of
- *     dlock_acquire or dlock_release; dlock_close, dlock_free and other clients do not wait for it.
+ *     blocking call. Never resolve a name: hosts come with numeric addresses, and dlock_peer.connect_again finds those
+ *     of hosts that a server announces. Operations without a timeout_ms return at once. A call that does not return
+ *     holds up its thread, which may be the application's, whatever the deadline of dlock_acquire or dlock_release;
+ *     dlock_close, dlock_free and other clients do not wait for it.
  *   - The RETURN VALUE is about the connection. 0: each claim has its `result`. EUNAVAILABLE: dead, or no answer in
  *     time. EPROTO: an invalid answer. EAUTH, EINVAL and ENOTSUP: the server refuses. ENOMEM: no memory, descriptor or
  *     disk. Every other value is treated as EPROTO. After any error the core disconnects, and the outcome of every claim
@@ -129,13 +130,16 @@ struct dlock_peer {
     int (*open_member)(const struct dlock_peer *peer, const char *uri, struct dlock_member *out,
                        struct dlock_error *err);
     const char *prefix; /* the beginning of all names of this client; "": none */
-    /* Opens one more connection to the server: calls `connect` with `conn`, which must be zeroed, as the core calls the
-     * backend's own, with hosts looked up anew and the password read anew. Any thread; the call must be over before
-     * `disconnect` is. Blocks for timeout_ms at most. Results: as connect. A `connect` that only copies the hosts, and
-     * returns EUNAVAILABLE if they are those that do not answer, follows servers that move: with timeout_ms 0 no call
-     * waits for a name server, and the next one has what a look-up has found meanwhile. */
-    int (*connect_again)(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
-                         struct dlock_error *err);
+    /* Opens one more connection: calls `connect` with `conn`, which must be zeroed, as the core calls the backend's own,
+     * with the password read anew, and the addresses of `host`, a name or an address that the server has announced,
+     * looked up anew; NULL: those of the URI's hosts. Any thread, also within `connect`; the call must be over before
+     * `disconnect` is. Blocks for timeout_ms at most. Results: as connect. The thread that renews waits for no name
+     * server: for an announced host it gets the addresses that are known, or EUNAVAILABLE, and a later call finds the
+     * others. A `connect` that only copies the hosts, and returns EUNAVAILABLE if they are those that do not answer,
+     * follows servers that move: with timeout_ms 0 no call waits for a name server, and the next one has what a look-up
+     * has found meanwhile. */
+    int (*connect_again)(const struct dlock_peer *peer, const char *host, int port, dlock_connect *connect, void *conn,
+                         int timeout_ms, struct dlock_error *err);
 };
 
 /* dlock_claim.flags */

@@ -181,7 +181,7 @@ static inline int dlock_session_open(struct dlock_session *session, const struct
     memset(session->conn, 0, all->kind->conn_size);
     session->live = true;
     int rc = uri ? all->kind->connect(session->conn, uri, all->peer, ms, err)
-                 : all->peer->connect_again(all->peer, all->kind->connect, session->conn, ms, err);
+                 : all->peer->connect_again(all->peer, NULL, 0, all->kind->connect, session->conn, ms, err);
     if (rc == 0) rc = dlock_session_enroll(session, &fd, err);
     if (rc != 0) {
         dlock_session_close(session);

@@ -3,6 +3,7 @@
 #include "support/clock.h"
 #include "support/test.h"
 
+#include <dlock/backend_socket.h>
 #include <poll.h>
 #include <stdlib.h>
 
@@ -12,11 +13,20 @@ static void print_log(const struct dlock_peer *peer, int level, const char *mess
     print_message("log, level %d: %s\n", level, message);
 }
 
-/* No server moves here. */
-static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
-                         struct dlock_error *err) {
-    (void)peer, (void)connect, (void)conn, (void)timeout_ms;
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the servers are where they were");
+/* As the core does it, but the only name that is found is localhost, and no server moves. */
+static int connect_again(const struct dlock_peer *peer, const char *host, int port, dlock_connect *connect, void *conn,
+                         int timeout_ms, struct dlock_error *err) {
+    if (!host) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the servers are where they were");
+    const struct link *link = (const struct link *)(const void *)((const char *)peer - offsetof(struct link, peer));
+    const struct dlock_host announced = {host, strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, port};
+    struct dlock_uri uri = link->uri;
+    union dlock_socket_address unused;
+    if (!dlock_socket_address(NULL, announced.address, port, &unused))
+        return dlock_fail(err, DLOCK_EUNAVAILABLE, "the host \"%s\" was not found", host);
+    uri.hosts = &announced;
+    uri.n_hosts = 1;
+    uri.params = link->param;
+    return connect(conn, &uri, peer, timeout_ms, err);
 }
 
 void uri_init(struct uri *uri, int port) {
@@ -37,6 +47,9 @@ int link_try(struct link *link, const struct dlock_uri *uri, char letter, int64_
                                      .quarantine_ms = quarantine_ms,
                                      .log = print_log,
                                      .connect_again = connect_again};
+    link->uri = *uri;
+    for (size_t i = 0; i < uri->n_params && i < sizeof link->param / sizeof link->param[0]; i++)
+        link->param[i] = uri->params[i];
     link->fd = -1;
     link->conn = calloc(1, backend->conn_size);
     assert_non_null(link->conn);

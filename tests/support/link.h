@@ -22,8 +22,10 @@ struct link {
     void *conn;
     struct dlock_peer peer;
     char client[25];
-    int fd;     /* the listener's descriptor */
-    int tokens; /* tokens made up to now: see held_new() */
+    int fd;               /* the listener's descriptor */
+    int tokens;           /* tokens made up to now: see held_new() */
+    struct dlock_uri uri; /* for further connections; its strings belong to the caller */
+    struct dlock_param param[4];
 };
 
 /* Connects as the client whose id is 24 times `letter` (a hex digit). Returns what connect returned; *link must be

@@ -125,6 +125,7 @@ static int try_acquire(struct link *link, struct dlock_error *err) {
 /* ---- maps -------------------------------------------------------------------------------------------------------- */
 
 /* In these <port> is the node's own. */
+#define LOCALHOST "$9\r\nlocalhost\r\n"
 #define NODE "*3\r\n$9\r\n127.0.0.1\r\n:<port>\r\n$1\r\nx\r\n"
 
 static int connect_with(struct node *node, struct link *link, const char *map, struct dlock_error *err) {
@@ -168,10 +169,8 @@ TEST(maps_that_make_no_sense) {
         {"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$-1\r\n:1\r\n$41\r\n"
          "12345678901234567890123456789012345678901\r\n",
          DLOCK_EPROTO},
-        {"*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$4\r\nnode\r\n:1\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$4\r\nnode\r\n",
-         DLOCK_EINVAL}, /* a name, and nowhere an address */
-        {"*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$4\r\nnode\r\n:1\r\n$1\r\nx\r\n*1\r\n$2\r\nip\r\n", DLOCK_EINVAL},
-        {"*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$4\r\nnode\r\n:1\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$-1\r\n", DLOCK_EINVAL},
+        {"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$5\r\na b.c\r\n:1\r\n$1\r\nx\r\n", DLOCK_EPROTO}, /* no name of a host */
+        {"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$4\r\n/tmp\r\n:1\r\n$1\r\nx\r\n", DLOCK_EPROTO},
         {"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$4\r\nno", DLOCK_EUNAVAILABLE}, /* and no more */
         {"*2147483647\r\n*2147483647\r\n", DLOCK_EPROTO},
         {"*400000\r\n*400000\r\n:1\r\n", DLOCK_EPROTO},
@@ -204,6 +203,10 @@ TEST(maps_of_other_kinds) {
         "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$4\r\nnode\r\n:<port>\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n",
         "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n$9\r\n127.0.0.1\r\n:<port>\r\n$0\r\n\r\n*2\r\n$8\r\nhostname\r\n$"
         "4\r\nnode\r\n",
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n" LOCALHOST ":<port>\r\n$1\r\nx\r\n",
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n" LOCALHOST ":<port>\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$-1\r\n",
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n" LOCALHOST ":<port>\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$4\r\nnode\r\n",
+        "*1\r\n*3\r\n:0\r\n:16383\r\n*4\r\n" LOCALHOST ":<port>\r\n$1\r\nx\r\n*2\r\n$2\r\nip\r\n$10\r\n127.0.0.77\r\n",
     };
     for (size_t i = 0; i < sizeof maps / sizeof maps[0]; i++) {
         struct node node;
@@ -300,9 +303,11 @@ TEST(nodes_are_forgotten) {
 
 /* ---- answers to calls -------------------------------------------------------------------------------------------- */
 
+#define BYTES_64 "1234567890123456789012345678901234567890123456789012345678901234"
+
 /* Both nodes answer each call with this, in which <port> is the other's. */
 static int answered(struct node nodes[2], const char *answer, int timeout_ms, struct dlock_error *err) {
-    char texts[2][200];
+    char texts[2][400];
     const char *says[2][2] = {{texts[0], NULL}, {texts[1], NULL}};
     struct link link;
     memset(nodes, 0, 2 * sizeof nodes[0]);
@@ -332,8 +337,10 @@ TEST(answers_that_lead_nowhere) {
         {"-MOVED <slot> :<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
         {"-MOVED 5 127.0.0.1:6379\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"}, /* another slot */
         {"-MOVED <slot> 127.0.0.1:1\r\n", DLOCK_EUNAVAILABLE, "127.0.0.1:1"},    /* no server listens there */
-        {"-MOVED <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"},
-        {"-ASK <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "on its way"},
+        {"-MOVED <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "\"node.example\" was not found"},
+        {"-ASK <slot> node.example:<port>\r\n", DLOCK_EUNAVAILABLE, "\"node.example\" was not found"},
+        {"-MOVED <slot> ?:<port>\r\n", DLOCK_EUNAVAILABLE, "keep redirecting"}, /* it has no name */
+        {"-ASK <slot> ?:<port>\r\n", DLOCK_EUNAVAILABLE, "on its way"},
         {"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", DLOCK_EUNAVAILABLE, "on its way"},
         {"-CLUSTERDOWN The cluster is down\r\n", DLOCK_EUNAVAILABLE, "CLUSTERDOWN"},
         {"-MOVED <slot> 127.0.0.1:0\r\n", DLOCK_EPROTO, "names no slot, or no address"},
@@ -348,8 +355,7 @@ TEST(answers_that_lead_nowhere) {
         {"-MOVED 16384 127.0.0.1:6379\r\n", DLOCK_EPROTO, "names no slot, or no address"},
         {"-MOVED -1 127.0.0.1:6379\r\n", DLOCK_EPROTO, "names no slot, or no address"},
         {"-MOVED 99999999999999999999 127.0.0.1:6379\r\n", DLOCK_EPROTO, "names no slot, or no address"},
-        {"-MOVED <slot> 1234567890123456789012345678901234567890123456789012345678901234:1\r\n", DLOCK_EPROTO,
-         "names no slot, or no address"},
+        {"-MOVED <slot> " BYTES_64 BYTES_64 BYTES_64 BYTES_64 ":1\r\n", DLOCK_EPROTO, "names no slot, or no address"},
         {"-ASK <slot> 127.0.0.1:0\r\n", DLOCK_EPROTO, "names no slot, or no address"},
         {"-ASK\r\n", DLOCK_EPROTO, "names no slot, or no address"},
         {"", DLOCK_EUNAVAILABLE, "no answer in time"},
@@ -397,8 +403,7 @@ static int never(const struct dlock_info *info, void *arg) {
 
 TEST(operators_get_an_error_in_time) {
     static const char *const answers[] = {"-MOVED <slot> 127.0.0.1:<port>\r\n", "-ASK <slot> 127.0.0.1:<port>\r\n",
-                                          "-TRYAGAIN x\r\n", "-CLUSTERDOWN x\r\n",
-                                          "-MOVED <slot> node.example:<port>\r\n"};
+                                          "-TRYAGAIN x\r\n", "-CLUSTERDOWN x\r\n", "-MOVED <slot> ?:<port>\r\n"};
     for (size_t i = 0; i < 2 * sizeof answers / sizeof answers[0]; i++) {
         struct node node = {.map = NULL};
         struct dlock_error err = {0};

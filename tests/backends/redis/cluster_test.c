@@ -73,6 +73,21 @@ static void move_slot(int slot, struct server *from, struct server *to) {
     end_to_move(slot, from, to);
 }
 
+/* From now on the nodes announce themselves in this way. */
+static void announce(const char *name, const char *type) {
+    for (int i = 0; i < MASTERS; i++) {
+        ask_text(&master[i], "CONFIG SET cluster-announce-hostname %s", name);
+        ask_text(&master[i], "CONFIG SET cluster-preferred-endpoint-type %s", type);
+    }
+    for (int i = 0; i < MASTERS; i++)
+        for (int j = 0; j < MASTERS; j++) {
+            char known[60];
+            snprintf(known, sizeof known, "127.0.0.1:%d@", master[j].port);
+            await_said(&master[i], "CLUSTER NODES", known);
+        }
+}
+
+/* Also while they begin to announce names. */
 TEST(moving_slot) {
     char uri[200];
     uri_of(uri, "lease=10s&quarantine=0");
@@ -80,9 +95,11 @@ TEST(moving_slot) {
     players_await_turns();
     const int moved = told("MOVED"), slot = slot_of(first);
     for (int i = 0; i < 3; i++) {
+        if (i == 1) announce("localhost", "hostname");
         move_slot(slot, &master[i % MASTERS], &master[(i + 1) % MASTERS]);
         players_await_turns();
     }
+    announce("", "ip");
     print_message("MOVED %d, ASK %d, TRYAGAIN %d\n", told("MOVED") - moved, told("ASK"), told("TRYAGAIN"));
     assert_true(told("MOVED") > moved);
     assert_true(told("ASK") > 0);
@@ -278,6 +295,25 @@ TEST_WITH(NULL, NULL, an_address_that_cannot_be_reached) {
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, address));
     assert_non_null(strstr(err.message, "set cluster-announce-ip"));
+    server_stop(&alone);
+}
+
+/* A node that announces a name, and beside it an address that clients cannot reach, as behind a load balancer. */
+TEST_WITH(NULL, NULL, a_name_that_is_looked_up) {
+    char uri[200], bus[16];
+    struct dlock_error err = {0};
+    struct server alone;
+    snprintf(bus, sizeof bus, "%d", loopback_unused_port());
+    server_start(&alone, (const char *const[]){"--cluster-enabled", "yes", "--cluster-port", bus,
+                                               "--cluster-announce-ip", "127.0.0.77", "--cluster-announce-hostname",
+                                               "localhost", "--cluster-preferred-endpoint-type", "hostname", NULL});
+    ask_text(&alone, "CLUSTER ADDSLOTSRANGE 0 %d", SLOTS - 1);
+    await_said(&alone, "CLUSTER INFO", "cluster_state:ok");
+    snprintf(uri, sizeof uri, "redis+cluster://127.0.0.1:%d?quarantine=0", alone.port);
+    if (try_lock(uri, "tried", &err) != 0) fail_msg("%s", err.message);
+    ask_text(&alone, "CONFIG SET cluster-announce-hostname nowhere.invalid");
+    assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "nowhere.invalid"));
     server_stop(&alone);
 }
 

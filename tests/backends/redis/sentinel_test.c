@@ -14,6 +14,7 @@ static void start_all(const char *more) {
     server_start(&master, NULL);
     server_start(&replica, NULL);
     ask_text(&master, "CONFIG SET repl-diskless-sync-delay 0");
+    if (strstr(more, "announce-hostnames yes")) ask_text(&replica, "CONFIG SET replica-announce-ip localhost");
     front = relay_new(master.port);
     follow(&replica, relay_port(front));
     for (int i = 0; i < SENTINELS; i++) sentinel_start(i, relay_port(front), more);
@@ -196,14 +197,15 @@ static int find_sentinels(const struct dlock_finding *finding, void *arg) {
     return 0;
 }
 
-static void assert_answering(const char *uri, enum dlock_health health, const char *number) {
+static void assert_answering(const char *uri, enum dlock_health health, const char *number, const char *host,
+                             int port) {
     char said[256] = "", expected[256];
     struct dlock_error err = {0};
     dlock_client *client = api_client("%s", uri);
     assert_int_equal(dlock_check(client, find_sentinels, said, &err), 0);
     dlock_close(client);
-    snprintf(expected, sizeof expected, "%d %s Sentinels answer; quorum 2; the master is 127.0.0.1 port %d", health,
-             number, relay_port(front));
+    snprintf(expected, sizeof expected, "%d %s Sentinels answer; quorum 2; the master is %s port %d", health, number,
+             host, port);
     assert_string_equal(said, expected);
 }
 
@@ -216,13 +218,13 @@ TEST_WITH(setup_at_two_addresses, teardown, one_sentinel_has_one_vote) {
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "1 of the Sentinels of \"mymaster\" can be asked, 2 have to"));
     snprintf(uri, sizeof uri, "redis+sentinel://127.0.0.1:%d,127.0.0.2:%d/mymaster?quarantine=0", port[0], port[0]);
-    assert_answering(uri, DLOCK_WEAK, "1 of 1");
+    assert_answering(uri, DLOCK_WEAK, "1 of 1", "127.0.0.1", relay_port(front));
     snprintf(uri, sizeof uri,
              "redis+sentinel://127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d,127.0.0.2:%d,127.0.0.2:%d,127.0.0.2:%d/mymaster"
              "?lease=1s&timeout=3s",
              port[0], port[1], port[2], port[0], port[1], port[2]);
     await_lock(uri);
-    assert_answering(uri, DLOCK_FINE, "3 of 3");
+    assert_answering(uri, DLOCK_FINE, "3 of 3", "127.0.0.1", relay_port(front));
 }
 
 /* The code of connecting to Sentinels with these addresses. */
@@ -312,11 +314,11 @@ TEST_WITH(setup_for_no_failover, teardown, some_of_them_are_enough) {
     char uri[400];
     struct dlock_error err;
     uri_of(uri, "", "mymaster?quarantine=0&timeout=3s");
-    assert_answering(uri, DLOCK_FINE, "3 of 3");
+    assert_answering(uri, DLOCK_FINE, "3 of 3", "127.0.0.1", relay_port(front));
     kill(sentinels[0].pid, SIGSTOP);
     kill(sentinels[1].pid, SIGKILL);
     for (int i = 0; i < 20; i++) assert_int_equal(try_lock(uri, "tried", &err), 0);
-    assert_answering(uri, DLOCK_WEAK, "1 of 3");
+    assert_answering(uri, DLOCK_WEAK, "1 of 3", "127.0.0.1", relay_port(front));
     kill(sentinels[2].pid, SIGSTOP);
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EUNAVAILABLE);
     assert_non_null(strstr(err.message, "Sentinel"));
@@ -386,6 +388,32 @@ TEST_WITH(NULL, teardown, users_and_passwords) {
     assert_non_null(strstr(err.message, "+info"));
     uri_of(uri, "locks:bad@", "mymaster?quarantine=0&sentinel_password=secret");
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EAUTH);
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+static int setup_with_names(void **state) {
+    (void)state;
+    start_all("sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n");
+    sentinels_await_agreement();
+    return 0;
+}
+
+/* They name each master by its name; the thread that renews finds the new one's as well. */
+TEST_WITH(setup_with_names, teardown, announced_names) {
+    char uri[400];
+    struct dlock_error err;
+    uri_of(uri, "", "mymaster?lease=4s&timeout=2s");
+    dlock_client *client = api_client("%s", uri);
+    dlock_lock *lock = api_lock(client, "held", NULL);
+    assert_answering(uri, DLOCK_FINE, "3 of 3", "localhost", relay_port(front));
+    if (dlock_acquire(lock, CHANGE_MS, &err) != 0) fail_msg("%s", err.message);
+    fail_over(replica.port);
+    assert_answering(uri, DLOCK_FINE, "3 of 3", "localhost", replica.port);
+    sleep_ms(6000);
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    dlock_free(lock);
+    dlock_close(client);
 }
 
 /* The name of one test: only that. CTest runs them side by side; CMake reads their names from the lines of this list. */

@@ -5,11 +5,12 @@
 . "$servers/common.sh"
 . "$servers/certificates.sh"
 
-# The first is asked by the name in the URI; the others are known by what the cluster says of them.
+# The first is asked by the name in the URI; the others are known by what the cluster says of them. Only localhost can be
+# looked up: other names are reached by the addresses that are announced beside them.
 make_authority "$work/ca"
 make_certificate "$work/node0" "$work/ca" DNS:localhost,DNS:node0.test,DNS:locks.test
 make_certificate "$work/node1" "$work/ca" DNS:node1.test,DNS:locks.test
-make_certificate "$work/node2" "$work/ca" DNS:node2.test
+make_certificate "$work/node2" "$work/ca" DNS:node2.test,DNS:localhost
 
 # ---- the cluster -----------------------------------------------------------------------------------------------------
 
@@ -76,6 +77,9 @@ for i in 0 1 2; do within 60 "node$i.test is known" says "${ports[0]}" "node$i.t
 accepted "beside the addresses" "$(uri)" 0 1 2
 ask "${ports[0]}" config set cluster-preferred-endpoint-type hostname >/dev/null
 accepted "in their place" "$(uri)" 0 1 2
+ask "${ports[2]}" config set cluster-announce-hostname localhost >/dev/null
+within 60 "the name is known" says "${ports[0]}" localhost cluster slots
+accepted "one that is looked up" "$(uri)" 0 1 2
 ask "${ports[0]}" config set cluster-preferred-endpoint-type ip >/dev/null
 ask "${ports[2]}" config set cluster-announce-hostname elsewhere.test >/dev/null
 within 60 "the other name is known" says "${ports[0]}" elsewhere.test cluster slots

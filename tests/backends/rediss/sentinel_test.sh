@@ -1,6 +1,6 @@
 #!/bin/bash
 # rediss+sentinel: a master, its replica and three Sentinels that all speak TLS alone: whose certificate has to have which
-# name, and a failover.
+# name, and a failover. The master and its replica are known by a name, and have no certificate for an address.
 . "$(dirname "$0")/../../support/cli.sh"
 . "$servers/common.sh"
 . "$servers/certificates.sh"
@@ -10,6 +10,7 @@ mkdir "$certificates"
 make_authority "$certificates/ca"
 make_certificate "$certificates/address" "$certificates/ca" DNS:locks.test,IP:127.0.0.1
 make_certificate "$certificates/name" "$certificates/ca" DNS:locks.test
+make_certificate "$certificates/local" "$certificates/ca" DNS:locks.test,DNS:localhost
 program=${DLOCK_REDIS_SERVER:-redis-server}
 folder=$work
 
@@ -20,12 +21,13 @@ tls() { # CERTIFICATE: the options
 said() { redis-cli -h 127.0.0.1 -p "$1" --tls --cacert "$certificates/ca.pem" --sni locks.test "${@:2}" 2>/dev/null; }
 answers() { [ "$(said "$1" ping)" = PONG ]; }
 
-certificate=address sentinel=
+certificate=local sentinel=
 launch() {
     local options=(--save '' --appendonly no)
     if [ -n "$sentinel" ]; then
-        printf 'tls-port %s\nsentinel monitor mymaster 127.0.0.1 %s 2\nsentinel failover-timeout mymaster 3000\n' \
-            "$1" "$master" >"$work/$sentinel.conf"
+        printf 'tls-port %s\nsentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n' "$1" >"$work/$sentinel.conf"
+        printf 'sentinel monitor mymaster localhost %s 2\nsentinel failover-timeout mymaster 3000\n' "$master" \
+            >>"$work/$sentinel.conf"
         options=("$work/$sentinel.conf" --sentinel)
     fi
     # shellcheck disable=SC2046
@@ -37,8 +39,9 @@ start_on_free_port master
 master=$port
 start_on_free_port replica
 replica=$port
+said "$replica" config set replica-announce-ip localhost >/dev/null
 said "$replica" replicaof 127.0.0.1 "$master" >/dev/null
-hosts=
+hosts= certificate=address
 for sentinel in first second third; do
     if [ "$sentinel" = third ]; then certificate=name; fi
     start_on_free_port "$sentinel"
@@ -68,6 +71,7 @@ contains "doctor says how many answer" "$out" "2 of 3 Sentinels answer"
 run "$DLOCK" doctor "$(uri '&sni=locks.test')"
 contains "and how many with the name" "$out" "3 of 3 Sentinels answer"
 contains "and what protects the connection" "$out" "TLSv1."
+contains "and the master's name, which is the one in its certificate" "$out" "the master is localhost port $master"
 
 describe "Sentinels without TLS, and clients"
 refused "a client without TLS" "redis+sentinel://$hosts/mymaster?timeout=1s" "the Sentinel at 127.0.0.1 port"
@@ -79,6 +83,7 @@ within 20 "held" is_there
 said "$one" sentinel failover mymaster >/dev/null
 promoted() { said "$third" sentinel get-master-addr-by-name mymaster | grep -qx "$replica"; }
 within 60 "promoted" promoted
+accepted "the new master by its name" "$(uri)"
 accepted "another lock at the new master" "$(uri '&sni=locks.test')"
 if ! kill -0 "$pid"; then fail "a holder that the new master knows of has lost its lock"; fi
 kill "$pid"

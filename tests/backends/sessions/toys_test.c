@@ -343,8 +343,9 @@ static int release(struct dlock_sessions *all, struct dlock_claim *claim) {
     return claim->result;
 }
 
-static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
-                         struct dlock_error *err) {
+static int connect_again(const struct dlock_peer *peer, const char *host, int port, dlock_connect *connect, void *conn,
+                         int timeout_ms, struct dlock_error *err) {
+    (void)host, (void)port;
     return connect(conn, NULL, peer, timeout_ms, err);
 }
 

@@ -37,8 +37,10 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *now) {
 
 static void check_node(const struct cluster_node *node) {
     union dlock_socket_address unused;
+    fuzz_require(redis_is_host(node->host), "a node's host");
     fuzz_require(memchr(node->address, '\0', sizeof node->address), "an address that ends");
-    fuzz_require(dlock_socket_address(NULL, node->address, node->port, &unused) > 0, "a node's numeric address");
+    fuzz_require(!*node->address || dlock_socket_address(NULL, node->address, node->port, &unused) > 0,
+                 "a node's numeric address");
     fuzz_require(node->port > 0 && node->port < 65536, "a node's port");
     fuzz_require(memchr(node->id, '\0', sizeof node->id), "an id that ends");
     fuzz_require(memchr(node->member.tag, '\0', sizeof node->member.tag), "a tag that ends");
@@ -53,7 +55,7 @@ static void check_map(const struct cluster *cluster) {
         check_node(cluster->nodes[i]);
         for (size_t k = 0; k < i; k++)
             fuzz_require(cluster->nodes[i]->port != cluster->nodes[k]->port ||
-                             strcmp(cluster->nodes[i]->address, cluster->nodes[k]->address) != 0,
+                             strcmp(cluster->nodes[i]->host, cluster->nodes[k]->host) != 0,
                          "no node twice");
     }
     for (unsigned slot = 0; slot < REDIS_SLOTS; slot++)
@@ -75,6 +77,7 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size) {
     const char *const hello = naked ? "" : "+OK\r\n" RESP_GREETING; /* AUTH comes first */
     const char *const hellos[NODES] = {hello, hello, hello};
     memset(conn, 0, backend->conn_size);
+    fuzz_uri = &uri;
     passed_ms = 0;
     fuzz_servers_say(hellos, NODES, data, size);
     int rc = backend->connect(conn, &uri, &fuzz_peer, FUZZ_CONNECT_MS, &err);

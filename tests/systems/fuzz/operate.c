@@ -1,5 +1,6 @@
 #include "operate.h"
 
+#include <dlock/backend_socket.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -8,15 +9,6 @@ static void no_log(const struct dlock_peer *peer, int level, const char *message
     (void)level;
     for (const char *p = message; *p; p++) fuzz_require((unsigned char)*p >= 0x20 && *p != 0x7f, "a log of one line");
 }
-
-static int connect_again(const struct dlock_peer *peer, dlock_connect *connect, void *conn, int timeout_ms,
-                         struct dlock_error *err) {
-    (void)peer, (void)connect, (void)conn, (void)timeout_ms;
-    return dlock_fail(err, DLOCK_EUNAVAILABLE, "the servers are where they were");
-}
-
-const struct dlock_peer fuzz_peer = {
-    .abi = DLOCK_ABI, .client = FUZZ_CLIENT, .log = no_log, .connect_again = connect_again};
 
 void fuzz_require(bool holds, const char *what) {
     if (holds) return;
@@ -29,6 +21,26 @@ static void check_text(const char *text, size_t most, const char *what) {
     fuzz_require(length <= most, what);
     for (size_t i = 0; i < length; i++) fuzz_require((unsigned char)text[i] >= 0x20 && text[i] != 0x7f, what);
 }
+
+const struct dlock_uri *fuzz_uri;
+
+/* Every name is 127.0.0.1, and no server moves. */
+static int connect_again(const struct dlock_peer *peer, const char *host, int port, dlock_connect *connect, void *conn,
+                         int timeout_ms, struct dlock_error *err) {
+    union dlock_socket_address unused;
+    if (!host) return dlock_fail(err, DLOCK_EUNAVAILABLE, "the servers are where they were");
+    const bool is_numeric = dlock_socket_address(NULL, host, 1, &unused) > 0;
+    const struct dlock_host announced = {host, is_numeric ? host : "127.0.0.1", port};
+    struct dlock_uri uri = *fuzz_uri;
+    check_text(host, 255, "an announced host");
+    fuzz_require(port > 0 && port < 65536, "its port");
+    uri.hosts = &announced;
+    uri.n_hosts = 1;
+    return connect(conn, &uri, peer, timeout_ms, err);
+}
+
+const struct dlock_peer fuzz_peer = {
+    .abi = DLOCK_ABI, .client = FUZZ_CLIENT, .log = no_log, .connect_again = connect_again};
 
 void fuzz_check_error(int rc, const struct dlock_error *err) {
     fuzz_require(rc < 0 && strcmp(dlock_strerror(rc), dlock_strerror(-1000)) != 0, "a known code");

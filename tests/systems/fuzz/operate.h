@@ -20,6 +20,8 @@ int LLVMFuzzerTestOneInput(const unsigned char *data, size_t size);
 /* The client to which every connection belongs, and the core's side of it. */
 #define FUZZ_CLIENT "0123456789abcdef01234567"
 extern const struct dlock_peer fuzz_peer;
+/* The URI whose announced hosts it connects to. */
+extern const struct dlock_uri *fuzz_uri;
 
 /* The timeout of an operation. A missing answer is the end of the connection, so no operation waits that long. */
 enum { FUZZ_TIMEOUT_MS = 1000 };

@@ -440,6 +440,75 @@ TEST(callers_at_once_share_one_look_up) {
     dlock__resolver_free(resolver);
 }
 
+/* ---- hosts that servers announce --------------------------------------------------------------------------------- */
+
+static void expect_announced(struct dlock__resolver *resolver, const char *host, bool lookup, const char *expected) {
+    struct dlock__addresses *addresses = NULL;
+    struct dlock_error err = {0};
+    if (dlock__resolve_announced(resolver, host, 7, dlock__now_us() + LONG_US, lookup, &addresses, &err) != DLOCK_OK)
+        fail_msg("%s instead of %s", err.message, expected);
+    assert_int_equal(addresses->n, 1);
+    assert_string_equal(addresses->hosts[0].host, host);
+    assert_string_equal(addresses->hosts[0].address, expected);
+    assert_int_equal(addresses->hosts[0].port, 7);
+    free(addresses);
+}
+
+/* Each time, since a server that was restarted may have the same name and another address. */
+TEST(an_announced_name_is_looked_up_each_time) {
+    struct dlock__resolver *resolver = resolver_of("x://192.0.2.9");
+    server_set("192.0.2.1", NULL, 0, false);
+    expect_announced(resolver, "a.test", true, "192.0.2.1");
+    server_set("192.0.2.2", NULL, 0, false);
+    expect_announced(resolver, "a.test", true, "192.0.2.2");
+    expect_announced(resolver, "192.0.2.3", true, "192.0.2.3");
+    assert_int_equal(server_asked(), 2);
+    server_set(NULL, NULL, EAI_AGAIN, false);
+    expect_announced(resolver, "a.test", true, "192.0.2.2");
+    expect(resolver, "192.0.2.9=192.0.2.9:0");
+    dlock__resolver_free(resolver);
+}
+
+/* It begins the look-up itself, since no other thread may ever need the name. */
+TEST(the_renewal_path_never_waits_for_an_announced_name) {
+    struct dlock__resolver *resolver = resolver_of("x://192.0.2.9");
+    struct dlock__addresses *addresses = NULL;
+    struct dlock_error err = {0};
+    server_set("192.0.2.1", NULL, 0, true);
+    const int64_t began_us = dlock__now_us(), until_us = began_us + LONG_US;
+    assert_int_equal(dlock__resolve_announced(resolver, "a.test", 7, until_us, false, &addresses, &err),
+                     DLOCK_EUNAVAILABLE);
+    assert_non_null(strstr(err.message, "\"a.test\""));
+    assert_true(dlock__now_us() - began_us < GENEROUS_US);
+    server_set("192.0.2.1", NULL, 0, false);
+    server_wait_for(1, 0);
+    while (dlock__resolve_announced(resolver, "a.test", 7, until_us, false, &addresses, &err) != DLOCK_OK) usleep(100);
+    free(addresses);
+    server_set("192.0.2.2", NULL, 0, true);
+    expect_announced(resolver, "a.test", false, "192.0.2.1");
+    server_set("192.0.2.2", NULL, 0, false);
+    dlock__resolver_free(resolver);
+}
+
+/* However many names a server announces. */
+TEST(old_announced_names_are_forgotten) {
+    struct dlock__resolver *resolver = resolver_of("x://192.0.2.9");
+    struct dlock__addresses *addresses = NULL;
+    server_set("192.0.2.1", NULL, 0, false);
+    expect_announced(resolver, "first.test", true, "192.0.2.1");
+    server_set(NULL, NULL, EAI_AGAIN, false);
+    for (int i = 0; i < 300; i++) {
+        char host[24];
+        snprintf(host, sizeof host, "192.0.2.%d", i % 250);
+        assert_int_equal(dlock__resolve_announced(resolver, host, i + 1, 0, true, &addresses, NULL), DLOCK_OK);
+        free(addresses);
+        if (i == 100) expect_announced(resolver, "first.test", true, "192.0.2.1");
+    }
+    assert_int_equal(dlock__resolve_announced(resolver, "first.test", 7, 0, false, &addresses, NULL),
+                     DLOCK_EUNAVAILABLE);
+    dlock__resolver_free(resolver);
+}
+
 static int begin(void **state) {
     (void)state;
     return pthread_key_create(&kept, give_back);
