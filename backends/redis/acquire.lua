@@ -13,6 +13,7 @@
 --          ''   kind
 --          '1'  whether anything may be granted (library.lua): not in the quarantine
 --          '600000'  for how long a fence is kept at least, in ms (library.lua)
+--          none  in a cluster, the prefix of channels (channel.lua)
 --   reply  0: there is no fence, so the data may have been deleted: repeat the call with `c` or `m` after finding out
 --          since when the server has been the master (incarnation.lua);
 --          a negative number: token holds the lock, for its whole lease from now; its fence is the absolute value;
@@ -63,7 +64,7 @@ if (not ARGV[4] or kind == '' and ARGV[5] == '1') and waiting == 0 then
     end
 end
 
-local waiters = prefix .. 'waiters'
+local waiters, channel_of = prefix .. 'waiters', loadfile('channel.lua')
 
 -- Puts the caller into the queue if it wants to wait; `clock` is the server's, as a string of 16 digits, and `length`
 -- the queue's, if known. Returns the caller's position, and 2 if no connection of its client is subscribed.
@@ -80,7 +81,7 @@ local function line_up(clock, length)
         call('PEXPIRE', waiters, '86400000')
     end
     local asks = not new or string.byte(how, 2) == 104
-    local unheard = asks and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(token, 1, 24))[2] == 0
+    local unheard = asks and not channel_of(token, true, ARGV[7])
     return new and length or call('ZRANK', queue, token), unheard and 2 or 0
 end
 
@@ -99,7 +100,8 @@ if dot == 25 and held ~= token then
     local position, unheard = line_up(time[1] .. string.sub('00000' .. time[2], -6), waiting)
     -- If the holder belongs to another client, it is told that the caller was refused.
     if lingers(both[2]) and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) then
-        redis.pcall('PUBLISH', 'dlock:' .. string.sub(held, 1, 24), 'wanted ' .. key)
+        local channel, publish = channel_of(held, false, ARGV[7])
+        if channel then redis.pcall(publish, channel, 'wanted ' .. key) end
     end
     return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard }
 end

@@ -1,7 +1,7 @@
 -- Ends all grants of the lock, and grants it to the next waiters. The fence continues.
 --   KEYS   K
 --   ARGV   whether anything may be granted (library.lua), then, unless it has this default: '', '', '', '', '600000'
---          (for how long a fence is kept at least, in ms: library.lua)
+--          (for how long a fence is kept at least, in ms: library.lua), none (channel.lua)
 --   reply  1: there was a holder; 0: there was none; 2: the key never expires and dlock never locked it: it may be an
 --          application's data
 local call, key = redis.call, KEYS[1]

@@ -38,10 +38,11 @@ static void explain_data(struct batch *batch, struct dlock_claim *claim, const r
     explain(batch, claim, DLOCK_EINVAL, why);
 }
 
-void redis_add_life(const struct redis *redis, struct redis_call *call) {
+void redis_add_rest(const struct redis *redis, struct redis_call *call) {
     if (!*redis->fences) return;
-    while (call->n < REDIS_MAX_ARGS - 1) call->args[call->n++] = "";
+    while (call->n < REDIS_MAX_ARGS - 2) call->args[call->n++] = "";
     call->args[call->n++] = redis->fences;
+    if (redis->member) call->args[call->n++] = redis->member->place;
 }
 
 static int64_t lease_of(const struct dlock_claim *claim) {
@@ -145,7 +146,7 @@ static void write_acquire(struct redis *redis, size_t i, struct redis_call *call
     call->args[4] = redis_may_grant(redis);
     /* Trailing arguments with default values are left out: each argument costs the server time. */
     call->n = strcmp(call->args[4], "1") != 0 || *redis->fences ? 5 : *call->args[3] ? 4 : *call->args[2] ? 3 : 2;
-    redis_add_life(redis, call);
+    redis_add_rest(redis, call);
 }
 
 /* Returns when a busy claim should retry. If the holder is another program's client, its release wakes no waiter, so
@@ -260,7 +261,7 @@ static void write_renew(struct redis *redis, size_t i, struct redis_call *call, 
         call->args[4] = call->floor;
         call->n = 5;
     }
-    redis_add_life(redis, call);
+    redis_add_rest(redis, call);
 }
 
 static int read_renew(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
@@ -290,7 +291,7 @@ static void write_release(struct redis *redis, size_t i, struct redis_call *call
     call->args[0] = claim->token;
     call->args[1] = redis_may_grant(redis);
     call->n = strcmp(call->args[1], "1") == 0 && !*redis->fences ? 1 : 2;
-    redis_add_life(redis, call);
+    redis_add_rest(redis, call);
 }
 
 static int read_release(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {

@@ -179,7 +179,7 @@ static int run_part(struct part *part) {
         /* a failure here is reported for the claims by the next round */
         if (cluster->stale) cluster_refresh(cluster, part->deadline_us, NULL);
     }
-    /* The clocks of nodes differ, so server_us is this host's clock (cluster.lua), as of before the nodes worked on the
+    /* The clocks of nodes differ, so server_us is this host's clock, as of before the nodes worked on the
      * claims. */
     for (size_t i = 0; i < part->n; i++) {
         if (part->claims[i]->server_us) part->claims[i]->server_us = begun_us;

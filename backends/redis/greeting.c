@@ -3,6 +3,9 @@
 
 #include <inttypes.h>
 
+/* The default of the scripts. */
+#define FENCES_MS INT64_C(600000)
+
 static void write_greeting(struct redis *redis, const struct redis_address *address) {
     char db[16], name[40];
     if (address->user)
@@ -146,7 +149,8 @@ int redis_meet(struct redis *redis, const struct dlock_uri *uri, const char *nam
     int rc = redis_address(uri, &address, err);
     if (rc) return rc;
     redis->peer = peer;
-    if (address.fences_ms) snprintf(redis->fences, sizeof redis->fences, "%" PRId64, address.fences_ms);
+    if (address.fences_ms || redis->member)
+        snprintf(redis->fences, sizeof redis->fences, "%" PRId64, address.fences_ms ? address.fences_ms : FENCES_MS);
     for (size_t i = 0; i < n; i++) {
         /* A silent address must leave time for the next ones. */
         const int64_t now_us = dlock_now_us(), share_us = (deadline_us - now_us) / (int64_t)(n - i);

@@ -169,7 +169,7 @@ static void write_break(struct redis *redis, size_t i, struct redis_call *call, 
     call->name = breaking->name;
     call->args[0] = redis_may_grant(redis);
     call->n = 1;
-    redis_add_life(redis, call);
+    redis_add_rest(redis, call);
 }
 
 static int read_break(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {

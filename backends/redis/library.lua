@@ -51,7 +51,7 @@
 -- Conversions between numbers and strings are avoided where possible: each costs the server as much as a command. So
 -- does each table or function, since Lua creates them again in every call of a script. Hence there are few, and joint()
 -- creates those that most calls do not need.
-local next_fence = loadfile('fence.lua')
+local next_fence, channel_of = loadfile('fence.lua'), loadfile('channel.lua')
 local call, key, life = redis.call, KEYS[1], tonumber(ARGV[6] or '600000')
 local prefix = '{' .. key .. '}:dlock:'
 local queue, waiters, fence_key, turn = prefix .. 'queue', prefix .. 'waiters', prefix .. 'fence', prefix .. 'turn'
@@ -99,7 +99,7 @@ local function head(caller)
             return nil, false
         end
         local lives = lease and (first == caller or (not caller or now_ms - asked <= 3000)
-            and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(first, 1, 24))[2] > 0)
+            and channel_of(first, true, ARGV[7]))
         if lives then
             if first ~= caller and (#lease > 4 or #lease == 4 and lease > HAND_OVER) then lease = HAND_OVER end
             return first, lease, kind, front[2] ~= nil
@@ -111,16 +111,13 @@ local function head(caller)
     end
 end
 
--- Sends "granted <token> <K>" to a waiter, which then asks for its grant: messages cannot be trusted, since PUBLISH is
+-- Tells a waiter that it is granted the lock, "granted <token> <K>", or to retry, "look <K>"; or a lingering holder
+-- that there is a waiter, "wanted <K>". A waiter then asks for its grant: messages cannot be trusted, since PUBLISH is
 -- not a write command, and even a read-only user knows everything in the data. Called after all writes, so that a
 -- message that cannot be sent prevents none of them.
-local function tell(token)
-    redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), 'granted ' .. token .. ' ' .. key)
-end
-
--- Tells a lingering holder that there is a waiter, "wanted <K>", or a waiter to retry, "look <K>".
 local function say(word, token)
-    redis.pcall('PUBLISH', 'dlock:' .. string.sub(token, 1, 24), word .. ' ' .. key)
+    local channel, publish = channel_of(token, false, ARGV[7])
+    if channel then redis.pcall(publish, channel, word .. ' ' .. key) end
 end
 
 -- Grants the free lock to the first waiter, an exclusive one, which gets a message unless it is the caller. `more`:
@@ -144,7 +141,7 @@ local function hand_over(token, lease, kind, more, caller, releases)
     else
         call('DEL', waiters)
     end
-    if token ~= caller then tell(token) end
+    if token ~= caller then say('granted ' .. token, token) end
     if more and kind == ' ' then say('wanted', token) end
     return fence
 end
@@ -317,7 +314,7 @@ local function joint(held)
         if not mine and #told_later == 0 then return nil, tired end
         lock.settle()
         if not token and not tired then call('DEL', waiters) end
-        for _, grantee in ipairs(told_later) do tell(grantee) end
+        for _, grantee in ipairs(told_later) do say('granted ' .. grantee, grantee) end
         return mine, tired
     end
 

@@ -4,55 +4,50 @@
 /* Most calls that are written before replies are read; most locks in one call. */
 #define CHUNK 256
 #define MANY 32
-/* Number of words before the arguments: EVALSHA, the SHA-1, 1, the key. */
-#define HEAD 4
+/* Number of words before the keys: EVALSHA, the SHA-1, the number of keys. */
+#define HEAD 3
+/* Most keys of a lock, and the longest of them. */
+#define KEYS 8
+#define LONGEST (REDIS_KEY_MAX + 24)
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-static void write_one(struct redis *redis, const struct redis_call *call) {
-    char key[REDIS_KEY_MAX + 1];
-    const char *words[HEAD + REDIS_MAX_ARGS] = {"EVALSHA", redis_sha1(call->script), "1", call->name};
-    size_t lengths[HEAD + REDIS_MAX_ARGS] = {7, 40, 1};
-    if (!redis_is_plain(call->name)) {
-        dlock_encode_name(key, sizeof key, call->name, REDIS_SPECIAL, false);
-        words[HEAD - 1] = key;
+/* Writes the companion keys of a lock (library.lua). A node of a cluster must be given all of them: it then refuses a
+ * script if some are on another node. While the slot is being moved it must refuse the script even if it has all of
+ * them, since it would refuse the script's own calls after the first key that the script deletes; the last key, which
+ * never exists, causes that. */
+static void add_companions(const char *key, char keys[KEYS - 1][LONGEST], const char **words) {
+    static const char *const others[KEYS - 1] = {"fence", "queue", "waiters", "holders", "grants", "turn", "never"};
+    for (size_t i = 0; i < KEYS - 1; i++) {
+        snprintf(keys[i], LONGEST, "{%s}:dlock:%s", key, others[i]);
+        words[i] = keys[i];
     }
-    for (size_t i = 0; i < call->n; i++) words[HEAD + i] = call->args[i];
-    for (size_t i = HEAD - 1; i < HEAD + call->n; i++) lengths[i] = strlen(words[i]);
-    redis_request(redis, HEAD + call->n, words, lengths);
 }
 
-/* The companion keys of a lock (library.lua). A key of the last name never exists. */
-static const char *const others[] = {"fence", "queue", "waiters", "holders", "grants", "turn", "never"};
-#define OTHERS (sizeof others / sizeof others[0])
-
-/* Writes a call for a node of a cluster (cluster.lua), which must be given all keys: it then refuses a script if some
- * of them are on another node. While the slot is being moved it must refuse the script even if it has all of them,
- * since it would refuse the script's own calls after the first key that the script deletes; the key that never exists
- * causes that. */
-static void write_in_cluster(struct redis *redis, const struct redis_call *call) {
-    char key[REDIS_KEY_MAX + 1], keys[OTHERS][REDIS_KEY_MAX + 24], count[8];
-    const char *words[3 + 1 + OTHERS + 1 + REDIS_MAX_ARGS] = {"EVALSHA",
-                                                              redis_sha1(REDIS_IN_CLUSTER + (int)call->script), count};
-    size_t lengths[sizeof words / sizeof words[0]], n = 3;
-    snprintf(count, sizeof count, "%zu", 1 + OTHERS);
-    dlock_encode_name(key, sizeof key, call->name, REDIS_SPECIAL, false);
-    words[n++] = key;
-    for (size_t i = 0; i < OTHERS; i++) {
-        snprintf(keys[i], sizeof keys[i], "{%s}:dlock:%s", key, others[i]);
-        words[n++] = keys[i];
+static void write_one(struct redis *redis, const struct redis_call *call) {
+    char key[REDIS_KEY_MAX + 1], companions[KEYS - 1][LONGEST];
+    const char *words[HEAD + KEYS + REDIS_MAX_ARGS] = {"EVALSHA", redis_sha1(call->script), "1", call->name};
+    size_t lengths[HEAD + KEYS + REDIS_MAX_ARGS] = {7, 40, 1}, n = HEAD + 1;
+    if (!redis_is_plain(call->name)) {
+        dlock_encode_name(key, sizeof key, call->name, REDIS_SPECIAL, false);
+        words[HEAD] = key;
     }
-    words[n++] = redis->member->place;
+    if (redis->member) {
+        add_companions(words[HEAD], companions, words + n);
+        n += KEYS - 1;
+        words[HEAD - 1] = "8";
+        if (redis->member->asking) redis_command(redis, "ASKING", (char *)NULL);
+    }
     for (size_t i = 0; i < call->n; i++) words[n++] = call->args[i];
-    for (size_t i = 0; i < n; i++) lengths[i] = strlen(words[i]);
-    if (redis->member->asking) redis_command(redis, "ASKING", (char *)NULL);
+    for (size_t i = HEAD; i < n; i++) lengths[i] = strlen(words[i]);
     redis_request(redis, n, words, lengths);
 }
 
 /* Writes one call for n locks (many.lua). */
 static void write_many(struct redis *redis, const struct redis_call *calls, size_t n) {
-    const char *words[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {"EVALSHA", redis_sha1(REDIS_MANY + (int)calls->script)};
-    size_t lengths[HEAD + MANY * (1 + REDIS_MAX_ARGS)] = {7, 40}, at = 3;
+    const char *words[HEAD + 1 + MANY * (1 + REDIS_MAX_ARGS)] = {"EVALSHA",
+                                                                 redis_sha1(REDIS_MANY + (int)calls->script)};
+    size_t lengths[HEAD + 1 + MANY * (1 + REDIS_MAX_ARGS)] = {7, 40}, at = HEAD;
     char count[8], each[8];
     snprintf(count, sizeof count, "%zu", n);
     snprintf(each, sizeof each, "%zu", calls->n);
@@ -77,12 +72,7 @@ static size_t write_some(struct redis *redis, const struct redis_pipeline *pipel
     struct redis_call list[MANY];
     size_t n = 1;
     pipeline->write(redis, from, &list[0], pipeline->arg);
-    if (redis->member) {
-        *script = REDIS_IN_CLUSTER + (int)list[0].script;
-        write_in_cluster(redis, list);
-        return 1;
-    }
-    if (list[0].script <= REDIS_RELEASE && redis_is_plain(list[0].name))
+    if (!redis->member && list[0].script <= REDIS_RELEASE && redis_is_plain(list[0].name))
         for (; n < MANY && from + n < to; n++) {
             pipeline->write(redis, from + n, &list[n], pipeline->arg);
             if (!goes_along(list, &list[n])) break;
@@ -100,7 +90,7 @@ static size_t write_some(struct redis *redis, const struct redis_pipeline *pipel
 static int judge(struct redis *redis, const struct redis_pipeline *pipeline, size_t i, const redisReply *reply,
                  struct dlock_error *err) {
     if (redis->member && redis_note_move(redis->member, reply)) {
-        /* the missing slot may be that of the node's own key (cluster.lua) */
+        /* the missing slot may be that of the node's own key (incarnation.lua) */
         if (strstr(reply->str, "non local key")) redis->check_us = 0;
         return 0;
     }

@@ -5,15 +5,13 @@ function(dlock_redis name)
   cmake_parse_arguments(arg "" "" "SOURCES;ALIASES;LIBRARIES" ${ARGN})
   dlock_client_library(${name} DLOCK_HIREDIS libhiredis-dev hiredis)
 
-  # Each script as the server gets it: scripts/<script>.lua; scripts/many_<script>.lua for several locks in one call; and
-  # scripts/cluster_<script>.lua for a node of a cluster.
+  # Each script as the server gets it: scripts/<script>.lua, and scripts/many_<script>.lua for several locks in one call.
   set(scripts)
-  foreach(output_name acquire renew release break inspect incarnation many_acquire many_renew many_release
-          cluster_acquire cluster_renew cluster_release cluster_break cluster_inspect)
-    string(REGEX REPLACE "^(many|cluster)_" "" script ${output_name})
+  foreach(output_name acquire renew release break inspect incarnation many_acquire many_renew many_release)
+    string(REGEX REPLACE "^many_" "" script ${output_name})
     string(REGEX REPLACE "_?${script}$" "" variant ${output_name})
     set(output ${CMAKE_CURRENT_BINARY_DIR}/scripts/${output_name}.lua)
-    set(parts ${script}.lua library.lua fence.lua many.lua cluster.lua assemble.cmake)
+    set(parts ${script}.lua library.lua fence.lua channel.lua many.lua assemble.cmake)
     list(TRANSFORM parts PREPEND ${DLOCK_REDIS_FOLDER}/)
     add_custom_command(OUTPUT ${output}
       COMMAND ${CMAKE_COMMAND} -DFOLDER=${DLOCK_REDIS_FOLDER} -DSCRIPT=${script} -DVARIANT=${variant} -DOUTPUT=${output}

@@ -25,7 +25,7 @@
 #define REDIS_NAME_MAX 255
 #define REDIS_KEY_MAX (3 * REDIS_NAME_MAX)
 /* Most arguments of a script. */
-#define REDIS_MAX_ARGS 6
+#define REDIS_MAX_ARGS 7
 
 /* Longest name of a host, and the default port. */
 #define REDIS_HOST_MAX 255
@@ -52,7 +52,7 @@
 #define REDIS_SENTINEL_PORT 26379
 
 /* The scheme for clusters; the number of hash slots of a cluster; how many hash tags are candidates for a node's own
- * tag (cluster.lua). */
+ * tag (channel.lua). */
 #define REDIS_CLUSTER REDIS_NAME "+cluster"
 #define REDIS_SLOTS 16384
 #define REDIS_TAGS 256
@@ -60,8 +60,7 @@
 /* Fences are below this (<dlock/backend.h>). */
 #define REDIS_FENCE_END (INT64_C(1) << 55)
 
-/* The first three also exist for several locks in one call, from REDIS_MANY on, and the first five for members of a
- * cluster, from REDIS_IN_CLUSTER on. */
+/* The first three also exist for several locks in one call, from REDIS_MANY on. */
 enum redis_script {
     REDIS_ACQUIRE,
     REDIS_RENEW,
@@ -69,8 +68,7 @@ enum redis_script {
     REDIS_BREAK,
     REDIS_INSPECT,
     REDIS_MANY,
-    REDIS_IN_CLUSTER = REDIS_MANY + REDIS_RELEASE + 1,
-    REDIS_SCRIPTS = REDIS_IN_CLUSTER + REDIS_INSPECT + 1
+    REDIS_SCRIPTS = REDIS_MANY + REDIS_RELEASE + 1
 };
 
 /* An error reply by which a member of a cluster says where a slot is. */
@@ -85,7 +83,7 @@ struct redis_move {
 /* A connection's state as one to a member of a cluster. */
 struct redis_member {
     char tag[12];   /* hash tag of keys about the node itself, in one of its slots; "": none known */
-    char place[64]; /* prefix of this node's channels (cluster.lua) */
+    char place[64]; /* prefix of this node's channels (channel.lua) */
     bool asking;    /* requests are for slots that are being moved to this node */
     struct redis_move moves[REDIS_MOVES]; /* the first such replies; the calls that got them have no other answer */
     size_t n_moves;
@@ -120,14 +118,14 @@ struct redis {
     char where[160];                         /* the server, for messages */
 
     struct {
-        uint32_t name, until_ms; /* hash of the name; local clock in ms, which may wrap */
-    } counts[REDIS_COUNTS];      /* names whose fences may be incremented (acquire.lua), by that hash */
-    int64_t begun_us;            /* when a call was sent whose answer the next pipeline reads; 0: none was */
-    enum redis_script begun;     /* the script that it calls */
-    bool queued;                 /* the last acquire found the lock held, and was put into its queue */
-    int64_t heard_until_us;      /* until then the server is assumed to know that this client listens; 0: it is not */
-    char fences[24];             /* how long fences are kept, in ms, an argument of scripts; "": the scripts' default */
-    int64_t quarantine_until_us; /* nothing is granted before this, by the local clock; 0: no quarantine */
+        uint32_t name, until_ms;   /* hash of the name; local clock in ms, which may wrap */
+    } counts[REDIS_COUNTS];        /* names whose fences may be incremented (acquire.lua), by that hash */
+    int64_t begun_us;              /* when a call was sent whose answer the next pipeline reads; 0: none was */
+    enum redis_script begun;       /* the script that it calls */
+    bool queued;                   /* the last acquire found the lock held, and was put into its queue */
+    int64_t heard_until_us;        /* until then the server is assumed to know that this client listens; 0: it is not */
+    char fences[24];               /* how long fences are kept, in ms, an argument of scripts; "": it may be left out */
+    int64_t quarantine_until_us;   /* nothing is granted before this, by the local clock; 0: no quarantine */
     struct dlock_error unrecorded; /* why the server cannot record the quarantine, which then lasts; code 0: it can */
     int64_t check_us;              /* when to check next whether the server is still the same master; local clock */
     bool asked;                    /* that question precedes the calls being written */
@@ -349,8 +347,9 @@ dlock_batch redis_acquire, redis_renew, redis_release;
 int redis_begin(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
                 struct dlock_error *err);
 
-/* Adds the URI's time for which fences are kept, if it has one; the scripts have a default. */
-void redis_add_life(const struct redis *redis, struct redis_call *call);
+/* Adds the last arguments of scripts: for how long fences are kept, and the channels of a cluster's member. Most calls
+ * need neither. */
+void redis_add_rest(const struct redis *redis, struct redis_call *call);
 
 int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);

@@ -2,7 +2,7 @@
 --   KEYS   K
 --   ARGV   token, then the following, of which trailing ones equal to these defaults may be left out: '1' (whether
 --          anything may be granted: library.lua), '', '', '', '600000' (for how long a fence is kept at least, in ms:
---          library.lua)
+--          library.lua), none (channel.lua)
 --   reply  1: it had a grant; 0: it had none, and is not in the queue any more; plus 2: the first waiters are dead and
 --          too many for one call, so the same should be called again
 local call, key, token = redis.call, KEYS[1], ARGV[1]
@@ -23,7 +23,9 @@ if held == token then
     -- library would do, in four fifths of the time: making the functions of the library takes long.
     local waiters, fence_key = prefix .. 'waiters', prefix .. 'fence'
     local lease, _, kind = string.match(call('HGET', waiters, first) or '', '^(%d+)@(%d+)(.*)$')
-    if kind == '' and not ARGV[2] and call('PUBSUB', 'NUMSUB', 'dlock:' .. string.sub(first, 1, 24))[2] > 0 then
+    local channel_of, channel, publish = loadfile('channel.lua'), nil, nil
+    if kind == '' and (ARGV[2] or '1') == '1' then channel, publish = channel_of(first, true, ARGV[7]) end
+    if channel then
         local both, time = call('MGET', fence_key, prefix .. 'turn'), call('TIME')
         local now, clock = time[1] * 1000000 + time[2], time[1] .. string.sub('00000' .. time[2], -6)
         if string.find(both[1] or '', '^%d+ ?$') and tonumber(both[1]) < 2^53
@@ -32,13 +34,13 @@ if held == token then
             call('ZREM', queue, first)
             call('SET', key, first, 'PX', lease)
             local next_fence = loadfile('fence.lua')
-            next_fence(fence_key, both[1], now, clock, lease, kind, 600000)
+            next_fence(fence_key, both[1], now, clock, lease, kind, tonumber(ARGV[6] or '600000'))
             if front[2] then
                 call('HDEL', waiters, first)
             else
                 call('DEL', waiters)
             end
-            redis.pcall('PUBLISH', 'dlock:' .. string.sub(first, 1, 24), 'granted ' .. first .. ' ' .. key)
+            redis.pcall(publish, channel, 'granted ' .. first .. ' ' .. key)
             return 1
         end
     end

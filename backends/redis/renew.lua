@@ -3,7 +3,7 @@
 --   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out: ''
 --          (kind), '1' (whether anything may be granted: library.lua), '' (exclusive holder: the value that its fence
 --          is raised to if it is less, of 16 digits), '600000' (for how long a fence is kept at least, in ms:
---          library.lua)
+--          library.lua), none (channel.lua)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
 local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''
 local held = call('GET', key)

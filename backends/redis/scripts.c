@@ -3,11 +3,6 @@
 
 #include "acquire.lua.h"
 #include "break.lua.h"
-#include "cluster_acquire.lua.h"
-#include "cluster_break.lua.h"
-#include "cluster_inspect.lua.h"
-#include "cluster_release.lua.h"
-#include "cluster_renew.lua.h"
 #include "inspect.lua.h"
 #include "many_acquire.lua.h"
 #include "many_release.lua.h"
@@ -30,11 +25,6 @@ static const struct {
     [REDIS_MANY + REDIS_RELEASE] = SCRIPT(many_release),
     [REDIS_BREAK] = SCRIPT(break),
     [REDIS_INSPECT] = SCRIPT(inspect),
-    [REDIS_IN_CLUSTER + REDIS_ACQUIRE] = SCRIPT(cluster_acquire),
-    [REDIS_IN_CLUSTER + REDIS_RENEW] = SCRIPT(cluster_renew),
-    [REDIS_IN_CLUSTER + REDIS_RELEASE] = SCRIPT(cluster_release),
-    [REDIS_IN_CLUSTER + REDIS_BREAK] = SCRIPT(cluster_break),
-    [REDIS_IN_CLUSTER + REDIS_INSPECT] = SCRIPT(cluster_inspect),
 };
 
 const char *redis_sha1(int script) {

@@ -44,23 +44,29 @@ def end_beside_another(server, texts):
 
 
 def in_cluster(server, texts):
-    """The scripts for a node of a cluster."""
+    """As they are called at a node of a cluster."""
     place, waiter = "dlock:node:", "b" * 24 + ".1@test:1"
+
+    def call(script, *arguments):
+        usual = ("", "", "", "", "1") if script == "acquire" else ("", "", "", "1", "") if script == "renew" else (
+            "", "1", "", "", "") if script == "release" else ("1", "", "", "", "")
+        return server.eval(texts[script], 1, "a", *arguments, *usual[len(arguments):], 600000, place)
+
     listener = server.pubsub()
     listener.subscribe(place + "b" * 24)
     while not listener.get_message(timeout=1):
         pass
-    assert server.eval(texts["cluster_acquire"], 1, "a", place, TOKEN, 60000, "c") > 0
-    assert server.eval(texts["cluster_acquire"], 1, "a", place, waiter, 60000, "wc")[1:3] == [0, 0]
-    assert server.eval(texts["cluster_inspect"], 1, "a", place, 0)[1:3] == [1, TOKEN]
-    assert server.eval(texts["cluster_renew"], 1, "a", place, TOKEN, 60000) > 0
-    assert server.eval(texts["cluster_release"], 1, "a", place, TOKEN) == 1
+    assert call("acquire", TOKEN, 60000, "c") > 0
+    assert call("acquire", waiter, 60000, "wc")[1:3] == [0, 0]
+    assert server.eval(texts["inspect"], 1, "a", 0)[1:3] == [1, TOKEN]
+    assert call("renew", TOKEN, 60000) > 0
+    assert call("release", TOKEN) == 1
     message = None
     while not message:
         message = listener.get_message(timeout=1)
     assert message["data"] == "granted %s a" % waiter, message
     assert 0 < server.pttl("a") <= 3000, "a hand-over that nobody has confirmed lasts 3 s"
-    assert server.eval(texts["cluster_break"], 1, "a", place, "1") == 1
+    assert call("break") == 1
     listener.close()
     server.flushall()
 
@@ -96,7 +102,7 @@ def main(sources, scripts):
             compiled = server.eval("local whole, why = loadstring(ARGV[1]) return whole and 'ok' or why", 0, open(path).read())
             assert compiled == "ok", "%s: %s" % (path, compiled)
         texts = {os.path.basename(path)[:-4]: open(path).read() for path in glob.glob(scripts + "/*.lua")}
-        assert len(texts) == 14, sorted(texts)
+        assert len(texts) == 9, sorted(texts)
         for name, text in texts.items():
             assert "--" not in text and "file(" not in text, "%s is not as it is sent" % name
         for how in ("", "w", "m1000 {}:dlock:incarnation"):
