@@ -15,11 +15,11 @@
 /* Writes the companion keys of a lock (library.lua). A node of a cluster must be given all of them: it then refuses a
  * script if some are on another node. While the slot is being moved it must refuse the script even if it has all of
  * them, since it would refuse the script's own calls after the first key that the script deletes; the last key, which
- * never exists, causes that. */
+ * never exists, causes that. Other servers are not given them: a cycle would take 4 % longer. */
 static void add_companions(const char *key, char keys[KEYS - 1][LONGEST], const char **words) {
     static const char *const others[KEYS - 1] = {"fence", "queue", "waiters", "holders", "grants", "turn", "never"};
     for (size_t i = 0; i < KEYS - 1; i++) {
-        snprintf(keys[i], LONGEST, "{%s}:dlock:%s", key, others[i]);
+        stpcpy(stpcpy(stpcpy(stpcpy(keys[i], "{"), key), "}:dlock:"), others[i]);
         words[i] = keys[i];
     }
 }
