@@ -1,8 +1,8 @@
 /* Inspecting, listing and breaking locks. */
 #include "postgresql.h"
 
-/* Holders in one page of a list. */
-#define PAGE 500
+/* Names in one page of a list. Where few of many names are held, each page may read them all. */
+#define PAGE 5000
 
 enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS, MODE, PERMITS };
 

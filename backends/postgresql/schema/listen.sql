@@ -32,17 +32,18 @@ LANGUAGE sql VOLATILE SET search_path FROM CURRENT AS $$
 $$;
 
 -- Returns the holders of the names from `low` on and below `high` (NULL: no end), of at most `most` names, in order.
--- Changes nothing.
+-- Changes nothing. Both ends are conditions of the primary key, and the planner sees by its statistics how few names are
+-- held: then it reads the table in the order of its pages, which is several times as fast as in the order of the names.
 CREATE OR REPLACE FUNCTION "dlock".holders(low bytea, high bytea, most integer)
 RETURNS TABLE (name bytea, token text, fence bigint, left_ms bigint, waiters bigint, mode integer, permits integer)
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_seqscan = off SET jit = off AS $$
     SELECT n.name, h.token, h.fence, (h.expires_us - t.now_us) / 1000,
             (SELECT count(*) FROM queue q WHERE q.name = n.name), n.mode, n.permits
         FROM (SELECT clock_us() AS now_us OFFSET 0) t,
             LATERAL (SELECT * FROM locks l
-                WHERE l.name >= low AND l.name <> '' AND (high IS NULL OR l.name < high) AND CASE WHEN l.mode = 0
-                    THEN l.token IS NOT NULL AND l.expires_us > t.now_us
-                    ELSE EXISTS (SELECT FROM shares s WHERE s.name = l.name AND s.expires_us > t.now_us) END
+                WHERE l.name >= low AND l.name < coalesce(high, decode(repeat('ff', 256), 'hex')) AND l.name <> ''
+                    AND (l.mode = 0 AND l.token IS NOT NULL AND l.expires_us > t.now_us OR l.mode <> 0
+                        AND EXISTS (SELECT FROM shares s WHERE s.name = l.name AND s.expires_us > t.now_us))
                 ORDER BY l.name LIMIT most) n,
             LATERAL (SELECT n.token, n.fence, n.expires_us WHERE n.mode = 0
                 UNION ALL SELECT s.token, s.fence, s.expires_us FROM shares s

@@ -3,7 +3,7 @@
 
 struct seen {
     int n, enough;
-    char names[1300][16];
+    char names[12100][16];
 };
 
 static int see(const struct dlock_info *info, void *arg) {
@@ -28,12 +28,12 @@ static int list_all(struct link *link, const char *prefix) {
 }
 
 TEST(lists_in_pages) {
-    enum { N = 1200 };
+    enum { N = 12000 };
     LINK(link, 'a');
     HELD(held, &link, "first");
     assert_int_equal(acquire(&link, &held), 0); /* makes the tables */
     sql("TRUNCATE {}.locks");
-    sql("INSERT INTO {}.locks (name, token, fence, expires_us) SELECT convert_to('list/' || to_char(n, 'FM0000'), "
+    sql("INSERT INTO {}.locks (name, token, fence, expires_us) SELECT convert_to('list/' || to_char(n, 'FM00000'), "
         "'UTF8'), "
         "'t', 1, {}.clock_us() + 60000000 FROM generate_series(1, %d) n",
         N);
@@ -47,7 +47,7 @@ TEST(lists_in_pages) {
     assert_int_equal(seen.n, N);
     for (int i = 0; i < N; i++) {
         char name[16];
-        snprintf(name, sizeof name, "list/%04d", i + 1);
+        snprintf(name, sizeof name, "list/%05d", i + 1);
         assert_string_equal(seen.names[i], name);
     }
     list_all(&link, "");
@@ -57,10 +57,41 @@ TEST(lists_in_pages) {
     list_all(&link, "\xff\xff");
     assert_int_equal(seen.n, 1);
     list_all(&link, "list/12");
-    assert_int_equal(seen.n, 1); /* 1200 */
+    assert_int_equal(seen.n, 1); /* 12000 */
     seen.enough = 7;
     list_all(&link, "list/");
     assert_int_equal(seen.n, 7);
+    sql("TRUNCATE {}.locks");
+}
+
+/* How many rows of locks this session has read lately. */
+static int64_t rows_read(void) {
+    return sql_number("SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = "
+                      "'{}.locks'::regclass");
+}
+
+/* How many the question about these names reads, of which none is held. */
+static int64_t read_for(const char *range) {
+    sql("BEGIN");
+    const int64_t before = rows_read();
+    assert_int_equal(sql_number("SELECT count(*) FROM {}.holders(%s, 10)", range), 0);
+    const int64_t after = rows_read();
+    sql("COMMIT");
+    return after - before;
+}
+
+/* Names are found by the primary key, and none is read that is not in the range. */
+TEST(reads_no_other_names) {
+    LINK(link, 'a');
+    HELD(held, &link, "first");
+    assert_int_equal(acquire(&link, &held), 0); /* makes the tables */
+    sql("TRUNCATE {}.locks");
+    sql("INSERT INTO {}.locks (name, token, fence, expires_us) SELECT convert_to('list/' || n, 'UTF8'), "
+        "NULL, 1, 1 FROM generate_series(10000, 19999) n");
+    assert_int_equal(read_for("'list/', NULL"), 10000);
+    assert_int_equal(read_for("'list/123', 'list/124'"), 100);
+    assert_int_equal(read_for("'list/12345', 'list/12345\\000'"), 1);
+    assert_int_equal(read_for("'a', 'a\\000'"), 0);
     sql("TRUNCATE {}.locks");
 }
 
