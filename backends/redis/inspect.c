@@ -1,8 +1,8 @@
 /* Inspecting, listing and breaking locks. */
 #include "redis.h"
 
-/* How many keys of the database one page of a list examines. */
-#define PAGE "500"
+/* How many keys of the database one page of a list examines, which takes the server a millisecond. */
+#define PAGE "1000"
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
@@ -90,7 +90,7 @@ int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int 
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* Writes a pattern for the keys of the names that begin with `prefix`. */
+/* Writes a pattern for the keys of the names that begin with `prefix`. Those of fences and queues begin with a brace. */
 static void write_pattern(char *out, size_t size, const char *prefix) {
     char encoded[REDIS_KEY_MAX + 1];
     size_t used = 0;
@@ -99,7 +99,7 @@ static void write_pattern(char *out, size_t size, const char *prefix) {
         if (strchr("*?[]\\", *p)) out[used++] = '\\';
         out[used++] = *p;
     }
-    memcpy(out + used, "*", 2);
+    memcpy(out + used, used ? "*" : "[^{]*", used ? 2 : 6);
 }
 
 /* Reads one page of keys: the next cursor and an array of strings. */

@@ -7,9 +7,10 @@
 --          fence      0: unknown, since the holder is not a client of dlock, or the fence's key holds none
 --          remaining  of the lease, in ms; -1: it never ends
 local call, key = redis.call, KEYS[1]
-local _, clock, is_ours, _, _, _, joint = dofile('library.lua')
-local held, fence, now_ms = call('GET', key), call('GET', '{' .. key .. '}:dlock:fence'), string.sub(clock, 1, 13)
+local held, fence = call('GET', key), call('GET', '{' .. key .. '}:dlock:fence')
 if not held or (ARGV[1] == '1' and not fence) then return nil end
+local _, clock, is_ours, _, _, _, joint = dofile('library.lua')
+local now_ms = string.sub(clock, 1, 13)
 local reply, lock = { '', call('ZCARD', '{' .. key .. '}:dlock:queue') }, joint(held)
 if not lock.is_held() then
     local remaining = call('PTTL', key)

@@ -3,6 +3,8 @@
 #include "support/group.h"
 #include "support/pair.h"
 
+#include <stdlib.h>
+
 static int setup(void **state) {
     ask_text(&server, "FLUSHALL");
     return group_pair(state);
@@ -116,6 +118,32 @@ TEST(a_list_shows_locks_and_nothing_else) {
     assert_string_equal(seen.name[0], "a*p/1");
     list("app/?");
     assert_int_equal(seen.n, 0);
+}
+
+static int64_t bytes_sent(void) {
+    const char *found = strstr(ask_text(&server, "INFO stats"), "total_net_output_bytes:");
+    return found ? atoll(found + strlen("total_net_output_bytes:")) : -1;
+}
+
+/* Of names that nobody holds a list gets nothing, and of another program's keys only the question whether they are
+ * locks. */
+TEST(a_list_among_many_names) {
+    enum { N = 5000 };
+    struct held held;
+    struct monitor monitor;
+    claim_init(&held, "name/held", 'a', 0);
+    assert_int_equal(acquire(&one, &held), 0);
+    ask_text(&server, "EVAL %s 0", "for i = 1, 5000 do redis.call('SET', '{name/' .. i .. '}:dlock:fence', '1') end");
+    const int64_t before = bytes_sent(), info = bytes_sent() - before;
+    list("");
+    assert_in_range(bytes_sent() - before, info, 2 * info + 2000);
+    assert_int_equal(seen.n, 1);
+    ask_text(&server, "EVAL %s 0", "for i = 1, 5000 do redis.call('SET', 'session/' .. i, 'x') end");
+    monitor_begin(&monitor, &server);
+    list("");
+    monitor_end(&monitor, &server);
+    assert_int_equal(seen.n, 1);
+    assert_in_range(monitor.commands, 2 * N, 2 * N + 20);
 }
 
 /* Another program's tokens may begin with, or even look like, one of our words. They hold the lock alone, and hand over
