@@ -52,6 +52,7 @@ static void refuse(struct quorum_request *request, const struct quorum_round *ro
 static void grant(struct dlock_claim *claim, uint64_t fence, int64_t kept_ms) {
     claim->result = 0;
     claim->fence = claim->state[QUORUM_FENCE] = fence;
+    claim->state[QUORUM_LOOKED] = 0;
     claim->kept_ms = kept_ms;
 }
 

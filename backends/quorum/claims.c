@@ -1,16 +1,24 @@
 /* Renew and release by majority. */
 #include "quorum.h"
 
+/* For so long renewals leave members alone that have lost the grant. A break reaches a majority within that time; an
+ * acquire in between would undo it at the first of them. */
+static int64_t retake_us(const struct dlock_claim *claim) {
+    return claim->lease_ms < 6000 ? claim->lease_ms * 1000 / 6 : 1000000;
+}
+
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
 /* True if, for each claim, a majority has renewed it, or so many members have lost it that no majority can, or no
- * further answer is worth waiting for: a majority has answered, or the silent members are too few to show either. */
+ * further answer is worth waiting for: a majority has answered, and those that have lost it were given their time; or
+ * the silent members are too few to show either. */
 static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
     const unsigned majority = (unsigned)round->quorum->majority, rest = (unsigned)round->quorum->n - majority;
     for (size_t i = 0; i < round->n; i++) {
         const struct quorum_votes votes = quorum_count(round, i, now_us);
         const bool vain = votes.yes + votes.silent < majority && votes.lost + votes.silent <= rest;
-        const bool over = votes.open == 0 && (vain || quorum_answered(&votes) >= majority);
+        const bool enough = quorum_answered(&votes) >= majority && (votes.lost == 0 || now_us >= round->patience_us);
+        const bool over = votes.open == 0 && (vain || enough);
         if (votes.yes < majority && votes.lost <= rest && !over) return false;
     }
     return true;
@@ -28,6 +36,14 @@ static void renewal_ends(struct quorum_request *request) {
     *at = request->next;
 }
 
+/* True if a member has been without the claim's grant for long enough. */
+static bool is_retaken(const struct quorum_request *request, struct dlock_claim *claim) {
+    const uint64_t begun_ms = (uint64_t)request->begun_us / 1000;
+    uint64_t *since_ms = &claim->state[QUORUM_LOOKED];
+    if (*since_ms == 0 || *since_ms > begun_ms) *since_ms = begun_ms;
+    return dlock_now_us() >= (int64_t)*since_ms * 1000 + retake_us(claim);
+}
+
 /* Sets the result of the i-th claim. True: members that have lost it, stored in *missing, are to grant it again. */
 static bool settle(struct quorum_request *request, const struct quorum_round *round, size_t i, uint32_t *missing) {
     const unsigned n = (unsigned)request->quorum->n, majority = (unsigned)request->quorum->majority;
@@ -42,7 +58,8 @@ static bool settle(struct quorum_request *request, const struct quorum_round *ro
     } else {
         quorum_fail(request, round, &votes, claim, DLOCK_EUNAVAILABLE);
     }
-    if (!votes.said_lost || request->released[i]) return false;
+    if (!votes.said_lost) claim->state[QUORUM_LOOKED] = 0;
+    if (!votes.said_lost || !is_retaken(request, claim) || request->released[i]) return false;
     *missing |= votes.said_lost;
     return true;
 }
@@ -56,6 +73,9 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
     for (size_t i = 0; i < n; i++) claims[i]->floor = 0;
     if (rc != 0) return 0;
     uint32_t missing = 0;
+    for (size_t i = 0; i < n; i++)
+        if (round->patience_us < request.begun_us + retake_us(claims[i]))
+            round->patience_us = request.begun_us + retake_us(claims[i]);
     renewal_begins(&request);
     quorum_ask(round, quorum_everybody(request.quorum), renew_decided);
     renewal_ends(&request);

@@ -17,7 +17,7 @@ static bool begin(struct quorum_member *member, struct quorum_part *part, int *f
     struct dlock_error err;
     *fd = -1;
     if (!backend->begin || member->state != QUORUM_UP || member->busy_us || member->first) return false;
-    if (backend->begin(member->conn, round->verb, &part->claims[0], fd, &err) != 0 || *fd < 0)
+    if (backend->begin(member->conn, (enum dlock_operation)round->verb, &part->claims[0], fd, &err) != 0 || *fd < 0)
         return false; /* the operation itself reports that the connection is dead */
     member->busy_us = dlock_now_us();
     member->polled = part;
@@ -29,7 +29,8 @@ static bool begin(struct quorum_member *member, struct quorum_part *part, int *f
 
 uint32_t quorum_send(struct quorum_round *round, uint32_t mask, int fds[QUORUM_MOST]) {
     uint32_t sent = 0;
-    for (size_t i = 0; round->n == 1 && i < round->quorum->n; i++)
+    const bool can_begin = round->n == 1 && round->verb <= DLOCK_RELEASE;
+    for (size_t i = 0; can_begin && i < round->quorum->n; i++)
         if (mask & 1U << i && begin(&round->quorum->members[i], &round->parts[i], &fds[i])) sent |= 1U << i;
     return sent;
 }

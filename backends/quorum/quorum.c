@@ -139,7 +139,8 @@ DLOCK_BACKEND(quorum) = {
     .name = "quorum",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE,
+    .caps = DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE |
+            DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct quorum_conn),
     .connect = quorum_connect,
     .disconnect = quorum_disconnect,
@@ -149,6 +150,9 @@ DLOCK_BACKEND(quorum) = {
     .abandon = quorum_abandon,
     .listen = quorum_listen,
     .wake = quorum_wake,
+    .inspect = quorum_inspect,
+    .list = quorum_list,
+    .break_lock = quorum_break,
     .check = quorum_check,
     .accepts = quorum_accepts,
 };

@@ -20,9 +20,10 @@
  *
  * The files; each calls those below it only:
  *   quorum
- *   acquire
+ *   acquire  inspect
  *   claims
  *   request  check
+ *   look
  *   votes
  *   round
  *   direct
@@ -40,9 +41,10 @@
 enum { QUORUM_LEAST = 3, QUORUM_MOST = 9 };
 
 /* Indexes of dlock_claim.state: the claim's fence, once it is granted, after which the same acquire again is a renewal;
- * the number of tries; its place, made by quorum_place(), or 0; the time of the last try at all members. Each try has a
- * different token at the members, so that a late duplicate of the request that gave one up does not affect the next.
- * Only the member where the claim has its place keeps the token of an earlier try. */
+ * the number of tries; its place, made by quorum_place(), or 0; the time of the last try at all members or, of a grant,
+ * since when renewals find members without it, 0: none is. Each try has a different token at the members, so that a late
+ * duplicate of the request that gave one up does not affect the next. Only the member where the claim has its place keeps
+ * the token of an earlier try. */
 enum { QUORUM_FENCE, QUORUM_TRIES, QUORUM_PLACE, QUORUM_LOOKED };
 
 /* Returns a place: the member, and the number of the try whose token it knows. */
@@ -64,6 +66,27 @@ enum quorum_part_state {
     QUORUM_DONE
 };
 
+/* What a request to a member can be beside an enum dlock_operation. Such a request has one claim, of which only the name
+ * means something, and is not sent together with others. */
+enum { QUORUM_INSPECT = DLOCK_RELEASE + 1, QUORUM_LIST, QUORUM_BREAK };
+
+/* A holder that a member has shown. Its texts are behind it. */
+struct quorum_seen {
+    struct quorum_seen *next;
+    size_t member; /* the member's index */
+    struct dlock_info info;
+};
+
+/* What one member or all have shown. */
+struct quorum_look {
+    struct quorum_seen *first;
+    size_t n;
+    size_t member;    /* which one it is */
+    bool full;        /* there was no memory for more */
+    bool more;        /* LIST: there are more pages */
+    char cursor[256]; /* LIST */
+};
+
 /* One member's share of a request. */
 struct quorum_part {
     struct quorum_round *round;
@@ -74,13 +97,14 @@ struct quorum_part {
     int rc;     /* result of the call; if not 0, the claims' results mean nothing */
     struct dlock_error err;
     struct dlock_claim *claims;
+    struct quorum_look *look; /* INSPECT, LIST and BREAK; or NULL */
 };
 
 /* One request to the members. Its parts and its caller hold references. */
 struct quorum_round {
     struct quorum *quorum;
     unsigned refs;
-    enum dlock_operation verb;
+    int verb;            /* an enum dlock_operation, or QUORUM_INSPECT and so on */
     size_t n;            /* number of claims */
     int64_t deadline_us; /* its caller waits until this */
     int64_t until_us;    /* a part not begun by this time is not sent; releases are never too late, since a stalled
@@ -88,6 +112,8 @@ struct quorum_round {
     bool awaited;
     bool given_up; /* parts not begun yet will not be sent */
     bool (*decided)(const struct quorum_round *round, int64_t now_us);
+    int64_t patience_us; /* `decided` may change its mind at this time without an answer; 0: never */
+    unsigned needed;     /* for `decided` */
     pthread_cond_t changed;
     uint32_t *counted; /* for each claim: bits of members assumed to have said yes */
     struct quorum_part parts[QUORUM_MOST];
@@ -219,8 +245,8 @@ void quorum_read(struct quorum_round *round, uint32_t sent, const int fds[QUORUM
 
 /* Creates a request about copies of n claims, with `counted` zeroed; the caller gets a reference. NULL: out of
  * memory. */
-struct quorum_round *quorum_round_new(struct quorum *quorum, enum dlock_operation verb,
-                                      struct dlock_claim *const *claims, size_t n, int64_t deadline_us);
+struct quorum_round *quorum_round_new(struct quorum *quorum, int verb, struct dlock_claim *const *claims, size_t n,
+                                      int64_t deadline_us);
 /* Sends the request to the members in `mask`, and waits until it is decided, or its deadline. Called with the mutex,
  * which it releases while waiting. */
 void quorum_ask(struct quorum_round *round, uint32_t mask, bool (*decided)(const struct quorum_round *, int64_t));
@@ -255,6 +281,35 @@ int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned
  * result: the others may execute the request again, later than their answer. `number`: the claim's in the round. */
 void quorum_note_resent(const struct quorum_round *round, size_t number, struct dlock_claim *claim);
 
+/* Returns the number at index k after sorting n numbers, the least one first. */
+int64_t quorum_kth(int64_t *numbers, size_t n, size_t k);
+
+/* ---- look.c: what the members show ------------------------------------------------------------------------------- */
+
+/* Runs a part that looks at a member's locks or breaks one. For the worker, without the mutex. Returns 0, the answer
+ * being the claim's result, or an error of the connection. */
+int quorum_look(struct quorum_member *member, struct quorum_part *part, int timeout_ms, struct dlock_error *err);
+void quorum_forget(struct quorum_look *look);
+
+/* Moves all that one has shown. */
+void quorum_gather(struct quorum_look *from, struct quorum_look *to);
+
+/* What the members show of one grant: n entries, of `votes` members. */
+struct quorum_grant {
+    struct quorum_seen *const *seen;
+    size_t n;
+    unsigned votes;
+    struct dlock_info info; /* what a majority of the members says, with the token that one of them shows */
+};
+typedef int quorum_each(const struct quorum_grant *grant, void *arg);
+
+/* Calls `each` for every grant that may be in force, in the order of names, if this is what the members show except
+ * `away` of them. Returns 0 or ENOMEM. */
+int quorum_show(const struct quorum_look *look, size_t majority, unsigned away, quorum_each *each, void *arg,
+                struct dlock_error *err);
+/* Writes the token of the grant's claim: that of its first try. */
+void quorum_first_token(const struct quorum_grant *grant, char token[DLOCK_TOKEN_MAX + 1]);
+
 /* ---- request.c: the common part of all operations ---- */
 
 enum { QUORUM_BATCH = 256 }; /* most claims of a request */
@@ -264,7 +319,7 @@ struct quorum_request {
     struct quorum *quorum;
     struct dlock_claim *const *claims;
     size_t n;
-    int64_t deadline_us;
+    int64_t begun_us, deadline_us;
     struct dlock_error *err;
     bool explained;                           /* `err` already describes a claim */
     struct dlock_claim *chosen[QUORUM_BATCH]; /* the claims that a second request is about */
@@ -280,9 +335,8 @@ static inline uint32_t quorum_everybody(const struct quorum *quorum) {
 /* Begins an operation, and stores the first round in *round. Called with the mutex, which it releases on failure.
  * Returns 0 or EUNAVAILABLE (no memory), already stored as the claims' result: the operation then returns 0, since the
  * members' connections are fine. */
-int quorum_begin(struct quorum_request *request, void *conn, enum dlock_operation verb,
-                 struct dlock_claim *const *claims, size_t n, int timeout_ms, struct quorum_round **round,
-                 struct dlock_error *err);
+int quorum_begin(struct quorum_request *request, void *conn, int verb, struct dlock_claim *const *claims, size_t n,
+                 int timeout_ms, struct quorum_round **round, struct dlock_error *err);
 /* Sets a claim's result, and explains it in `err` unless that describes another claim already. */
 void quorum_fail(struct quorum_request *request, const struct quorum_round *round, const struct quorum_votes *votes,
                  struct dlock_claim *claim, int code);
@@ -297,5 +351,9 @@ void quorum_end(struct quorum_request *request, struct quorum_conn *conn, struct
 
 dlock_batch quorum_acquire, quorum_renew, quorum_release;
 int quorum_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
+int quorum_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int quorum_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+                struct dlock_error *err);
+int quorum_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 
 #endif

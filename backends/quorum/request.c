@@ -1,12 +1,12 @@
 /* What acquire, renew and release share. */
 #include "quorum.h"
 
-int quorum_begin(struct quorum_request *request, void *memory, enum dlock_operation verb,
-                 struct dlock_claim *const *claims, size_t n, int timeout_ms, struct quorum_round **round,
-                 struct dlock_error *err) {
+int quorum_begin(struct quorum_request *request, void *memory, int verb, struct dlock_claim *const *claims, size_t n,
+                 int timeout_ms, struct quorum_round **round, struct dlock_error *err) {
     request->quorum = ((struct quorum_conn *)memory)->quorum;
     request->claims = claims;
     request->n = n;
+    request->begun_us = dlock_now_us();
     request->deadline_us = dlock_deadline_us(timeout_ms);
     request->err = err;
     request->explained = false;

@@ -40,14 +40,17 @@ static void copy_claim(struct dlock_claim *to, const struct dlock_claim *from, c
                                .floor = from->floor};
 }
 
-struct quorum_round *quorum_round_new(struct quorum *quorum, enum dlock_operation verb,
-                                      struct dlock_claim *const *claims, size_t n, int64_t deadline_us) {
-    const size_t members = quorum->n;
+struct quorum_round *quorum_round_new(struct quorum *quorum, int verb, struct dlock_claim *const *claims, size_t n,
+                                      int64_t deadline_us) {
+    const size_t members = quorum->n, looks = verb > DLOCK_RELEASE ? members : 0;
     struct quorum_round *round;
     struct dlock_claim *copies;
-    round = calloc(1, sizeof *round + n * (members * sizeof *copies + sizeof *round->counted) + text_size(claims, n));
+    struct quorum_look *look;
+    round = calloc(1, sizeof *round + looks * sizeof *look + n * (members * sizeof *copies + sizeof *round->counted) +
+                          text_size(claims, n));
     if (!round) return NULL;
-    copies = (struct dlock_claim *)(round + 1);
+    look = (struct quorum_look *)(round + 1);
+    copies = (struct dlock_claim *)(look + looks);
     round->counted = (uint32_t *)(copies + members * n);
     char *texts = (char *)(round->counted + n);
     for (size_t i = 0; i < n; i++) {
@@ -61,6 +64,8 @@ struct quorum_round *quorum_round_new(struct quorum *quorum, enum dlock_operatio
     for (size_t j = 0; j < members; j++) {
         round->parts[j].round = round;
         round->parts[j].claims = copies + j * n;
+        if (looks) round->parts[j].look = &look[j];
+        if (looks) look[j].member = j;
     }
     quorum_cond_init(&round->changed);
     round->quorum = quorum;
@@ -88,6 +93,7 @@ static void wake_workers(struct quorum *quorum, uint32_t mask) {
 /* Returns when the next member will be considered silent, or the deadline. */
 static int64_t next_look(const struct quorum_round *round, int64_t now_us) {
     int64_t at_us = round->deadline_us;
+    if (round->patience_us > now_us && round->patience_us < at_us) at_us = round->patience_us;
     for (size_t i = 0; i < round->quorum->n; i++)
         if (round->parts[i].state == QUORUM_LINED_UP || round->parts[i].state == QUORUM_RUNNING)
             quorum_is_silent(&round->quorum->members[i], now_us, &at_us);

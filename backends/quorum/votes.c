@@ -87,8 +87,7 @@ int quorum_explain(const struct quorum_round *round, const struct quorum_votes *
                       why);
 }
 
-/* Returns the number at index k after sorting n numbers, the least one first. */
-static int64_t kth(int64_t *numbers, size_t n, size_t k) {
+int64_t quorum_kth(int64_t *numbers, size_t n, size_t k) {
     for (size_t i = 1; i < n; i++)
         for (size_t j = i; j > 0 && numbers[j - 1] > numbers[j]; j--) {
             int64_t swapped = numbers[j];
@@ -106,7 +105,7 @@ int64_t quorum_kept_ms(const struct quorum_round *round, size_t claim, unsigned 
         if (part->state == QUORUM_DONE && part->rc == 0 && part->claims[claim].result == 0)
             kept[n++] = part->claims[claim].kept_ms;
     }
-    return n < k ? 0 : kth(kept, n, n - k);
+    return n < k ? 0 : quorum_kth(kept, n, n - k);
 }
 
 int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned k) {
@@ -117,7 +116,7 @@ int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned
         if (part->state != QUORUM_DONE || part->rc != 0 || part->claims[claim].result != DLOCK_ENOTREADY) continue;
         ready[n++] = part->claims[claim].ready_ms < 0 ? INT64_MAX : part->claims[claim].ready_ms;
     }
-    int64_t at = n < k ? INT64_MAX : kth(ready, n, k - 1);
+    int64_t at = n < k ? INT64_MAX : quorum_kth(ready, n, k - 1);
     return at == INT64_MAX ? -1 : at;
 }
 

@@ -43,6 +43,8 @@ void quorum_wait(pthread_cond_t *cond, pthread_mutex_t *mutex, int64_t until_us)
 void quorum_round_put(struct quorum_round *round) {
     if (--round->refs > 0) return;
     pthread_cond_destroy(&round->changed);
+    for (size_t i = 0; i < round->quorum->n; i++)
+        if (round->parts[i].look) quorum_forget(round->parts[i].look);
     free(round);
 }
 
@@ -178,7 +180,7 @@ enum { BATCH = 256 }; /* most claims in one request */
 
 /* Consecutive parts that are sent as one request. */
 struct batch {
-    enum dlock_operation verb;
+    int verb;
     struct quorum_part *parts[BATCH];
     struct dlock_claim *claims[BATCH];
     size_t n_parts, n;
@@ -187,7 +189,8 @@ struct batch {
 /* True if a part can join a batch: dlock_batch allows no name twice, and for releases no token twice. */
 static bool fits(const struct batch *batch, const struct quorum_part *part) {
     const struct quorum_round *round = part->round;
-    if (round->verb != batch->verb || round->given_up || batch->n + round->n > BATCH) return false;
+    if (round->verb != batch->verb || round->verb > DLOCK_RELEASE || round->given_up || batch->n + round->n > BATCH)
+        return false;
     for (size_t i = 0; i < round->n; i++)
         for (size_t j = 0; j < batch->n; j++) {
             const struct dlock_claim *a = &part->claims[i], *b = batch->claims[j];
@@ -223,7 +226,8 @@ static int call(struct quorum_member *member, struct batch *batch, int timeout_m
                        : batch->verb == DLOCK_RENEW ? backend->renew
                                                     : backend->release;
     if (batch->n_parts > 1) qsort(batch->claims, batch->n, sizeof batch->claims[0], by_name);
-    int rc = run(member->conn, batch->claims, batch->n, timeout_ms, err);
+    int rc = batch->verb > DLOCK_RELEASE ? quorum_look(member, batch->parts[0], timeout_ms, err)
+                                         : run(member->conn, batch->claims, batch->n, timeout_ms, err);
     return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "backend %s returned %d", backend->name, rc) : rc;
 }
 

@@ -141,12 +141,36 @@ static int toy_check(void *memory, dlock_each_finding each, void *arg, int timeo
     return 0;
 }
 
+static atomic_int pages; /* how many pages a member's list has begun; it has no end */
+
+static int toy_inspect(void *memory, const char *name, dlock_each each, void *arg, int timeout_ms,
+                       struct dlock_error *err) {
+    (void)memory, (void)name, (void)each, (void)arg, (void)timeout_ms, (void)err;
+    return 0;
+}
+
+static int toy_list(void *memory, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+                    struct dlock_error *err) {
+    struct dlock_info info = {.size = sizeof info, .mode = DLOCK_EXCLUSIVE, .limit = 1, .name = "n", .token = "t"};
+    (void)memory, (void)prefix, (void)timeout_ms, (void)err;
+    each(&info, arg);
+    snprintf(cursor, 256, "%d", ++pages);
+    sleep_ms(1);
+    return 1;
+}
+
+static int toy_break(void *memory, const char *name, int timeout_ms, struct dlock_error *err) {
+    (void)memory, (void)name, (void)timeout_ms;
+    return dlock_fail(err, DLOCK_ELOST, "nobody holds it");
+}
+
 static const struct dlock_backend toys = {
     .abi = DLOCK_ABI,
     .size = sizeof toys,
     .name = "toys",
     .schemes = (const char *const[]){"toys", NULL},
-    .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_FENCE | DLOCK_CAP_FLOOR | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE,
+    .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_FENCE | DLOCK_CAP_FLOOR | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT |
+            DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct toy_conn),
     .connect = toy_connect,
     .disconnect = toy_disconnect,
@@ -156,6 +180,9 @@ static const struct dlock_backend toys = {
     .listen = toy_listen,
     .wake = toy_wake,
     .check = toy_check,
+    .inspect = toy_inspect,
+    .list = toy_list,
+    .break_lock = toy_break,
     .begin = toy_begin,
 };
 
@@ -239,6 +266,26 @@ TEST(a_check_that_gives_up_stops_no_acquire) {
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     over = true;
     assert_int_equal(pthread_join(other, &theirs), 0);
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+static int see_nothing(const struct dlock_info *info, void *arg) {
+    (void)info, (void)arg;
+    fail_msg("a holder is shown before the last page");
+    return 1;
+}
+
+/* It ends with the call's time, and keeps no lock of the client from its renewals. */
+TEST(a_list_without_end_stops_nothing) {
+    SCOPED_CLIENT *client = client_of(3, "lease=1s&timeout=2s");
+    SCOPED_LOCK *held = api_lock(client, "held", NULL);
+    assert_int_equal(dlock_acquire(held, 0, NULL), 0);
+    const int renewals = toy[0].renews;
+    assert_int_equal(dlock_list(client, "", see_nothing, NULL, NULL), DLOCK_EUNAVAILABLE);
+    assert_true(pages > 3);
+    assert_true(toy[0].renews > renewals);
+    assert_true(dlock_held(held));
 }
 
 /* ---- wake-ups ---------------------------------------------------------------------------------------------------- */
