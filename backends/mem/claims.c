@@ -4,14 +4,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* Returns the next fence. It follows the clock, and so is also greater than the fences of earlier runs of the program,
- * unless the clock was set back. */
-static uint64_t next_fence(struct mem_space *space) {
+/* Returns the next fence, which is at least `step` greater than the last one, and a multiple of that. It follows the
+ * clock, and so is also greater than the fences of earlier runs of the program, unless the clock was set back. */
+static uint64_t next_fence(struct mem_space *space, uint64_t step) {
     struct timespec wall;
     clock_gettime(CLOCK_REALTIME, &wall);
-    uint64_t now = (uint64_t)wall.tv_sec * 1000000 + (uint64_t)wall.tv_nsec / 1000;
-    space->last_fence = space->last_fence + 1 > now ? space->last_fence + 1 : now;
-    return space->last_fence;
+    const uint64_t now = (uint64_t)wall.tv_sec * 1000000 + (uint64_t)wall.tv_nsec / 1000;
+    const uint64_t least = space->last_fence + step > now ? space->last_fence + step : now;
+    return space->last_fence = (least + step - 1) / step * step;
 }
 
 /* ---- lists of entries -------------------------------------------------------------------------------------------- */
@@ -58,7 +58,7 @@ static bool fits(const struct mem_name *name, enum dlock_mode mode, uint32_t lim
 }
 
 static void grant(struct mem_space *space, struct mem_name *name, struct mem_entry *entry, int64_t kept_ms) {
-    entry->fence = next_fence(space);
+    entry->fence = next_fence(space, entry->mode == DLOCK_EXCLUSIVE ? 1 : DLOCK_JOINT_STEP);
     entry->until_us = mem_now_us() + kept_ms * 1000;
     put_last(&name->holders, entry);
 }
@@ -198,6 +198,8 @@ void mem_renew(struct mem_space *space, struct dlock_claim *claim) {
     if (mine) granted(claim, mine);
     if (mine && claim->floor > space->last_fence) space->last_fence = claim->floor;
     if (mine && mine->mode == DLOCK_EXCLUSIVE && claim->mode == DLOCK_SHARED) mine->mode = DLOCK_SHARED;
+    if (mine && claim->floor > 0 && (mine->mode == DLOCK_SHARED || claim->floor > mine->fence))
+        mine->fence = claim->floor;
     hand_on(space, name, NULL);
     mem_tidy(space, name);
 }

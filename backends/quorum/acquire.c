@@ -22,7 +22,9 @@ static bool is_decided(const struct quorum_round *round, int64_t now_us) {
     const unsigned majority = (unsigned)round->quorum->majority;
     for (size_t i = 0; i < round->n; i++) {
         const struct quorum_votes votes = quorum_count(round, i, now_us);
-        const bool granted = votes.yes >= majority, impossible = votes.yes + votes.open + votes.silent < majority;
+        const bool waits = votes.first_open && round->parts[0].claims[i].mode == DLOCK_SHARED;
+        const bool granted = votes.yes >= majority && !waits,
+                   impossible = votes.yes + votes.open + votes.silent < majority;
         const bool hopeless = votes.open == 0 && quorum_answered(&votes) >= majority;
         if (!granted && !impossible && !hopeless) return false;
     }
@@ -62,7 +64,13 @@ static void give_back(struct quorum *quorum, struct dlock_claim *claim, uint32_t
 
 /* ---- the fence --------------------------------------------------------------------------------------------------- */
 
-/* Makes the fences of grants count. A grant's fence is the greatest one of its members. It counts once a majority has
+/* Returns the fence of a grant, the greatest one of its members. Two readers that come at the same time may have the same
+ * one from different members, which DLOCK_JOINT_STEP leaves room for. */
+static uint64_t fence_of(const struct dlock_claim *claim, const struct quorum_votes *votes) {
+    return votes->fence - (claim->mode == DLOCK_SHARED ? (uint64_t)__builtin_ctz(votes->have_fence) : 0);
+}
+
+/* Makes the fences of grants count. A grant's fence counts once a majority has
  * stored it, or a greater one, so that every later majority includes a member that knows it. Members that are behind it
  * are told. A grant whose fence cannot be stored by a majority is given back. */
 static void raise_fences(struct quorum_request *request, const struct quorum_round *first) {
@@ -76,6 +84,7 @@ static void raise_fences(struct quorum_request *request, const struct quorum_rou
         if (claim->result != 0) continue;
         const size_t k = request->n_chosen;
         votes[k] = quorum_count(first, i, now_us);
+        if (claim->fence != votes[k].fence) votes[k].with_fence = votes[k].have_fence = 0;
         if (votes[k].with_fence >= quorum->majority) continue;
         request->chosen[request->n_chosen++] = claim;
         claim->floor = claim->fence;
@@ -121,11 +130,11 @@ static void begin_try(struct quorum *quorum, const struct quorum_member *gate, s
     claim->state[QUORUM_TRIES]++;
 }
 
-/* True if the gate alone should be asked first. False if there was no recent contention, or if it is time to check with
- * the other members. */
+/* True if the gate alone should be asked first. False if there was no recent contention, or if it is time for a writer to
+ * check with the other members. */
 static bool asks_gate_first(const struct quorum *quorum, const struct dlock_claim *claim, int64_t now_us) {
     if (claim->state[QUORUM_PLACE] == 0) return now_us < quorum->contended_until_us;
-    return (uint64_t)now_us / 1000 - claim->state[QUORUM_LOOKED] < SOON_MS;
+    return claim->mode == DLOCK_SHARED || (uint64_t)now_us / 1000 - claim->state[QUORUM_LOOKED] < SOON_MS;
 }
 
 /* Returns the gate's answer about a claim; NULL: there is none yet, or the gate is away. */
@@ -174,15 +183,16 @@ static void judge(struct quorum_member *gate, const struct dlock_claim *answer, 
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 struct question {
-    struct quorum_member *gate; /* NULL: no claim is to queue */
-    bool gate_first;            /* the others are asked only if the gate's answer does not suffice */
-    bool handed;                /* the gate has just granted one of the names to a waiter: all members are asked */
-    bool all_queue;             /* set before the claims are settled: each has a place in the gate's queue */
+    struct quorum_member *gate;  /* NULL: no claim is to queue */
+    struct quorum_member *first; /* the one whose vote readers need; or NULL */
+    bool gate_first;             /* the others are asked only if the gate's answer does not suffice */
+    bool handed;                 /* the gate has just granted one of the names to a waiter: all members are asked */
+    bool all_queue;              /* set before the claims are settled: each has a place in the gate's queue */
 };
 
 static struct question prepare(struct quorum *quorum, struct dlock_claim *const *claims, size_t n) {
     const int64_t now_us = dlock_now_us();
-    struct question question = {.gate = NULL};
+    struct question question = {.first = quorum_first(quorum, now_us)};
     bool queues = true, first = true;
     for (size_t i = 0; i < n; i++) queues = queues && claims[i]->flags & DLOCK_CLAIM_QUEUE;
     if (queues) question.gate = quorum_gate(quorum, now_us);
@@ -211,6 +221,14 @@ static void ask(struct quorum_round *round, const struct question *question) {
     if (!all_queue(round, question->gate)) quorum_ask(round, all & ~(1U << gate), is_decided);
 }
 
+/* True if a reader has to wait for its turn at the first member. It does not wait behind another program's client, which
+ * hands over to nobody and which a place in the queue outlasts. */
+static bool waits_its_turn(const struct quorum_round *round, const struct question *question, size_t i) {
+    const struct dlock_claim *answer = answer_of(round, question->first, i);
+    return answer && answer->mode == DLOCK_SHARED && answer->result == DLOCK_EBUSY &&
+           !(answer->flags & DLOCK_CLAIM_QUEUE && answer->retry_ms < 0);
+}
+
 /* Sets the result of the i-th claim. */
 static void settle(struct quorum_request *request, const struct quorum_round *round, const struct question *question,
                    size_t i, int64_t now_us) {
@@ -221,8 +239,8 @@ static void settle(struct quorum_request *request, const struct quorum_round *ro
     const uint32_t at_gate = question->gate ? 1U << index_of(question->gate) : 0;
     const uint32_t back = votes.said_yes | votes.unsure;
     if (votes.busy > 0) quorum->contended_until_us = now_us + CONTENDED_US;
-    if (votes.yes >= quorum->majority) {
-        grant(claim, votes.fence, quorum_kept_ms(round, i, (unsigned)quorum->majority));
+    if (votes.yes >= quorum->majority && !waits_its_turn(round, question, i)) {
+        grant(claim, fence_of(claim, &votes), quorum_kept_ms(round, i, (unsigned)quorum->majority));
         return;
     }
     if (question->all_queue)
@@ -272,14 +290,14 @@ int quorum_acquire(void *memory, struct dlock_claim *const *claims, size_t n, in
     struct dlock_claim *again[QUORUM_BATCH], *rest[QUORUM_BATCH];
     size_t n_again = 0, n_rest = 0;
     for (size_t i = 0; i < n; i++) {
-        if (claims[i]->mode == DLOCK_EXCLUSIVE && claims[i]->state[QUORUM_FENCE]) again[n_again++] = claims[i];
-        if (claims[i]->mode == DLOCK_EXCLUSIVE) continue;
-        claims[i]->result = dlock_fail(err, DLOCK_ENOTSUP, "a quorum has neither shared locks nor permits");
+        if (claims[i]->mode != DLOCK_PERMIT && claims[i]->state[QUORUM_FENCE]) again[n_again++] = claims[i];
+        if (claims[i]->mode != DLOCK_PERMIT) continue;
+        claims[i]->result = dlock_fail(err, DLOCK_ENOTSUP, "a quorum has no permits");
         err = NULL; /* it explains one claim */
     }
     if (n_again > 0 && grant_again(memory, again, n_again, timeout_ms, err)) err = NULL;
     for (size_t i = 0; i < n; i++)
-        if (claims[i]->mode == DLOCK_EXCLUSIVE && (!claims[i]->state[QUORUM_FENCE] || claims[i]->result == DLOCK_ELOST))
+        if (claims[i]->mode != DLOCK_PERMIT && (!claims[i]->state[QUORUM_FENCE] || claims[i]->result == DLOCK_ELOST))
             rest[n_rest++] = claims[i];
     if (n_rest > 0) try(memory, rest, n_rest, dlock_left_ms(deadline_us), err);
     return 0;

@@ -9,9 +9,13 @@ static int64_t retake_us(const struct dlock_claim *claim) {
 
 /* ---- renew ------------------------------------------------------------------------------------------------------- */
 
+static bool is_shared(const struct quorum_round *round, size_t claim) {
+    return round->parts[0].claims[claim].mode == DLOCK_SHARED;
+}
+
 /* True if, for each claim, a majority has renewed it, or so many members have lost it that no majority can, or no
  * further answer is worth waiting for: a majority has answered, and those that have lost it were given their time; or
- * the silent members are too few to show either. */
+ * the silent members are too few to show either. A downgrade lets readers in, who need the first member's vote. */
 static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
     const unsigned majority = (unsigned)round->quorum->majority, rest = (unsigned)round->quorum->n - majority;
     for (size_t i = 0; i < round->n; i++) {
@@ -19,7 +23,8 @@ static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
         const bool vain = votes.yes + votes.silent < majority && votes.lost + votes.silent <= rest;
         const bool enough = quorum_answered(&votes) >= majority && (votes.lost == 0 || now_us >= round->patience_us);
         const bool over = votes.open == 0 && (vain || enough);
-        if (votes.yes < majority && votes.lost <= rest && !over) return false;
+        const bool kept = votes.yes >= majority && !(votes.first_open && is_shared(round, i));
+        if (!kept && votes.lost <= rest && !over) return false;
     }
     return true;
 }
@@ -84,19 +89,25 @@ int quorum_renew(void *memory, struct dlock_claim *const *claims, size_t n, int 
     /* Members that have lost a claim are asked to grant it again: they were restarted and their quarantine has ended,
      * or another client briefly had the lock there when this one asked. The next renewal tells them the fence. Without
      * such a member there may be no majority when the next member fails. A claim that is being released would stay
-     * there for a whole lease: its release was sent before this. */
-    quorum_leave_word(request.quorum, DLOCK_ACQUIRE, request.chosen, request.n_chosen, missing,
-                      dlock_deadline_us(timeout_ms));
+     * there for a whole lease: its release was sent before this. An acquire has no name twice. */
+    for (size_t i = 0, end; i < request.n_chosen; i = end) {
+        for (end = i + 1; end < request.n_chosen; end++)
+            if (strcmp(request.chosen[end - 1]->name, request.chosen[end]->name) == 0) break;
+        quorum_leave_word(request.quorum, DLOCK_ACQUIRE, request.chosen + i, end - i, missing,
+                          dlock_deadline_us(timeout_ms));
+    }
     quorum_end(&request, memory, round);
     return 0;
 }
 
 /* ---- release ----------------------------------------------------------------------------------------------------- */
 
+/* The first member's answer is awaited, since a reader may come next. */
 static bool release_decided(const struct quorum_round *round, int64_t now_us) {
     for (size_t i = 0; i < round->n; i++) {
         const struct quorum_votes votes = quorum_count(round, i, now_us);
-        if (quorum_answered(&votes) < round->quorum->majority && votes.open + votes.silent > 0) return false;
+        const bool enough = quorum_answered(&votes) >= round->quorum->majority && !votes.first_open;
+        if (!enough && votes.open + votes.silent > 0) return false;
     }
     return true;
 }

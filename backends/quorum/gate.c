@@ -33,20 +33,21 @@ static bool tells(const struct quorum_member *member) {
     return (backend->caps & caps) == caps;
 }
 
+/* A member that is in its first attempt to connect may be. */
 static bool is_usable(const struct quorum_member *member, int64_t now_us) {
     int64_t ignored = INT64_MAX;
-    return member->state == QUORUM_UP && tells(member) && now_us >= member->unready_until_us &&
+    return (member->state == QUORUM_UP || !member->tried) && tells(member) && now_us >= member->unready_until_us &&
            !quorum_is_silent(member, now_us, &ignored);
 }
 
-static struct quorum_member *first_usable(struct quorum *quorum, int64_t now_us) {
+struct quorum_member *quorum_first(struct quorum *quorum, int64_t now_us) {
     for (size_t i = 0; i < quorum->n; i++)
         if (is_usable(&quorum->members[i], now_us)) return &quorum->members[i];
     return NULL;
 }
 
 struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us) {
-    struct quorum_member *first = quorum->listening ? first_usable(quorum, now_us) : NULL;
+    struct quorum_member *first = quorum->listening ? quorum_first(quorum, now_us) : NULL;
     if (!first || first->hears) return first;
     if (now_us >= first->listen_us) pthread_cond_signal(&first->work); /* the worker begins to listen */
     return NULL;
@@ -54,7 +55,7 @@ struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us) {
 
 /* True if no earlier member can be the gate. */
 static bool is_first(const struct quorum_member *member, int64_t now_us) {
-    const struct quorum_member *first = first_usable(member->quorum, now_us);
+    const struct quorum_member *first = quorum_first(member->quorum, now_us);
     return !first || first >= member;
 }
 

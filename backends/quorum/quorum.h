@@ -13,7 +13,11 @@
  *
  * Waiters queue at one member, the gate. Only after the gate has granted a waiter its vote are the others asked, all at
  * once. Until then the waiter keeps its place at the gate, or the vote, under the token of the try that got it. Twice a
- * second each waiter asks all members regardless of the gate, so that no single member can keep a client out.
+ * second each waiting writer asks all members regardless of the gate, so that no single member can keep a client out.
+ *
+ * Readers have a majority of shared votes, which excludes a majority of exclusive ones, and the reverse. Only the gate
+ * knows of writers that wait, so a reader also needs its vote: else readers that come one after the other would keep
+ * writers out for ever. A vote that a dead client has left at the gate keeps readers out until its lease ends.
  *
  * There is no state outside the connection. All data that a worker needs is reference-counted. A worker that is stuck
  * in a request to a silent member when the connection is closed ends with that request, and frees the rest.
@@ -112,6 +116,7 @@ struct quorum_round {
     bool awaited;
     bool given_up; /* parts not begun yet will not be sent */
     bool (*decided)(const struct quorum_round *round, int64_t now_us);
+    uint32_t awaits; /* bit of the first usable member, whose answer may be needed although a majority has answered */
     int64_t patience_us; /* `decided` may change its mind at this time without an answer; 0: never */
     unsigned needed;     /* for `decided` */
     pthread_cond_t changed;
@@ -197,7 +202,9 @@ void quorum_close_members(struct quorum *quorum);
 /* True if no answer can be expected soon from a member that has a part to answer. Otherwise lowers *at_us to the time
  * at which the member will be considered silent, if that is earlier. */
 bool quorum_is_silent(const struct quorum_member *member, int64_t now_us, int64_t *at_us);
-/* Returns the gate, the member at which waiters queue; NULL: there is none at the moment. */
+/* Returns the first member at which waiters can queue; NULL: none of those that are up. */
+struct quorum_member *quorum_first(struct quorum *quorum, int64_t now_us);
+/* Returns the gate, that member, if this client listens there; NULL: there is none at the moment. */
 struct quorum_member *quorum_gate(struct quorum *quorum, int64_t now_us);
 /* Called when the gate may have changed: all waiters retry, and each worker checks whether it has to listen. */
 void quorum_gate_moved(struct quorum *quorum);
@@ -258,6 +265,7 @@ void quorum_send_off(struct quorum_round *round, uint32_t mask, int64_t until_us
 struct quorum_votes {
     unsigned yes, busy, lost, not_ready, refused, failed; /* numbers of members; refused: with a final error */
     unsigned open, silent;        /* unanswered; silent ones are not waited for if a majority can be had without them */
+    bool first_open;              /* an open one is in round->awaits */
     uint32_t said_yes, said_lost; /* bits of members */
     uint32_t unsure;              /* bits of members that may have granted it, or still may */
     uint64_t fence;               /* the greatest fence; 0: none */

@@ -12,6 +12,8 @@ int quorum_begin(struct quorum_request *request, void *memory, int verb, struct 
     request->explained = false;
     request->n_chosen = 0;
     *round = n <= QUORUM_BATCH ? quorum_round_new(request->quorum, verb, claims, n, request->deadline_us) : NULL;
+    const struct quorum_member *first = quorum_first(request->quorum, request->begun_us);
+    if (*round && first) (*round)->awaits = 1U << (first - request->quorum->members);
     if (*round) return 0;
     pthread_mutex_unlock(&request->quorum->mutex);
     for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_EUNAVAILABLE;

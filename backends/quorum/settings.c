@@ -39,14 +39,14 @@ int quorum_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
 
 /* Checks that this server can be a member: what a quorum offers, each of them has to do. */
 static int check_member(const struct dlock_member *server, size_t nth, struct dlock_error *err) {
-    static const uint32_t shows = DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK;
+    static const uint32_t needs = DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK;
     const uint32_t caps = server->backend->caps;
     if (!(caps & DLOCK_CAP_FLOOR))
         return dlock_fail(err, DLOCK_ENOTSUP,
                           "URI: member %zu of the quorum: %s has no fences that can be raised (dlock backends: floor)",
                           nth, server->backend->name);
-    if ((caps & shows) != shows)
-        return dlock_fail(err, DLOCK_ENOTSUP, "URI: member %zu of the quorum: %s cannot show, list and break locks",
+    if ((caps & needs) != needs)
+        return dlock_fail(err, DLOCK_ENOTSUP, "URI: member %zu of the quorum: %s lacks readers, inspect, list or break",
                           nth, server->backend->name);
     if (caps & DLOCK_CAP_SESSION)
         return dlock_fail(err, DLOCK_ENOTSUP, "URI: member %zu of the quorum: grants of %s live in connections", nth,

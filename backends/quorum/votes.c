@@ -50,7 +50,7 @@ struct quorum_votes quorum_count(const struct quorum_round *round, size_t claim,
             if (quorum_is_silent(&round->quorum->members[i], now_us, &ignored))
                 votes.silent++;
             else
-                votes.open++;
+                votes.open++, votes.first_open = votes.first_open || round->awaits & bit;
             if (part->sent || !round->given_up) votes.unsure |= bit;
         }
     }

@@ -202,11 +202,18 @@ local function joint(held)
         return #kind > 1 and (not limit or lock.count() < limit)
     end
 
+    -- Returns the next fence of a joint holder: a multiple of 16, of which a quorum makes different ones
+    -- (<dlock/backend.h>). Must be followed by settle().
+    local function joint_fence()
+        last = math.max(lock.last_fence() + 31, now + 15)
+        last, fenced = last - last % 16, true
+        return last
+    end
+
     -- Makes token a joint holder with the next fence, which is returned. There must be room. Must be followed by
     -- settle().
     local function join(token, lease, kind)
-        last = math.max(lock.last_fence() + 1, now)
-        fenced = true
+        joint_fence()
         if not lock.held then
             lock.look_at_keys()
             call('SET', key, kind)
@@ -250,8 +257,15 @@ local function joint(held)
         return fence
     end
 
+    -- Makes `floor`, if it is not empty, the joint holder's fence. Must be followed by settle().
+    local function raise(token, floor)
+        if (floor or '') == '' then return end
+        call('HSET', grants, token, floor)
+        if lock.last_fence() < tonumber(floor) then last, fenced = tonumber(floor), true end
+    end
+
     -- Makes an exclusive holder the first reader, with the fence that it has.
-    function lock.downgrade(token, lease, kind)
+    function lock.downgrade(token, lease, kind, floor)
         lock.look_at_keys()
         call('DEL', holders, grants)
         call('SET', key, kind)
@@ -259,12 +273,13 @@ local function joint(held)
         if lock.last_fence() == 0 then last = now end
         call('HSET', grants, token, string.format('%.0f', last))
         lock.held, fenced = kind, true
+        raise(token, floor)
         lock.settle()
     end
 
     -- Renews a joint holder's lease and returns its fence; nil: token is not a holder. `may_grant`: not in the
     -- quarantine.
-    function lock.keep(token, lease, may_grant)
+    function lock.keep(token, lease, may_grant, floor)
         local ends = (tonumber(call('ZSCORE', holders, token)) or 0) - (may_grant and 0 or late(lease))
         if ends <= now_ms then return nil end
         call('PEXPIRE', fence_key, 3 * life)
@@ -272,10 +287,10 @@ local function joint(held)
         local fence = tonumber(call('HGET', grants, token))
         if not fence then
             -- The fences were deleted by another client.
-            last = math.max(lock.last_fence() + 1, now)
-            fence, fenced = last, true
+            fence = joint_fence()
             call('HSET', grants, token, string.format('%.0f', fence))
         end
+        raise(token, floor)
         lock.settle()
         return fence
     end

@@ -1,9 +1,9 @@
 -- Renews a holder's lease. Never creates anything. With kind `dlock:shared`, an exclusive grant becomes a shared one.
 --   KEYS   K
 --   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out: ''
---          (kind), '1' (whether anything may be granted: library.lua), '' (exclusive holder: the value that its fence
---          is raised to if it is less, of 16 digits), '600000' (for how long a fence is kept at least, in ms:
---          library.lua), none (channel.lua)
+--          (kind), '1' (whether anything may be granted: library.lua), '' (the value that the fence is raised to if it
+--          is less, of 16 digits, and that a joint holder has as its own from then on), '600000' (for how long a fence
+--          is kept at least, in ms: library.lua), none (channel.lua)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
 local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''
 local held = call('GET', key)
@@ -33,13 +33,13 @@ end
 
 local now, _, _, _, _, _, joint, may_grant = dofile('library.lua')
 local lock, may = joint(held), may_grant(ARGV[4])
-if lock.is_held() and lock.keep(token, lease, may) then return now end
+if lock.is_held() and lock.keep(token, lease, may, ARGV[5]) then return now end
 if held ~= token or kind ~= 'dlock:shared' then
     call('DEL', '{' .. key .. '}:dlock:never')
     return 0
 end
 -- Waiting readers at the head of the queue join the new reader. If a writer is at the head, it waits for all readers,
 -- and no reader passes it.
-lock.downgrade(token, lease, kind)
+lock.downgrade(token, lease, kind, ARGV[5])
 if may then lock.admit() end
 return now

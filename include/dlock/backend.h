@@ -212,9 +212,10 @@ struct dlock_claim {
     /* out; ENOTREADY: how long the server still grants nothing; -1 (preset): unknown. If retry_ms is left at -1 the
      * core sends the next request after this time. */
     int64_t ready_ms;
-    /* in; renew of EXCLUSIVE, where FLOOR is offered. If the token has the grant, the server raises the name's last
-     * fence to this value in the same step, if it is less. 0: none. A server that cannot continue from there answers
-     * EINVAL. A backend that offers FLOOR keeps nothing in `state`. */
+    /* in; renew of EXCLUSIVE and SHARED, where FLOOR is offered. If the token has the grant, the server raises the name's
+     * last fence to this value in the same step, if it is less, and a shared grant has this fence from then on. 0: none.
+     * A server that cannot continue from there answers EINVAL. A backend that offers FLOOR keeps nothing in `state`, and
+     * its fences of joint grants are multiples of DLOCK_JOINT_STEP. */
     uint64_t floor;
 };
 
@@ -447,6 +448,11 @@ struct dlock_backend {
 #endif
 
 /* ---- helpers ----------------------------------------------------------------------------------------------------- */
+
+/* FLOOR: the fence of a joint grant is a multiple of this, and at least this much greater than the name's last one. So a
+ * quorum can make as many different fences of it, one for each of its members: joint grants that begin at the same time
+ * may have the same greatest fence at different members. */
+#define DLOCK_JOINT_STEP 16
 
 /* QUEUE: how long the receiver of a hand-over may take to confirm it, by a renewal or another acquire; its lease, if
  * that is shorter. */

@@ -110,6 +110,47 @@ static void floor_raises_the_next_fence(void) {
     for (int i = 0; i < 4; i++) EXPECT(mine.claim.state[i] == 0);
 }
 
+static int see_fence(const struct dlock_info *info, void *arg) {
+    *(uint64_t *)arg = info->fence;
+    return 1;
+}
+
+/* It counts for all, and is the reader's own, also if the server gave it a greater one. */
+static void floor_raises_a_readers_fence(void) {
+    struct grant mine, downgraded;
+    grant_as(&mine, 0, suite.name, DLOCK_SHARED, 0);
+    GRANTED(acquire(&mine));
+    for (int way = 0; way < 2; way++) {
+        uint64_t shown = 0;
+        mine.claim.floor = way ? mine.claim.floor - 10 : mine.claim.fence + 1000000000;
+        GRANTED(renew(&mine));
+        EXPECT_CODE(0, backend->inspect(line_of(1)->conn, suite.name, see_fence, &shown, REQUEST_MS, NULL));
+        EXPECT(shown == mine.claim.floor);
+    }
+    uint64_t next = take_and_give(1, suite.name, DLOCK_SHARED, 0);
+    EXPECT(next > mine.claim.floor + 10);
+    GRANTED(release(&mine));
+    grant_new(&downgraded, 0, suite.name);
+    GRANTED(acquire(&downgraded));
+    EXPECT(downgraded.claim.fence > next);
+    downgraded.claim.mode = DLOCK_SHARED;
+    downgraded.claim.floor = downgraded.claim.fence + 1000000000;
+    GRANTED(renew(&downgraded));
+    EXPECT(take_and_give(1, suite.name, DLOCK_SHARED, 0) > downgraded.claim.floor);
+    GRANTED(release(&downgraded));
+}
+
+/* So that a quorum can make different fences of one. */
+static void floor_leaves_room_among_readers(void) {
+    uint64_t last = take_and_give(0, suite.name, DLOCK_EXCLUSIVE, 0);
+    for (int i = 0; i < 20; i++) {
+        uint64_t fence = take_and_give(i % 2, suite.name, DLOCK_SHARED, 0);
+        EXPECT(fence % DLOCK_JOINT_STEP == 0);
+        EXPECT(fence >= last + DLOCK_JOINT_STEP);
+        last = i % 5 ? fence : take_and_give(0, suite.name, DLOCK_EXCLUSIVE, 0);
+    }
+}
+
 const struct contract_case contract_fences[] = {
     PROMISE(grow_with_each_grant, 0),
     PROMISE(grow_across_modes, 0),
@@ -118,5 +159,7 @@ const struct contract_case contract_fences[] = {
     PROMISE(grow_after_a_break, DLOCK_CAP_BREAK),
     PROMISE(busy_names_the_holders_fence_or_changes, 0),
     PROMISE(floor_raises_the_next_fence, DLOCK_CAP_FLOOR),
+    PROMISE(floor_raises_a_readers_fence, DLOCK_CAP_FLOOR | DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT),
+    PROMISE(floor_leaves_room_among_readers, DLOCK_CAP_FLOOR | DLOCK_CAP_SHARED),
     {0},
 };

@@ -169,8 +169,8 @@ static const struct dlock_backend toys = {
     .size = sizeof toys,
     .name = "toys",
     .schemes = (const char *const[]){"toys", NULL},
-    .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_FENCE | DLOCK_CAP_FLOOR | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT |
-            DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+    .caps = DLOCK_CAP_LOCAL | DLOCK_CAP_FENCE | DLOCK_CAP_FLOOR | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED |
+            DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct toy_conn),
     .connect = toy_connect,
     .disconnect = toy_disconnect,

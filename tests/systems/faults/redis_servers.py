@@ -211,7 +211,7 @@ class Quorum(Redis):
         return all(member.answers() for member in self.members)
 
     def held(self, run):
-        """A quorum cannot list locks. Returns the locks of every member."""
+        """Returns the locks of every member, also those that a majority does not have."""
         return [line for member in self.members for line in run.dlock("list", uri=member.uri.format(port=member.port))[1]]
 
 
