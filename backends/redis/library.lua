@@ -202,18 +202,19 @@ local function joint(held)
         return #kind > 1 and (not limit or lock.count() < limit)
     end
 
-    -- Returns the next fence of a joint holder: a multiple of 16, of which a quorum makes different ones
+    -- Gives a joint holder the next fence, and returns it: a multiple of 16, of which a quorum makes different ones
     -- (<dlock/backend.h>). Must be followed by settle().
-    local function joint_fence()
+    local function new_fence(token)
         last = math.max(lock.last_fence() + 31, now + 15)
         last, fenced = last - last % 16, true
+        call('HSET', grants, token, string.format('%.0f', last))
         return last
     end
 
     -- Makes token a joint holder with the next fence, which is returned. There must be room. Must be followed by
     -- settle().
     local function join(token, lease, kind)
-        joint_fence()
+        lock.last_fence() -- fails before anything is written
         if not lock.held then
             lock.look_at_keys()
             call('SET', key, kind)
@@ -221,8 +222,7 @@ local function joint(held)
             lock.held = kind
         end
         call('ZADD', holders, now_ms + lease, token)
-        call('HSET', grants, token, string.format('%.0f', last))
-        return last
+        return new_fence(token)
     end
 
     -- Called after joint holders have joined, renewed or left: makes their word last as long as the last of them. The
@@ -261,7 +261,7 @@ local function joint(held)
     local function raise(token, floor)
         if (floor or '') == '' then return end
         call('HSET', grants, token, floor)
-        if lock.last_fence() < tonumber(floor) then last, fenced = tonumber(floor), true end
+        last, fenced = math.max(lock.last_fence(), floor), true
     end
 
     -- Makes an exclusive holder the first reader, with the fence that it has.
@@ -281,15 +281,10 @@ local function joint(held)
     -- quarantine.
     function lock.keep(token, lease, may_grant, floor)
         local ends = (tonumber(call('ZSCORE', holders, token)) or 0) - (may_grant and 0 or late(lease))
-        if ends <= now_ms then return nil end
+        if ends <= now_ms then return end
         call('PEXPIRE', fence_key, 3 * life)
         call('ZADD', holders, now_ms + lease, token)
-        local fence = tonumber(call('HGET', grants, token))
-        if not fence then
-            -- The fences were deleted by another client.
-            fence = joint_fence()
-            call('HSET', grants, token, string.format('%.0f', fence))
-        end
+        local fence = tonumber(call('HGET', grants, token)) or new_fence(token) -- deleted by another client
         raise(token, floor)
         lock.settle()
         return fence
