@@ -30,6 +30,7 @@ static struct moving {
                   {.host = "moving2.test", .before = "127.0.0.2", .after = "127.0.0.3"},
                   {.host = "moving3.test", .before = "127.0.0.4", .after = "127.0.0.5"}},
   *const first = names;
+static atomic_bool hangs; /* the name server does not answer */
 
 /* Overrides libc's, also for the library. */
 __attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
@@ -39,7 +40,10 @@ __attribute__((visibility("default"))) int getaddrinfo(const char *name, const c
     void *symbol = dlsym(RTLD_NEXT, "getaddrinfo");
     memcpy(&real, &symbol, sizeof real);
     for (size_t i = 0; name && !(hints && hints->ai_flags & AI_NUMERICHOST) && i < NAMES; i++)
-        if (strcmp(name, names[i].host) == 0) return real(names[i].address, service, hints, list);
+        if (strcmp(name, names[i].host) == 0) {
+            while (hangs) sleep_ms(10);
+            return real(names[i].address, service, hints, list);
+        }
     return real(name, service, hints, list);
 }
 
@@ -66,6 +70,7 @@ static void place(struct moving *name, int server_port) {
 
 static int setup(void **state) {
     (void)state;
+    hangs = false;
     for (size_t i = 0; i < NAMES; i++) place(&names[i], atoi(strchr(authority(), ':') + 1));
     return 0;
 }
@@ -237,6 +242,23 @@ static void fall_silent(struct moving *name) {
 
 TEST(names_move_one_by_one_from_silent_addresses) {
     move_one_by_one(fall_silent);
+}
+
+/* One server stays where it is. */
+TEST(names_without_a_name_server) {
+    dlock_client *client = open_client_of(NAMES);
+    dlock_lock *lock = open_lock(client, "no-name-server");
+    acquire(lock);
+    hangs = true;
+    for (size_t i = 0; i < NAMES - 1; i++) {
+        leave_old_place(&names[i]);
+        hold(lock, STEP_MS);
+    }
+    hold(lock, LEASE_MS * 3 / 2);
+    hangs = false;
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    dlock_free(lock);
+    dlock_close(client);
 }
 
 int main(int argc, char **argv) {
