@@ -60,7 +60,14 @@ ended "$pid"
 
 describe "backends"
 gives "status" 0 "$DLOCK" backends
-contains "a heading" "$out" "NAME "
+contains "a heading" "$out" "               fence     wake      permit    list      export    volatile  floor
+NAME                queue     shared    inspect   break     session   wanted"
+contains "a row" "$out" "
+file           x    -    x    x    x    x    x    x    -    x    -    x    -
+"
+contains "its scheme" "$out" "
+file           file (threadsafe) (local)
+"
 run "$DLOCK" backends --json
 equal "file is there" "$status $(value '[(b["schemes"], b["error"]) for b in d["backends"] if b["name"] == "file"]')" \
     "0 [(['file'], None)]"
@@ -71,7 +78,7 @@ echo "no module" >"$work/modules/dlock-broken.so"
 run env DLOCK_PLUGIN_PATH="$work/modules" "$DLOCK" backends --json
 equal "one that cannot be loaded" "$status $(value '[bool(b["error"]) for b in d["backends"] if b["name"] == "broken"]')" "0 [True]"
 run env DLOCK_PLUGIN_PATH="$work/modules" "$DLOCK" backends
-contains "and in the list" "$out" "broken      $work/modules/dlock-broken.so:"
+contains "and in the list" "$out" "broken         $work/modules/dlock-broken.so:"
 
 describe "failures write nothing to stdout"
 for command in "inspect --json x" "list --json" "break --json x"; do
