@@ -5,12 +5,21 @@
 #define UPTIME_AHEAD_S 3
 
 struct facts {
-    bool has_time, has_uptime, no_cas, evicts;
+    bool has_time, has_uptime, no_cas, evicts, walks_hash;
     uint64_t time_s, uptime_s;
 };
 
 static bool whole_number(const char *text, uint64_t *number) {
     return memcached_number(&text, number) && !*text;
+}
+
+/* True for 1.6.19 and newer. */
+static bool walks_hash(const char *version) {
+    uint64_t part[3] = {0};
+    for (int i = 0; i < 3 && memcached_number(&version, &part[i]) && *version == '.'; i++) version++;
+    for (int i = 0; i < 3; i++)
+        if (part[i] != (const uint64_t[]){1, 6, 19}[i]) return part[i] > (const uint64_t[]){1, 6, 19}[i];
+    return true;
 }
 
 static void learn(const char *name, const char *value, void *arg) {
@@ -19,6 +28,8 @@ static void learn(const char *name, const char *value, void *arg) {
         facts->has_time = whole_number(value, &facts->time_s);
     else if (strcmp(name, "uptime") == 0)
         facts->has_uptime = whole_number(value, &facts->uptime_s);
+    else if (strcmp(name, "version") == 0)
+        facts->walks_hash = walks_hash(value);
     else if (strcmp(name, "evictions") == 0)
         facts->evicts = strcmp(value, "on") == 0;
     else if (strcmp(name, "cas_enabled") == 0)
@@ -93,6 +104,7 @@ int memcached_ask_facts(struct memcached *memcached, int64_t deadline_us, struct
     memset(&memcached->clock, 0, sizeof memcached->clock);
     memcached_clock_read(&memcached->clock, sent_us, facts.time_s);
     memcached->evicts = facts.evicts;
+    memcached->walks_hash = facts.walks_hash;
     memcached->tells_ttl = false;
     memcached->quarantine_until_us = 0;
     begin_quarantine(memcached, facts.uptime_s);

@@ -1,4 +1,4 @@
-/* The operations for operators, inspect and break. memcached cannot list its keys, so there is no list. */
+/* The operations for operators, inspect and break. */
 #include "memcached.h"
 
 /* How often a break is tried while other clients change the item. */
@@ -23,7 +23,7 @@ static void copy_token(char *out, size_t size, const struct memcached_item *item
 }
 
 /* Calls `each` for the holders, except those whose lease has ended: these stay in the list until its next change. */
-static void show_holders(struct memcached *memcached, struct memcached_holders *holders, struct dlock_info *info,
+static bool show_holders(struct memcached *memcached, struct memcached_holders *holders, struct dlock_info *info,
                          dlock_each each, void *arg) {
     const struct memcached_holder *word = memcached_find_holder(holders, MEMCACHED_WRITER);
     char token[DLOCK_TOKEN_MAX + 1];
@@ -35,29 +35,35 @@ static void show_holders(struct memcached *memcached, struct memcached_holders *
         if (holder->expiry_s <= memcached->clock.said_s || holder == word) continue;
         snprintf(token, sizeof token, "%.*s", (int)holder->length, holder->token);
         info->fence = memcached_fence(memcached, holder->granted);
-        if (each(info, arg)) return;
+        if (each(info, arg)) return true;
     }
+    return false;
+}
+
+bool memcached_show(struct memcached *memcached, const struct memcached_item *item, const char *name, bool cut,
+                    bool ours, dlock_each each, void *arg) {
+    struct dlock_info info = {
+        .size = sizeof info, .name = name, .mode = DLOCK_EXCLUSIVE, .limit = 1, .remaining_ms = -1};
+    struct memcached_holders holders;
+    char token[DLOCK_TOKEN_MAX + 1];
+    if (!item->found || memcached_is_reserved(item)) return false;
+    if (memcached_read_holders(item, cut ? name : NULL, &holders))
+        return show_holders(memcached, &holders, &info, each, arg);
+    if (ours && item->lease_ms == 0) return false;
+    copy_token(token, sizeof token, item);
+    info.token = token;
+    info.fence = memcached_fence(memcached, item->granted);
+    return each(&info, arg) != 0;
 }
 
 int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err) {
-    struct dlock_info info = {
-        .size = sizeof info, .name = name, .mode = DLOCK_EXCLUSIVE, .limit = 1, .remaining_ms = -1};
-    char key[MEMCACHED_KEY_MAX + 1], token[DLOCK_TOKEN_MAX + 1];
+    char key[MEMCACHED_KEY_MAX + 1];
     const bool cut = memcached_key(key, name);
-    struct memcached_holders holders;
     struct memcached_item item;
     int rc = look(conn, key, dlock_deadline_us(timeout_ms), &item, err);
-    if (rc || !item.found || memcached_is_reserved(&item)) return rc;
-    if (memcached_read_holders(&item, cut ? name : NULL, &holders)) {
-        show_holders(conn, &holders, &info, each, arg);
-        return 0;
-    }
-    copy_token(token, sizeof token, &item);
-    info.token = token;
-    info.fence = memcached_fence(conn, item.granted);
-    each(&info, arg);
-    return 0;
+    if (rc == 0) memcached_show(conn, &item, name, cut, false, each, arg);
+    return rc;
 }
 
 /* Ends the item only if it still has the id that was read: otherwise another grant may have begun in between. */

@@ -51,14 +51,17 @@ static const char *const keys[] = {WIRE_KEYS NULL};
 #if WIRE_IS_SASL
 static const char *const schemes[] = {"memcached+sasl", NULL};
 #define NAME "memcached_sasl"
+#define LIST NULL /* the binary protocol shows no keys */
 DLOCK_BACKEND(memcached_sasl) = {
 #elif DLOCK_STREAM_IS_TLS
 static const char *const schemes[] = {"memcached+tls", NULL};
 #define NAME "memcached_tls"
+#define LIST memcached_list
 DLOCK_BACKEND(memcached_tls) = {
 #else
 static const char *const schemes[] = {"memcached", "memcached+unix", NULL};
 #define NAME "memcached"
+#define LIST memcached_list
 DLOCK_BACKEND(memcached) = {
 #endif
     .abi = DLOCK_ABI,
@@ -66,8 +69,8 @@ DLOCK_BACKEND(memcached) = {
     .name = NAME,
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK |
-            DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
+    .caps = (WIRE_IS_SASL ? 0 : DLOCK_CAP_LIST) | DLOCK_CAP_FENCE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |
+            DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct memcached),
     .connect = memcached_connect,
     .disconnect = memcached_disconnect,
@@ -76,6 +79,7 @@ DLOCK_BACKEND(memcached) = {
     .release = memcached_release,
     .abandon = memcached_abandon,
     .inspect = memcached_inspect,
+    .list = LIST,
     .break_lock = memcached_break,
     .check = memcached_check,
     .accepts = memcached_accepts,

@@ -2,4 +2,4 @@
 # since the backend speaks the protocol itself (see memcached.h).
 set(DLOCK_MEMCACHED_SOURCES memcached.c address.c facts.c flags.c clock.c sightings.c holders.c names.c numbers.c
   grants.c turns.c claims.c shared.c inspect.c check.c)
-set(DLOCK_MEMCACHED_TEXT_SOURCES login.c replies.c requests.c wire.c)
+set(DLOCK_MEMCACHED_TEXT_SOURCES list.c login.c replies.c requests.c wire.c)

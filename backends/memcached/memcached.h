@@ -7,12 +7,12 @@
  *   - It reconnects silently. A restarted server's cas ids start again, so a repeated `cas` may fit the id of another
  *     client's lock, and overwrite it. An id may be used only on the connection that it was seen on.
  *   - It waits for each answer, so 1000 renewals are 1000 round trips.
- * The files that speak it are login, replies, requests, wire and text/wire.h; ../memcached_sasl, which uses libmemcached
+ * The files that speak it are list, login, replies, requests, wire and text/wire.h; ../memcached_sasl, which uses libmemcached
  * for the binary protocol, has others in their place.
  *
  * The files; each calls those below it only:
  *   memcached
- *   claims
+ *   claims  list
  *   turns  inspect  check
  *   shared
  *   grants  holders  facts  login
@@ -79,6 +79,7 @@ struct memcached {
     const struct memcached_meta *meta; /* the meta commands; NULL: the server does not have them */
     bool reserves;                     /* clients can choose cas ids, so memcached_ask_add() has to make reservations */
     bool evicts;                       /* the server runs without -M */
+    bool walks_hash;                   /* its crawler walks the hash table without locking it for long (list.c) */
     bool tells_ttl;                    /* read the clock by an item's time to live (`meta`), cheaper than `stats` */
     struct memcached_sighting sightings[MEMCACHED_SIGHTINGS];
 
@@ -380,10 +381,17 @@ enum memcached_way {
 enum memcached_way memcached_meet(struct memcached *memcached, struct dlock_claim *claim,
                                   const struct memcached_item *item, char why[MEMCACHED_WHY_MAX]);
 
-/* ---- inspect.c, check.c: operations for operators ---------------------------------------------------------------- */
+/* ---- inspect.c, list.c, check.c: operations for operators -------------------------------------------------------- */
 
+/* Calls `each` for the holders of a name, as its item says; `ours`: not for a token of another program. True: `each` has
+ * ended the walk. */
+bool memcached_show(struct memcached *memcached, const struct memcached_item *item, const char *name, bool cut,
+                    bool ours, dlock_each each, void *arg);
 int memcached_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err);
+/* ENOTSUP: the server does not show its keys. */
+int memcached_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
+                   struct dlock_error *err);
 int memcached_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);
 int memcached_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 

@@ -55,27 +55,10 @@ bool redis_is_plain(const char *name) {
     return true;
 }
 
-static int hex_digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 bool redis_decode_key(const char *key, size_t length, char *name) {
     char again[REDIS_KEY_MAX + 1];
-    size_t used = 0;
     if (length == 0 || length > REDIS_KEY_MAX || strlen(key) != length) return false;
-    for (const char *p = key; *p; p++) {
-        int byte = (unsigned char)*p;
-        if (byte == '%') {
-            int high = hex_digit(p[1]), low = high < 0 ? -1 : hex_digit(p[2]);
-            if (low < 0) return false;
-            byte = high << 4 | low;
-            p += 2;
-        }
-        if (byte < 0x20 || byte == 0x7f || used == REDIS_NAME_MAX) return false;
-        name[used++] = (char)byte;
-    }
-    name[used] = '\0';
+    if (!dlock_decode_name(name, REDIS_NAME_MAX + 1, key)) return false;
     /* Only a key that encoding yields is a lock's: each name has one key. */
     dlock_encode_name(again, sizeof again, name, REDIS_SPECIAL, false);
     return strcmp(again, key) == 0;

@@ -194,6 +194,27 @@ static inline void dlock_encode_name(char *out, size_t size, const char *name, c
     out[used] = '\0';
 }
 
+/* Reads a text in which bytes may be percent-encoded, as by dlock_encode_name(). False: it is malformed, is longer than
+ * `size` - 1 bytes, or has control characters, which no name has. */
+static inline bool dlock_decode_name(char *out, size_t size, const char *text) {
+    size_t used = 0;
+    for (; *text; text++) {
+        unsigned byte = (unsigned char)*text;
+        if (byte == '%') {
+            static const char hex[] = "0123456789ABCDEF0123456789abcdef";
+            const char *high = text[1] ? strchr(hex, text[1]) : NULL,
+                       *low = high && text[2] ? strchr(hex, text[2]) : NULL;
+            if (!low) return false;
+            byte = (unsigned)((high - hex) % 16 * 16 + (low - hex) % 16);
+            text += 2;
+        }
+        if (byte < 0x20 || byte == 0x7f || used + 1 >= size) return false;
+        out[used++] = (char)byte;
+    }
+    out[used] = '\0';
+    return true;
+}
+
 /* ---- texts that grow --------------------------------------------------------------------------------------------- */
 
 /* A text that grows, for requests and answers. All zeros: it is empty. */

@@ -12,7 +12,7 @@ enum { SHORT_MS = 300, SLACK_MS = 3000 };
 #define OURS "VALUE hostile 0 33 5\r\n" TOKEN "\r\nEND\r\n"
 #define OTHERS "VALUE hostile 0 4 5\r\nthem\r\nEND\r\n"
 
-enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT };
+enum operation { ACQUIRE, RENEW, RELEASE, BREAK, INSPECT, LIST };
 
 static int ignore(const struct dlock_info *info, void *arg) {
     (void)info, (void)arg;
@@ -23,6 +23,7 @@ static int ignore(const struct dlock_info *info, void *arg) {
 static int operate(struct link *link, enum operation operation, int *result, struct dlock_error *err) {
     struct held held;
     struct dlock_claim *claim = &held.claim;
+    char cursor[256] = "";
     int rc = DLOCK_EINVAL;
     claim_init(&held, "hostile", 'a', 1);
     switch (operation) {
@@ -31,6 +32,7 @@ static int operate(struct link *link, enum operation operation, int *result, str
     case RELEASE: rc = backend->release(link->conn, &claim, 1, SHORT_MS, err); break;
     case BREAK: rc = backend->break_lock(link->conn, "hostile", SHORT_MS, err); break;
     case INSPECT: rc = backend->inspect(link->conn, "hostile", ignore, NULL, SHORT_MS, err); break;
+    case LIST: rc = backend->list(link->conn, "host", cursor, ignore, NULL, SHORT_MS, err); break;
     }
     *result = claim->result;
     return rc;
@@ -106,6 +108,38 @@ TEST(nonsense_to_the_other_operations) {
         assert_answer_is((enum operation)operation, OURS, "NOT_STORED\r\n", DLOCK_EPROTO);
         assert_answer_is((enum operation)operation, OURS, "OK\r\n", DLOCK_EPROTO);
     }
+}
+
+TEST(nonsense_to_a_list) {
+    static const char *const answers[] = {"220 mail.example ESMTP\r\n",
+                                          "STORED\r\n",
+                                          "VALUE hostile 0 33 5\r\n" TOKEN "\r\nEND\r\n",
+                                          "OK\r\nkey=\r\n",
+                                          "key=hostile\r\n",
+                                          "key=a exp=1\r\nOK\r\n",
+                                          "key=a exp=1\r\nBUSY\r\n",
+                                          "key=a exp=1\r\nERROR\r\n",
+                                          "BADCLASS invalid class id\r\n",
+                                          "key=a exp=1\r\nEND \r\n",
+                                          NULL};
+    for (int i = 0; answers[i]; i++) assert_answer_is(LIST, answers[i], NULL, DLOCK_EPROTO);
+    /* Keys that no lock has, and then one that has. */
+    char *keys = long_text("key= exp=1\r\nkey=%zz exp=1\r\nkey=%0 exp=1\r\nkey=%00 exp=1\r\nkey=", 'k', 251,
+                           " exp=1\r\nkey=hostile exp=1\r\nEND\r\n");
+    struct fake fake = {.answers = FAKE_SAYS(keys, OURS)};
+    struct link link;
+    int result;
+    fake_link(&fake, &link);
+    assert_int_equal(operate(&link, LIST, &result, NULL), 0);
+    fake_unlink(&fake, &link);
+    free(keys);
+    assert_answer_is(LIST, "key=hostile exp=1\r\nEND\r\n", "VALUE another 0 33 5\r\n" TOKEN "\r\nEND\r\n",
+                     DLOCK_EPROTO);
+    assert_answer_is(LIST, "SERVER_ERROR out of memory\r\n", NULL, DLOCK_EUNAVAILABLE);
+    assert_answer_is(LIST, "BUSY currently processing crawler request\r\n", NULL, DLOCK_EUNAVAILABLE);
+    assert_answer_is(LIST, "CLIENT_ERROR lru crawler disabled\r\n", NULL, DLOCK_ENOTSUP);
+    assert_answer_is(LIST, "ERROR metadump not allowed\r\n", NULL, DLOCK_ENOTSUP);
+    assert_answer_is(LIST, "ERROR\r\n", NULL, DLOCK_ENOTSUP);
 }
 
 /* An acquire from a server that knows `mg`, and says `answer` to it. */
@@ -356,6 +390,8 @@ TEST(a_flood_ends_in_time) {
     struct fake values = {.answers = FAKE_SAYS("NOT_STORED\r\nVALUE hostile 0 1073741824 5\r\n"), .flood = flood};
     assert_late(&values, ACQUIRE);
     free(flood);
+    struct fake keys = {.answers = FAKE_SAYS("key=hostile exp=1\r\n"), .flood = "key=hostile2 exp=1\r\n"};
+    assert_late(&keys, LIST);
 }
 
 TEST(a_greeting_by_drops_ends_in_time) {

@@ -1,4 +1,4 @@
-/* For operators: inspect and break. */
+/* For operators: inspect, list and break. */
 #include "harness.h"
 #include "support/group.h"
 
@@ -80,6 +80,61 @@ TEST(strange_values_are_shown_cleaned) {
         assert_int_equal(acquire(&ours, &later), 0);
         assert_true(later.claim.fence > seen.info.fence);
         assert_int_equal(release(&ours, &later), 0);
+    }
+}
+
+static struct seen list(const char *prefix) {
+    struct seen seen = {0};
+    struct dlock_error err = {0};
+    char cursor[256] = "";
+    if (backend->list(ours.conn, prefix, cursor, see, &seen, TIMEOUT_MS, &err) != 0) fail_msg("%s", err.message);
+    return seen;
+}
+
+/* Not what other programs keep there, whose keys may be no names. */
+TEST(a_list_has_dlocks_locks_alone) {
+    struct held mine, reader;
+    char name[256];
+    ask(&server, "set alone-text 0 100 5\r\nhello");
+    ask(&server, "set alone-flags 2147483649 100 1\r\nx");
+    ask(&server, "set alone-%%zz 2147483649 100 30\r\nbbbbbbbbbbbbbbbbbbbbbbbb.1@test");
+    ask(&server, "set alone-%%2f 2147483649 100 30\r\nbbbbbbbbbbbbbbbbbbbbbbbb.1@test");
+    ask(&server, "set alone~0123456789ABCDEF 0 100 5\r\na b c");
+    assert_int_equal(list("alone").times, 0);
+    claim_init(&mine, "alone~0123456789ABCDEF?", 'a', 1); /* like a key that is cut */
+    assert_int_equal(acquire(&ours, &mine), 0);
+    claim_init(&mine, "alone~0123456789ABCDE0", 'a', 2);
+    assert_int_equal(acquire(&ours, &mine), 0);
+    assert_int_equal(list("alone").times, 2);
+    assert_int_equal(list("alone~0123456789ABCDE0").times, 1);
+    assert_int_equal(list("alone~0123456789ABCDE1").times, 0);
+    memset(name, ' ', 255);
+    name[255] = '\0';
+    claim_init(&reader, name, 'b', 1);
+    reader.claim.mode = DLOCK_SHARED;
+    assert_int_equal(acquire(&ours, &reader), 0);
+    assert_int_equal(list("  ").times, 1);
+    assert_string_equal(list("  ").name, name);
+    assert_string_equal(list("  ").token, reader.token);
+    assert_int_equal(list("  ").info.mode, DLOCK_SHARED);
+    assert_int_equal(list(" x").times, 0);
+}
+
+TEST(a_server_without_a_crawler_lists_nothing) {
+    static const char *const without[][3] = {{"-X"}, {"-o", "no_lru_crawler"}};
+    for (int i = 0; i < 2; i++) {
+        struct server other;
+        struct link link;
+        struct dlock_error err = {0};
+        struct seen seen = {0};
+        char cursor[256] = "";
+        server_start(&other, without[i]);
+        link_to(&link, other.port, 'a');
+        assert_int_equal(backend->list(link.conn, "", cursor, see, &seen, TIMEOUT_MS, &err), DLOCK_ENOTSUP);
+        assert_non_null(strstr(err.message, "needs its lru_crawler"));
+        assert_int_equal(backend->inspect(link.conn, "x", see, &seen, TIMEOUT_MS, &err), 0); /* the connection lives */
+        link_end(&link);
+        server_stop(&other);
     }
 }
 

@@ -30,6 +30,53 @@ TEST(a_server_that_evicts_gets_meta_sets) {
     assert_in_range(script_numbers[3], START, START + LEASE_MS / 1000 + 4);
 }
 
+static int count_shown(const struct dlock_info *info, void *arg) {
+    assert_string_equal(info->name, "clock");
+    assert_string_equal(info->token, TOKEN);
+    ++*(int *)arg;
+    return 0;
+}
+
+static int listed(const char *greeting, const struct line *lines) {
+    struct fake fake = {0};
+    struct dlock_error err = {0};
+    struct link link;
+    char cursor[256] = "";
+    int shown = 0;
+    script_link(&fake, &link, greeting, lines);
+    int rc = backend->list(link.conn, "cl", cursor, count_shown, &shown, TIMEOUT_MS, &err);
+    script_unlink(&fake, &link);
+    if (rc) fail_msg("%s", err.message);
+    return shown;
+}
+
+#define DUMP(walk) "lru_crawler metadump " walk "\r\n"
+#define KEYS "key=other exp=1 cas=4\r\nkey=clock exp=1 cas=5\r\nkey=%63lock exp=1\r\nEND\r\n"
+#define LOOK \
+    { "gets clock\r\n", OURS(FRESH, 5) }
+
+/* The walk of the hash table once, where a client that does not read stops nobody. Elsewhere the other one, until it
+ * finds nothing more, and again while the server walks for others. */
+TEST(keys_are_walked_as_the_server_can) {
+    static const struct line once[] = {{DUMP("hash"), "OK\r\n" KEYS}, LOOK, {NULL, NULL}};
+    static const struct line often[] = {{DUMP("all"), "END\r\n"},
+                                        {DUMP("all"), "BUSY currently processing crawler request\r\n"},
+                                        {DUMP("all"), KEYS},
+                                        {DUMP("all"), "END\r\n"},
+                                        LOOK,
+                                        {NULL, NULL}};
+    static const struct line moving[] = {{DUMP("all"), KEYS}, {DUMP("all"), KEYS}, LOOK, {NULL, NULL}};
+    static const char *const new[] = {"1.6.19", "1.6.40_beta1", "1.7.0", "1.10.1", "2.0.0"};
+    static const char *const old[] = {"1.6.18", "1.5.22", "0.9.99", "1.6", "x"};
+    char greeting[500];
+    for (size_t i = 0; i < sizeof new / sizeof *new; i++) {
+        snprintf(greeting, sizeof greeting, "STAT version %s\r\n" FAKE_GREETING, new[i]);
+        assert_int_equal(listed(greeting, once), 1);
+        snprintf(greeting, sizeof greeting, "STAT version %s\r\n" FAKE_GREETING, old[i]);
+        assert_int_equal(listed(greeting, i % 2 ? moving : often), 1);
+    }
+}
+
 /* A meta set that finds no memory frees the lock that it was to keep. */
 TEST(a_server_that_never_evicts_gets_none) {
     static const struct line lines[] = {TAKEN,

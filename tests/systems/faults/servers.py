@@ -277,11 +277,6 @@ class Memcached(Server):
     def answers(self):
         return "VERSION" in ask(self.port, "version\r\n")
 
-    def held(self, run):
-        """Inspects each lock, since memcached cannot list them."""
-        lines = [line for name in run.names() for line in run.dlock("inspect", name)[1]]
-        return [line for line in lines if not line.endswith("free")]
-
 
 class MemcachedSasl(Memcached):
     """memcached with a login, which has the binary protocol only."""
@@ -293,6 +288,11 @@ class MemcachedSasl(Memcached):
         with contextlib.closing(Line(self.port)) as line:
             line.socket.sendall(self.VERSION)
             return line.socket.recv(1) == b"\x81"
+
+    def held(self, run):
+        """Inspects each lock, since this protocol lists no keys."""
+        lines = [line for name in run.names() for line in run.dlock("inspect", name)[1]]
+        return [line for line in lines if not line.endswith("free")]
 
 
 LOG_HEADER = 16  # bytes in the header of ZooKeeper's log
