@@ -83,6 +83,16 @@ static int in_order(const void *left, const void *right) {
     return order ? order : (a->member > b->member) - (a->member < b->member);
 }
 
+int64_t quorum_kth(int64_t *numbers, size_t n, size_t k) {
+    for (size_t i = 1; i < n; i++)
+        for (size_t j = i; j > 0 && numbers[j - 1] > numbers[j]; j--) {
+            int64_t swapped = numbers[j];
+            numbers[j] = numbers[j - 1];
+            numbers[j - 1] = swapped;
+        }
+    return numbers[k];
+}
+
 /* Returns the number that a majority of the members reach, or all of a minority. */
 static int64_t reached(int64_t *numbers, const struct quorum_grant *grant, size_t majority) {
     return quorum_kth(numbers, grant->votes, grant->votes > majority ? grant->votes - majority : 0);

@@ -27,12 +27,11 @@
  *   acquire  inspect
  *   claims
  *   request  check
- *   look
  *   votes
  *   round
  *   direct
  *   worker
- *   gate
+ *   gate     look
  *   settings */
 #ifndef DLOCK_QUORUM_H
 #define DLOCK_QUORUM_H
@@ -289,11 +288,10 @@ int64_t quorum_ready_ms(const struct quorum_round *round, size_t claim, unsigned
  * result: the others may execute the request again, later than their answer. `number`: the claim's in the round. */
 void quorum_note_resent(const struct quorum_round *round, size_t number, struct dlock_claim *claim);
 
-/* Returns the number at index k after sorting n numbers, the least one first. */
-int64_t quorum_kth(int64_t *numbers, size_t n, size_t k);
-
 /* ---- look.c: what the members show ------------------------------------------------------------------------------- */
 
+/* Returns the number at index k after sorting n numbers, the least one first. */
+int64_t quorum_kth(int64_t *numbers, size_t n, size_t k);
 /* Runs a part that looks at a member's locks or breaks one. For the worker, without the mutex. Returns 0, the answer
  * being the claim's result, or an error of the connection. */
 int quorum_look(struct quorum_member *member, struct quorum_part *part, int timeout_ms, struct dlock_error *err);

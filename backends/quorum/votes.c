@@ -87,16 +87,6 @@ int quorum_explain(const struct quorum_round *round, const struct quorum_votes *
                       why);
 }
 
-int64_t quorum_kth(int64_t *numbers, size_t n, size_t k) {
-    for (size_t i = 1; i < n; i++)
-        for (size_t j = i; j > 0 && numbers[j - 1] > numbers[j]; j--) {
-            int64_t swapped = numbers[j];
-            numbers[j] = numbers[j - 1];
-            numbers[j - 1] = swapped;
-        }
-    return numbers[k];
-}
-
 int64_t quorum_kept_ms(const struct quorum_round *round, size_t claim, unsigned k) {
     int64_t kept[QUORUM_MOST];
     size_t n = 0;
