@@ -74,7 +74,7 @@ equal "no writer" "$status" 75
 run "$DLOCK" run -n -p 2 d -- true
 equal "no permits" "$status" 64
 contains "what it is" "$err" "in use as a lock"
-kill "$pid"
+stop "$pid"
 
 # Keys of locks below a path that is a lock's name, here of c at <path>/b, are not that lock's.
 describe "a path that begins with the name of a lock"

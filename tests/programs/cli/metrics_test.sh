@@ -159,7 +159,7 @@ equal "a run that was killed" "$(read_file dlock_run_lock_held)" 1
 hold permits
 run "$DLOCK" run -n -E 0 --metrics "$file" permits -- true
 equal "does not hold it for ever" "$status $(read_file dlock_run_lock_held)" "0 0"
-kill "$pid"
+stop "$pid"
 
 describe "run --metrics: two processes may have the same number, in two containers"
 if unshare --pid --fork true 2>/dev/null; then
