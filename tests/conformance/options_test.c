@@ -21,6 +21,9 @@ void case_client_options_refused(void) {
     longer.later[9] = 1;
     EXPECT_CODE(DLOCK_EINVAL, dlock_open(suite.uri, &longer.known, &client, ERR));
     longer.later[9] = 0;
+    longer.known.size = sizeof longer.known - 1;
+    EXPECT_CODE(DLOCK_EINVAL, dlock_open(suite.uri, &longer.known, &client, ERR));
+    longer.known.size = sizeof longer;
     longer.known.flags = 0x40000000u;
     EXPECT_CODE(DLOCK_EINVAL, dlock_open(suite.uri, &longer.known, &client, NULL));
     EXPECT(client == NULL);

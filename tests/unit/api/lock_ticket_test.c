@@ -145,6 +145,21 @@ TEST(a_late_wake_up_takes_nothing_back) {
     assert_string_equal(fake_holder("n").token, "");
 }
 
+/* A client is one holder: a second import of what it has would release the grant under the first one. */
+TEST(a_client_imports_a_grant_once) {
+    dlock_client *client = client_new("fakefull:");
+    struct export export = {.lock = lock_new(client_new("fakefull:"), "n")};
+    struct import first = {.client = client, .ticket = export.ticket}, second = first;
+    assert_int_equal(dlock_acquire(export.lock, 0, NULL), 0);
+    assert_int_equal(export_it(&export), 0);
+    assert_int_equal(import_it(&first), 0);
+    assert_int_equal(import_it(&second), DLOCK_EINVAL);
+    assert_true(dlock_held(first.lock));
+    assert_int_equal(fake_holders("n"), 1);
+    assert_int_equal(dlock_release(first.lock, NULL), 0);
+    dlock_free(first.lock);
+}
+
 /* Its acquire had no answer at first, and could come after the end of a shorter lease: as another grant. */
 TEST(a_token_that_may_be_granted_anew_is_not_exported) {
     struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE};

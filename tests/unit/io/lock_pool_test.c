@@ -256,6 +256,26 @@ TEST(a_thread_that_never_got_a_connection_ends_in_time) {
     assert_int_equal(fake_claims(FAKE_ACQUIRE, "n0"), 0); /* (1 * 5 + 3) % 8 */
 }
 
+/* Out of the middle of the line, and from its end. */
+TEST(those_that_give_up_waiting_for_a_connection_leave_the_others_in_line) {
+    static const int timeouts_ms[N] = {9000, 9000, 1500, 9000, 1000, 9000, 9000, 500};
+    struct crowd crowd;
+    crowd_new(&crowd, "fake:?connections=1&timeout=10s");
+    fake_fault(FAKE_ACQUIRE, FAKE_SLOW, 1);
+    for (int i = 0; i < N; i++) begin_acquire(crowd.actors[i], crowd.locks[i], timeouts_ms[i]);
+    fake_advance_ms(700);
+    dlock_lock *last = lock_new(crowd.client, "last");
+    struct actor *actor = actor_new();
+    begin_acquire(actor, last, 9000);
+    fake_advance_ms(1000);
+    fake_slow_go();
+    fake_settle();
+    for (int i = 0; i < N; i++)
+        assert_int_equal(result(crowd.actors[i]), timeouts_ms[i] < 9000 ? DLOCK_EUNAVAILABLE : 0);
+    assert_int_equal(result(actor), 0);
+    assert_int_equal(fake_claims(FAKE_ACQUIRE, NULL), N - 3 + 1);
+}
+
 /* A thread that did not run until its deadline was over passes on the connection that it was given in time. */
 TEST(a_connection_that_is_noticed_too_late_is_kept) {
     struct crowd crowd;

@@ -169,6 +169,33 @@ TEST(a_wait_that_begins_during_a_hanging_request_ends_by_its_deadline) {
 }
 
 /* The callback thread sleeps for longer than it wanted to after a suspend, while the next wait wants it earlier. */
+static struct barrier overdue = BARRIER;
+
+static void overrun(struct dlock_claim *claim) {
+    (void)claim;
+    barrier_wait(&overdue);
+}
+
+/* Also if the backend takes longer than it may. */
+TEST(so_does_a_release) {
+    dlock_client *client = client_new("fake:?timeout=1s");
+    dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);
+    struct done slow = {0}, done = {0}, gave = {0};
+    begin_async(lock, 1000, &done);
+    assert_done(&done, 0);
+    fake_edit(FAKE_ACQUIRE, overrun, 1);
+    begin_async(hangs, 4000, &slow);
+    int64_t begun_us = dlock__now_us();
+    assert_int_equal(dlock_release_async(lock, note_done, &gave), 0);
+    fake_advance_ms(1500);
+    assert_done(&gave, DLOCK_EUNAVAILABLE);
+    assert_true(gave.at_us - begun_us <= 1100000);
+    barrier_lift(&overdue);
+    fake_advance_ms(1000);
+    assert_done(&slow, 0);
+    assert_string_equal(fake_holder("n").token, "");
+}
+
 TEST(so_does_one_that_begins_after_a_suspend) {
     dlock_client *client = client_new("fake:");
     dlock_lock *hangs = lock_new_with(client, "hangs", &by_handle), *lock = lock_new_with(client, "n", &by_handle);

@@ -200,6 +200,31 @@ TEST(a_release_is_over_at_the_server_when_it_returns) {
     assert_int_equal(acquire.rc, 0);
 }
 
+/* The release gets the result of that request, or none in time. */
+TEST(a_release_that_another_call_sends_has_its_own_result) {
+    static const int codes[] = {DLOCK_ELOST, DLOCK_EUNAVAILABLE};
+    struct dlock_options other = by_handle;
+    other.lease_ms = LEASE_MS / 2;
+    for (size_t i = 0; i < sizeof codes / sizeof codes[0]; i++) {
+        dlock_client *client = client_new("fake:?timeout=1s");
+        struct call release = {.lock = handed_over(client)};
+        struct call acquire = {.lock = lock_new_with(client, "n", &other), .timeout_ms = 1000, .acquires = true};
+        if (codes[i] == DLOCK_ELOST)
+            fake_server_break("n");
+        else
+            fake_fault(FAKE_RELEASE, FAKE_SLOW, 1000);
+        pthread_t releaser = begin_spinning(&release), acquirer = begin_thread(&acquire);
+        fake_advance_ms(1100);
+        assert_true(release.over && acquire.over);
+        fake_thread_join(releaser);
+        fake_thread_join(acquirer);
+        assert_int_equal(release.rc, codes[i]);
+        fake_faults_clear();
+        if (acquire.rc == 0) assert_int_equal(dlock_release(acquire.lock, NULL), 0);
+        fake_advance_ms(LEASE_MS);
+    }
+}
+
 TEST(an_asynchronous_wait_of_other_terms_ends_that_moment) {
     dlock_client *client = client_new("fake:");
     struct dlock_options other = by_handle;
