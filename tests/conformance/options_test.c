@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static void expect_refused(dlock_client *client, int wanted, const struct dlock_options *options) {
     dlock_lock *lock = NULL;
@@ -33,6 +34,8 @@ void case_client_options_refused(void) {
     EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
     EXPECT_CODE(DLOCK_ENOTSUP, dlock_client_fd(client));
     EXPECT_CODE(DLOCK_ENOTSUP, dlock_client_dispatch(client));
+    EXPECT_CODE(DLOCK_EINVAL, dlock_client_guard(client, getpgrp(), ERR));
+    EXPECT_CODE(DLOCK_EINVAL, dlock_client_guard(client, -1, ERR));
 }
 
 static int any_holder(const struct dlock_info *info, void *arg) {

@@ -255,6 +255,17 @@ TEST(names_and_schemes_are_taken_once) {
     assert_int_equal(dlock_register(NULL, &err), DLOCK_EINVAL);
 }
 
+/* A guardian is another program, which has no backend of this one. */
+TEST(a_registered_backend_has_no_guardian) {
+    static const char *const schemes[] = {"unguarded", NULL};
+    dlock_client *client = NULL;
+    struct dlock_error err;
+    register_as("unguarded", schemes, DLOCK_OK, "");
+    assert_int_equal(dlock_open("unguarded:?guardian=on", NULL, &client, &err), DLOCK_ENOTSUP);
+    assert_non_null(strstr(err.message, "part of this program"));
+    assert_null(client);
+}
+
 struct racer {
     struct dlock_backend backend;
     atomic_uint *waiting;

@@ -116,4 +116,10 @@ TEST(a_grant_that_was_lost_has_ended) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
+TEST(without_a_guardian_no_group_is_registered) {
+    dlock_client *client = client_new("fake:");
+    assert_int_equal(dlock_client_guard(client, 0, NULL), DLOCK_ENOTSUP);
+    assert_int_equal(dlock_client_guard(client, getpgrp() + 1, NULL), DLOCK_ENOTSUP);
+}
+
 TESTS(fixture_setup, fixture_teardown, NULL, NULL)
