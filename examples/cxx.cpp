@@ -14,7 +14,7 @@ int main(int argc, char **argv) try {
     }
     dlock::client client(argv[1]);
     dlock::options how;
-    how.on_lost = [](const dlock::error &why) { std::cerr << why.what() << "\n"; };
+    how.on_lost = [](const dlock::lost &why) { std::cerr << why.what() << ", fence " << why.fence() << "\n"; };
     dlock::lock job(client, argv[2], how);
 
     std::unique_lock<dlock::lock> guard(job, std::chrono::seconds(2));

@@ -122,6 +122,7 @@ static bool let_go(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     if (!hold) return false;
     acq->count -= hold->count;
     hold->count = 0;
+    dlock__callback_released(hold);
     dlock__hold_set(hold, NULL);
     if (acq->count > 0) read_on(acq);
     return acq->count == 0;
@@ -136,7 +137,6 @@ static size_t let_go_of_all(struct dlock_lock *lock, struct dlock__acquisition *
         next = acq->next;
         if (!let_go(acq, lock)) continue;
         dlock__lost_remove(acq);
-        dlock__callback_released(acq);
         dlock__acq_put(acq);
     }
     for (struct dlock__acquisition *acq = name->held, *next; acq && n < DLOCK__BATCH; acq = next) {
@@ -310,9 +310,9 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition *acq, 
     hold->count--;
     acq->count--;
     if (dlock__acq_lost(acq)) {
+        if (hold->count == 0) dlock__callback_released(hold);
         if (acq->count == 0) {
             dlock__lost_remove(acq);
-            dlock__callback_released(acq);
             dlock__acq_put(acq);
         }
         return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", dlock__name_shown(lock->name));
@@ -347,8 +347,9 @@ int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *e
 static int release(struct dlock_lock *lock, struct dlock_error *err) {
     struct dlock__acquisition *acq;
     int rc = dlock__release_one(lock, dlock__owned(lock), &acq, err);
-    if (rc != 1) return rc == 2 ? dlock__downgrade_await(acq, err) : rc;
     int64_t deadline_us = dlock__bounded(lock->client, DLOCK__NEVER);
+    if (rc == DLOCK_ELOST) dlock__callback_await(lock->client, deadline_us);
+    if (rc != 1) return rc == 2 ? dlock__downgrade_await(acq, err) : rc;
     if (!lock->name->short_holds) return dlock__give_back(&acq, 1, deadline_us, err);
     acq->refs++;
     enum dlock__briefly briefly = dlock__linger_briefly(acq);
@@ -381,6 +382,12 @@ const char *dlock_name(dlock_lock *lock) {
 }
 
 /* ---- the caller's grant ---- */
+
+/* Inside an on_lost it is the lost one, whoever owns that. */
+static const struct dlock__acquisition *grant_of(struct dlock_lock *lock) {
+    const struct dlock__acquisition *lost = dlock__callback_reports(lock);
+    return lost ? lost : dlock__owned(lock);
+}
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return 0;
@@ -415,7 +422,7 @@ bool dlock_held(dlock_lock *lock) {
 
 uint64_t dlock_fence(dlock_lock *lock) {
     if (dlock__lock_begin(lock, NULL) != 0) return 0;
-    const struct dlock__acquisition *acq = dlock__owned(lock);
+    const struct dlock__acquisition *acq = grant_of(lock);
     uint64_t fence = acq ? dlock__acq_fence(acq) : 0;
     dlock__lock_end(lock, 0);
     return fence;
@@ -426,7 +433,7 @@ int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *
         return dlock_fail(err, DLOCK_EINVAL, "a token needs a buffer of %d bytes, got %zu", DLOCK_TOKEN_MAX + 1, size);
     int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    const struct dlock__acquisition *acq = dlock__owned(lock);
+    const struct dlock__acquisition *acq = grant_of(lock);
     if (acq)
         memcpy(token, acq->token, strlen(acq->token) + 1);
     else

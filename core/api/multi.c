@@ -297,6 +297,7 @@ static void release_client(struct all *all, size_t from, struct dlock_client *cl
         if (rc == 1) n++;
     }
     if (dlock__give_back(all->acqs, n, deadline_us, &own) != 0 && first->code == 0) *first = own;
+    if (first->code == DLOCK_ELOST) dlock__callback_await(client, deadline_us);
     dlock__leave(client);
 }
 

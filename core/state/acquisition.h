@@ -73,11 +73,12 @@ struct dlock__op {
 
 /* An event to tell the application about, queued in client->callback. */
 struct dlock__event {
-    struct dlock__event *next;
+    struct dlock__event *next, *prev;
     enum {
         DLOCK__EVENT_LOST,
         DLOCK__EVENT_ASYNC
-    } kind; /* LOST: member of a hold, with a reference to its acquisition; ASYNC: member of a dlock__async */
+    } kind : 8; /* LOST: member of a hold, with a reference to its acquisition; ASYNC: member of a dlock__async */
+    bool queued;
 };
 
 /* How often an acquisition is held through one handle; its event queues the handle's on_lost. */

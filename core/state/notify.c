@@ -83,8 +83,10 @@ void dlock__callback_arm(struct dlock_client *client, int64_t at_us) {
 
 static void push(struct dlock_client *client, struct dlock__event *event) {
     event->next = NULL;
-    *(client->callback.first ? &client->callback.last->next : &client->callback.first) = event;
+    event->prev = client->callback.last;
+    *(event->prev ? &event->prev->next : &client->callback.first) = event;
     client->callback.last = event;
+    event->queued = true;
     uint64_t one = 1;
     if (client->callback.manual && write(client->callback.fd, &one, sizeof one) < 0) {
         /* full: the descriptor is readable already */

@@ -128,13 +128,13 @@ struct dlock__callbacks {
     struct dlock__event *first, *last;
     struct dlock__line *lines, *last_line;
     size_t n_lines;
-    struct dlock_lock *running;       /* the handle whose callback runs */
-    uint64_t runner;                  /* … the thread that it runs in */
-    struct dlock__acquisition *loses; /* … and the loss that it reports, until the callback has released that */
-    int64_t armed_us;                 /* the thread wakes then, or earlier, to see what has ended */
-    unsigned calls;                   /* calls of the application that are not over, those in dlock_free, too */
-    int64_t begun_us;                 /* since when there is such a call, */
-    int64_t spent_us;                 /* and for how long there was one before; dlock_close restarts both */
+    struct dlock_lock *running; /* the handle whose callback runs */
+    uint64_t runner;            /* … the thread that it runs in */
+    struct dlock__hold *loses;  /* … and the hold whose loss it reports, until the callback has released that */
+    int64_t armed_us;           /* the thread wakes then, or earlier, to see what has ended */
+    unsigned calls;             /* calls of the application that are not over, those in dlock_free, too */
+    int64_t begun_us;           /* since when there is such a call, */
+    int64_t spent_us;           /* and for how long there was one before; dlock_close restarts both */
 };
 
 /* threads/engine.c, in its threads. Any thread leaves orphans (state/grant.c) and gives waits a turn. */

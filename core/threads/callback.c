@@ -8,16 +8,17 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+static void unqueue(struct dlock_client *client, struct dlock__event *event) {
+    *(event->prev ? &event->prev->next : &client->callback.first) = event->next;
+    *(event->next ? &event->next->prev : &client->callback.last) = event->prev;
+    event->queued = false;
+}
+
 /* Removes and returns the first event, of one handle or (NULL) of any. */
 static struct dlock__event *pop(struct dlock_client *client, const struct dlock_lock *lock) {
-    struct dlock__event *before = NULL, *event = client->callback.first;
-    while (event && lock && dlock__event_lock(event) != lock) {
-        before = event;
-        event = event->next;
-    }
-    if (!event) return NULL;
-    *(before ? &before->next : &client->callback.first) = event->next;
-    if (client->callback.last == event) client->callback.last = before;
+    struct dlock__event *event = client->callback.first;
+    while (event && lock && dlock__event_lock(event) != lock) event = event->next;
+    if (event) unqueue(client, event);
     return event;
 }
 
@@ -33,13 +34,33 @@ static void not_told(struct dlock__event *event) {
     dlock__acq_put(acq);
 }
 
-/* Releases the grant at the server although the callback still runs: it may want the lock again, and would wait for the
- * lost grant. */
-void dlock__callback_released(struct dlock__acquisition *acq) {
-    struct dlock_client *client = acq->name->client;
-    if (client->callback.loses != acq || client->callback.runner != dlock__thread_id()) return;
-    client->callback.loses = NULL;
-    count_told(acq);
+/* True if this thread runs the on_lost of the loss that is being reported. */
+static bool reports(const struct dlock_client *client) {
+    return client->callback.loses && client->callback.runner == dlock__thread_id();
+}
+
+/* An on_lost that releases its own grant may want the lock again, and would wait for the lost grant: that is released at
+ * the server although the callback still runs. */
+void dlock__callback_released(struct dlock__hold *hold) {
+    struct dlock_client *client = hold->acq->name->client;
+    if (hold->event.queued) {
+        unqueue(client, &hold->event);
+        not_told(&hold->event);
+    } else if (client->callback.loses == hold && reports(client)) {
+        client->callback.loses = NULL;
+        count_told(hold->acq);
+    }
+}
+
+void dlock__callback_await(struct dlock_client *client, int64_t deadline_us) {
+    const struct dlock__hold *const *loses = (const struct dlock__hold *const *)&client->callback.loses;
+    while (*loses && (*loses)->count == 0 && !reports(client) && dlock__now(client) < deadline_us)
+        dlock__wait(client, &client->changed, deadline_us);
+}
+
+const struct dlock__acquisition *dlock__callback_reports(const struct dlock_lock *lock) {
+    const struct dlock_client *client = lock->client;
+    return client->callback.running == lock && reports(client) ? client->callback.loses->acq : NULL;
 }
 
 /* The first leaves the mutex for a call of the application, the second enters it afterwards. */
@@ -54,13 +75,14 @@ static void enter_after_call(struct dlock_client *client) {
 }
 
 static void call_lost(struct dlock_client *client, struct dlock__event *event) {
-    struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
-    struct dlock_lock *lock = dlock__event_hold(event)->handle;
+    struct dlock__hold *hold = dlock__event_hold(event);
+    struct dlock__acquisition *acq = hold->acq;
+    struct dlock_lock *lock = hold->handle;
     dlock_callback on_lost = lock->on_lost;
     void *arg = lock->on_lost_arg;
     struct dlock_error err;
     dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(acq->name));
-    client->callback.loses = acq;
+    client->callback.loses = hold;
     leave_for_call(client);
     on_lost(lock, &err, arg);
     enter_after_call(client);

@@ -17,9 +17,13 @@ void dlock__keeper_stop(struct dlock_client *client);
 int dlock__callback_start(struct dlock_client *client, struct dlock_error *err);
 /* Makes the client a MANUAL one. Returns 0 or ENOMEM. Without the mutex. */
 int dlock__callback_manual(struct dlock_client *client, struct dlock_error *err);
-/* To be called when a lost acquisition was released as often as it was acquired: if the running on_lost has done that,
- * the loss has been reported. */
-void dlock__callback_released(struct dlock__acquisition *acq);
+/* To be called when a hold was released as often as it was acquired: its on_lost, if it is queued, is not called, and if
+ * it runs in this thread it has reported the loss. The caller has a reference to the acquisition. */
+void dlock__callback_released(struct dlock__hold *hold);
+/* Waits while an on_lost of a released hold runs in another thread. Leaves the mutex in between. */
+void dlock__callback_await(struct dlock_client *client, int64_t deadline_us);
+/* The lost grant, if this thread runs the handle's on_lost, which has not released it; else NULL. */
+const struct dlock__acquisition *dlock__callback_reports(const struct dlock_lock *lock);
 /* Drops queued on_losts of the handle, calls the callbacks of its finished asynchronous operations, and waits for a
  * running callback, unless called from within it. Leaves the mutex in between. */
 void dlock__callback_forget(struct dlock_lock *lock);

@@ -273,8 +273,9 @@ struct dlock_options {
      * has released or freed the handle itself, but no later than one lease after the loss: a program that hangs does
      * not keep the lock, and its on_lost then comes when another owner may have it. To acquire the lock again inside
      * on_lost, first release the handle (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only
-     * the thread that acquired it can release it). Not called for a loss that a release is the first to notice: that
-     * release returns ELOST. */
+     * the thread that acquired it can release it). Until then dlock_fence and dlock_token, called inside on_lost, are
+     * those of the lost grant, in any thread. Not called after the release of the grant has returned ELOST, or its
+     * `done` has run: see dlock_release. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
 };
@@ -494,8 +495,9 @@ DLOCK_EXPORT int dlock_acquire(dlock_lock *lock, int64_t timeout_ms, struct dloc
  *
  * Errors:
  *   - EOWNER: the caller holds nothing; nothing was released
- *   - ELOST: the grant had ended before: treat the work done as possibly overlapped. If the library knew already,
- *     on_lost has been or will be called; if it learns of the loss here, on_lost is not called
+ *   - ELOST: the grant had ended before: treat the work done as possibly overlapped. An on_lost that has not been
+ *     called by now is not called any more; one that runs is waited for, up to the URI's `timeout`, unless this is
+ *     called inside it
  *   - EUNAVAILABLE: no answer: the caller no longer holds the lock, the library continues to release it, and it becomes
  *     free when its lease ends, if not earlier
  *   - EAUTH, EPROTO, EINVAL, ENOTSUP, ENOMEM: the server refuses the release; otherwise as EUNAVAILABLE */
@@ -585,12 +587,12 @@ DLOCK_EXPORT int64_t dlock_remaining_ms(dlock_lock *lock);
 /* Returns the fence of the caller's grant: greater than that of every earlier grant of the name.
  *
  * Pass it to the resource that the lock protects, which should refuse smaller ones. Still returned after a loss, until
- * the release; 0 when not held. Never blocks. */
+ * the release; 0 when not held. Inside an on_lost it is the lost grant's. Never blocks. */
 DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
 
 /* Copies the token of the caller's grant, which names the holder at the server, into `token`.
  *
- * `size` is at least DLOCK_TOKEN_MAX + 1. Never blocks.
+ * `size` is at least DLOCK_TOKEN_MAX + 1. Inside an on_lost it is the lost grant's. Never blocks.
  *
  * Errors:
  *   - EOWNER: the caller does not hold the lock
@@ -611,7 +613,7 @@ DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
  * one more permit each time, by one handle that is owned by threads or by several handles; each is a separate request.
  * While some of these permits are missing, those already granted are kept for at most 2 s, then given back for as long,
  * so that callers that lack each other's permits all get theirs, in no particular order. A lock that is lost while
- * others are waited for is acquired again, though its on_lost is called. After any error this call holds none of them.
+ * others are waited for is acquired again, though its on_lost may be called. After any error this call holds none of them.
  * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. Blocks.
  *
  * Errors: as dlock_acquire, and

@@ -39,6 +39,21 @@ class error : public std::runtime_error {
     int code_;
 };
 
+/* What an on_lost gets: the loss of one grant. */
+class lost : public error {
+  public:
+    /* From the arguments of a dlock_callback. */
+    lost(const dlock_error &from, dlock_lock *lock) : error(from), name_(dlock_name(lock)), fence_(dlock_fence(lock)) {}
+    /* The lock's name. */
+    const std::string &name() const noexcept { return name_; }
+    /* The fence of the lost grant. */
+    std::uint64_t fence() const noexcept { return fence_; }
+
+  private:
+    std::string name_;
+    std::uint64_t fence_;
+};
+
 namespace detail {
 inline void check(int rc, const dlock_error &err) {
     if (rc != DLOCK_OK) throw error(err);
@@ -76,12 +91,12 @@ class client {
 
 /* How to hold the lock; see dlock_options. */
 struct options {
-    dlock_mode mode = DLOCK_EXCLUSIVE;          /* how many may hold it at the same time */
-    dlock_owner owner = DLOCK_OWNER_THREAD;     /* who owns the grant */
-    std::uint32_t limit = 0;                    /* permits: how many there are */
-    std::uint32_t flags = 0;                    /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
-    std::chrono::milliseconds lease{0};         /* 0: the URI's lease */
-    std::function<void(const error &)> on_lost; /* runs on the client's worker thread; must not throw */
+    dlock_mode mode = DLOCK_EXCLUSIVE;         /* how many may hold it at the same time */
+    dlock_owner owner = DLOCK_OWNER_THREAD;    /* who owns the grant */
+    std::uint32_t limit = 0;                   /* permits: how many there are */
+    std::uint32_t flags = 0;                   /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
+    std::chrono::milliseconds lease{0};        /* 0: the URI's lease */
+    std::function<void(const lost &)> on_lost; /* runs on the client's worker thread; must not throw */
 };
 
 /* A lock for a name. It is Lockable and TimedLockable, and owned by one thread at a time, as a std::recursive_mutex
@@ -99,7 +114,7 @@ class mutex {
         raw.flags = how.flags;
         raw.lease_ms = how.lease.count();
         if (*on_lost_) {
-            raw.on_lost = &mutex::lost;
+            raw.on_lost = &mutex::tell;
             raw.on_lost_arg = on_lost_.get();
         }
         dlock_error err;
@@ -158,12 +173,14 @@ class mutex {
     dlock_lock *get() const noexcept { return handle_.get(); }
 
   private:
-    using callback = std::function<void(const error &)>;
+    using callback = std::function<void(const lost &)>;
     struct freer {
         void operator()(dlock_lock *lock) const noexcept { dlock_free(lock); }
     };
 
-    static void lost(dlock_lock *, const dlock_error *err, void *arg) { (*static_cast<callback *>(arg))(error(*err)); }
+    static void tell(dlock_lock *lock, const dlock_error *err, void *arg) {
+        (*static_cast<callback *>(arg))(lost(*err, lock));
+    }
 
     bool acquire(std::int64_t timeout_ms) {
         dlock_error err;

@@ -1,7 +1,9 @@
-/* on_lost: the calls that it may make, and that it never runs after the end of the handle or the client. */
+/* on_lost: the calls that it may make, which grant it shows, and that it never runs after the release of that grant, nor
+ * after the end of the handle or the client. */
 #include "suite.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 struct story {
     atomic_int begun, ended;
@@ -94,4 +96,59 @@ void case_close_waits_for_on_lost(void) {
     await(&story.begun);
     dlock_close(client);
     EXPECT(atomic_load(&story.ended) == 1);
+}
+
+struct grant_shown {
+    atomic_int calls;
+    uint64_t fence;
+    char token[DLOCK_TOKEN_MAX + 1];
+};
+
+static void note_grant(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    struct grant_shown *shown = arg;
+    (void)err;
+    shown->fence = dlock_fence(lock);
+    EXPECT_CODE(0, dlock_token(lock, shown->token, sizeof shown->token, ERR));
+    atomic_fetch_add(&shown->calls, 1);
+}
+
+/* Its thread is not the owner. */
+void case_on_lost_shows_the_lost_grant(void) {
+    struct grant_shown shown = {0};
+    char token[DLOCK_TOKEN_MAX + 1];
+    struct dlock_options options = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
+    options.on_lost = note_grant;
+    options.on_lost_arg = &shown;
+    SCOPED_CLIENT *client = open_client();
+    SCOPED_LOCK *lock = new_lock(client, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(lock, SLACK_MS, ERR));
+    uint64_t fence = dlock_fence(lock);
+    EXPECT_CODE(0, dlock_token(lock, token, sizeof token, ERR));
+    await(&shown.calls);
+    EXPECT(shown.fence == fence && strcmp(shown.token, token) == 0);
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+}
+
+/* The on_lost of another lock runs when the grant ends, so its own waits. */
+void case_release_takes_on_lost_back(void) {
+    struct story slow = {.takes_ms = LEASE_MS}, untold = {0};
+    SCOPED_CLIENT *client = open_client();
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, "slow");
+    struct dlock_options options = options_with(LEASE_MS / 2, DLOCK_FIXED_LEASE);
+    options.owner = DLOCK_OWNER_HANDLE;
+    options.on_lost = linger;
+    options.on_lost_arg = &slow;
+    SCOPED_LOCK *other = new_lock(client, name, &options);
+    EXPECT_CODE(0, dlock_acquire(other, SLACK_MS, ERR));
+    SCOPED_LOCK *lock = soon_lost(client, linger, &untold);
+    await(&slow.begun);
+    while (dlock_held(lock)) sleep_ms(2);
+    EXPECT_CODE(DLOCK_ELOST, dlock_release(lock, ERR));
+    int told = atomic_load(&untold.begun);
+    if (atomic_load(&slow.ended) == 0) EXPECT(told == 0);
+    EXPECT(told == atomic_load(&untold.ended));
+    await(&slow.ended);
+    sleep_ms(100);
+    EXPECT(atomic_load(&untold.begun) == told);
 }

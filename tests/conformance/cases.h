@@ -46,6 +46,8 @@ CASE(on_lost_may_call_the_library, 0)
 CASE(on_lost_may_free_its_handle, 0)
 CASE(free_waits_for_on_lost, 0)
 CASE(close_waits_for_on_lost, 0)
+CASE(on_lost_shows_the_lost_grant, 0)
+CASE(release_takes_on_lost_back, 0)
 
 /* queue_test.c */
 CASE(fifo_processes, DLOCK_CAP_QUEUE)

@@ -95,11 +95,19 @@ static void losses_are_told(const std::string &uri) {
     dlock::options how;
     how.lease = std::chrono::milliseconds(200);
     how.flags = DLOCK_FIXED_LEASE;
-    how.on_lost = [&code](const dlock::error &why) { code = why.code(); };
+    std::string name;
+    std::uint64_t fence = 0;
+    how.on_lost = [&](const dlock::lost &why) {
+        name = why.name();
+        fence = why.fence();
+        code = why.code();
+    };
     dlock::lock lock(client, "lost", how);
     CHECK(lock.try_lock());
+    const std::uint64_t granted = lock.fence();
     for (int i = 0; i < 1000 && code == 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK(code == DLOCK_ELOST && !lock.held());
+    CHECK(name == "lost" && fence == granted && fence > 0);
     try {
         lock.release();
         fail("released what was not held");

@@ -1,6 +1,7 @@
 """Grants for asyncio that end before their release, or that alone are kept: asyncio_loss_test.py BACKEND"""
 import asyncio
 import gc
+import time
 import warnings
 
 import dlock
@@ -36,6 +37,18 @@ class Loss(Case):
                 await timed(asyncio.sleep(1000))
         if hasattr(work, "uncancel"):
             work.uncancel()
+
+    async def test_a_loop_that_is_busy_until_the_release(self):
+        """No on_lost comes after it, nor one without the grant's fence."""
+        told = []
+        client = await self.open(lease="500ms")
+        with self.assertRaises(dlock.Lost) as caught:
+            async with client.lock(self.name, lease=0.5, fixed=True, on_lost=told.append) as grant:
+                while grant.held:
+                    time.sleep(0.01)
+        self.assertEqual(caught.exception.fence, grant.fence)
+        await turns(10)
+        self.assertEqual(told, [])
 
     async def test_an_exception_in_on_lost(self):
         client = await self.open(lease="3s")
