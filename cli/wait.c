@@ -20,15 +20,13 @@ enum {
     FIRST_REPORT_MS = 50,    /* shorter waits are not reported */
     NEXT_REPORT_MS = 2000,   /* longest pause between two checks whether the holder has changed */
     OUTAGE_REPORT_MS = 1000, /* shorter outages are not reported */
-    READY_MS = 100,          /* a try asks a server in its quarantine so often whether that is over */
-    CANCEL_REPEAT_MS = 20    /* dlock_cancel() has no effect on a wait that has not begun yet, so it is repeated */
+    READY_MS = 100           /* a try asks a server in its quarantine so often whether that is over */
 };
 
 /* A call of dlock_acquire() on its own thread; the main thread stays free for signals. */
 struct attempt {
     const struct wait_plan *plan;
     int done_fd; /* an eventfd, readable once the call has returned */
-    atomic_bool cancelled;
     int result;
     struct dlock_error err;
 };
@@ -40,8 +38,7 @@ static void *attempt_run(void *arg) {
     const struct wait_plan *plan = attempt->plan;
     const uint64_t one = 1;
     do attempt->result = dlock_acquire(plan->lock, plan->timeout_ms, &attempt->err);
-    while (plan->timeout_ms == 0 && attempt->result == DLOCK_ENOTREADY && !attempt->cancelled &&
-           poll(NULL, 0, READY_MS) == 0 && !attempt->cancelled);
+    while (plan->timeout_ms == 0 && attempt->result == DLOCK_ENOTREADY && poll(NULL, 0, READY_MS) == 0);
     (void)!write(attempt->done_fd, &one, sizeof one);
     return NULL;
 }
@@ -144,19 +141,18 @@ static bool attempt_over(const struct attempt *attempt, int timeout_ms) {
     return poll(fds, 2, timeout_ms) > 0 && fds[0].revents;
 }
 
-/* Reports, and cancels the attempt at the first signal, until the attempt ends. Returns that signal, or 0. */
+/* Reports until the attempt ends, which a signal makes it do. Returns that signal, or 0. */
 static int attend(struct attempt *attempt) {
     const struct wait_plan *plan = attempt->plan;
     struct trouble said = {0};
     int caught = 0, pause_ms = FIRST_REPORT_MS;
-    while (!attempt_over(attempt, caught ? CANCEL_REPEAT_MS : pause_ms)) {
+    while (!attempt_over(attempt, pause_ms)) {
         int sig = signals_next(plan->signals);
-        if (sig && sig != SIGCHLD && !caught) caught = sig;
-        if (caught) {
-            attempt->cancelled = true;
-            dlock_cancel(plan->lock);
-            continue;
+        if (sig && sig != SIGCHLD && !caught) {
+            caught = sig;
+            dlock_client_stop(plan->client);
         }
+        if (caught) continue;
         say_trouble(plan, &said);
         if (plan->timeout_ms != 0 && plan->verbose) say_whom(plan); /* a try waits for the server, not for a holder */
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;

@@ -282,6 +282,9 @@ int dlock__try_reenter(struct dlock_lock *lock, struct dlock_error *err) {
         int rc = reenter(acq, lock, err);
         return rc == 0 ? 1 : rc;
     }
+    if (lock->client->stopped)
+        return dlock_fail(err, DLOCK_ECANCELED, "lock \"%s\": the client is stopped and acquires nothing any more",
+                          dlock__name_shown(lock->name));
     if (!acq && !lock->name->head && (acq = dlock__linger_take(lock))) {
         dlock__own(acq, lock);
         return 1;

@@ -191,11 +191,23 @@ static void end_in_time(struct dlock_client *client) {
         pthread_detach(thread);
 }
 
-void dlock_close(dlock_client *client) {
+/* True unless all that the server may keep are orphans whose last request it has not answered. */
+static bool worth_waiting(struct dlock_client *client) {
+    if (client->inside > 0 || client->engine.n > 0 || client->engine.bare) return true;
+    for (const struct dlock__acquisition *acq = dlock__acq_first(client); acq; acq = acq->all_next)
+        if (acq->state <= DLOCK__RELEASING ||
+            (dlock__acq_orphaned(acq) && (!acq->op || acq->op->result != DLOCK_EUNAVAILABLE)))
+            return true;
+    return false;
+}
+
+void dlock_close_within(dlock_client *client, int64_t timeout_ms) {
     if (!client || dlock__forked(client)) return;
     dlock__enter(client);
-    client->closed = dlock__bounded(client, DLOCK__NEVER);
-    client->keeper.stop = true; /* no new requests except the last releases */
+    int64_t most_us = timeout_ms < 0 ? DLOCK__NEVER : dlock__us(timeout_ms);
+    if (!worth_waiting(client) && most_us > DLOCK__LATE_US) most_us = DLOCK__LATE_US;
+    client->closed = dlock__bounded(client, dlock__after(dlock__now(client), most_us));
+    client->stopped = client->keeper.stop = true; /* no new requests except the last releases */
     dlock__keeper_kick(client);
     cancel_waiters(client);
     pthread_cond_broadcast(&client->changed);
@@ -206,6 +218,18 @@ void dlock_close(dlock_client *client) {
     }
     end_in_time(client);
     dlock__client_put(client);
+}
+
+void dlock_close(dlock_client *client) {
+    dlock_close_within(client, DLOCK_FOREVER);
+}
+
+int dlock_client_stop(dlock_client *client) {
+    int rc = dlock__client_begin(client, NULL);
+    if (rc != 0) return rc;
+    client->stopped = true;
+    cancel_waiters(client);
+    return dlock__client_end(client, 0);
 }
 
 int64_t dlock_client_quarantine_ms(dlock_client *client) {

@@ -25,7 +25,7 @@ static bool may_stay(const struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
     if (acq->mode != DLOCK_EXCLUSIVE) return false; /* the server knows who is next among readers and permits */
     if (acq->flags & DLOCK_FIXED_LEASE || acq->ordinal >= HAND_OVERS_MAX) return false;
-    return !client->closed && dlock__now(client) < dlock__after(acq->granted_us, dlock__us(acq->lease_ms));
+    return !client->stopped && dlock__now(client) < dlock__after(acq->granted_us, dlock__us(acq->lease_ms));
 }
 
 static void next_turn(struct dlock__acquisition *acq) {
@@ -79,7 +79,7 @@ enum { BRIEFLY_US = 1000, REQUEST_MIN_US = 10 };
 bool dlock__linger_begin(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     struct dlock_client *client = name->client;
-    if (!acq->may_linger || acq->wanted || name->head || client->closed) return false;
+    if (!acq->may_linger || acq->wanted || name->head || client->stopped) return false;
     if (acq->mode != DLOCK_EXCLUSIVE || acq->ordinal >= ORDINAL_MAX) return false;
     dlock__acq_disown(acq);
     dlock__acq_linger(acq, dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms)));

@@ -426,7 +426,7 @@ enum dlock__turn dlock__waiter_turn(struct dlock__waiter *waiter, int64_t *until
         if (waiter->handed && take(waiter)) {
             finish(waiter, 0);
         } else if (waiter->result == 0) { /* the grant has ended: back into the line */
-            waiter->done = client_of(waiter)->closed || waiter->cancels != waiter->lock->cancels;
+            waiter->done = client_of(waiter)->stopped || waiter->cancels != waiter->lock->cancels;
             waiter->result = DLOCK_ECANCELED;
             struct dlock__name *name = name_of(waiter); /* whose `asking` always belongs to the head */
             dlock__name_insert(name, waiter, name->asking ? name->head : NULL);

@@ -79,7 +79,7 @@ extern "C" {
     X(OK, 0, "success", "nothing")                                                                               \
     X(EBUSY, -1, "somebody else holds the lock", "try later, or acquire with a timeout")                         \
     X(ETIMEDOUT, -2, "the lock was not free in time", "try later, or wait longer")                               \
-    X(ECANCELED, -3, "the wait was cancelled, or the client was closed", "stop")                                 \
+    X(ECANCELED, -3, "the wait was cancelled, or the client was stopped or closed", "stop")                      \
     X(ELOST, -4, "the lock was lost before it was released", "treat the protected work as possibly overlapped")  \
     X(EOWNER, -5, "the caller does not hold the lock", "fix the caller: acquire and release must pair up")       \
     X(EDEADLK, -6, "the wait could never end",                                                                   \
@@ -344,13 +344,26 @@ struct dlock_stats {
 DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *options, dlock_client **client,
                             struct dlock_error *err);
 
+/* Stops the client: ends its waits with ECANCELED, and refuses every later acquisition with it, including tries.
+ *
+ * For shutting down, before dlock_close: no other thread begins new work. What is held stays held and is renewed; it can be
+ * acquired again by its owner, extended and released. A wait ends as after dlock_cancel. There is no way back. May be
+ * called several times. Never blocks. */
+DLOCK_EXPORT int dlock_client_stop(dlock_client *client);
+
 /* Closes the client: releases its locks, ends its waits with ECANCELED and stops its callbacks.
  *
  * Every later call on its locks answers ECANCELED (dlock_cancel: 0, since nothing waits). Lock handles stay valid:
  * their owner frees them, before or after. The client ends with the last of them, or here if there is none; afterwards
  * no call may name it. Call it once, not from a callback. NULL is allowed. In a forked child it returns at once and
- * leaves the parent's memory alone. Blocks up to the URI's `timeout`, plus the time that a running callback takes. */
+ * leaves the parent's memory alone. Blocks up to the URI's `timeout`, plus the time that a running callback takes; up to
+ * 0.2 s if nothing is held and the server is silent. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
+
+/* Closes the client as dlock_close does, but blocks up to timeout_ms if that is less than the URI's `timeout`.
+ *
+ * With 0 nothing is released: every grant ends with its lease, or its connection. */
+DLOCK_EXPORT void dlock_close_within(dlock_client *client, int64_t timeout_ms);
 
 /* Returns a descriptor that polls readable when dlock_client_dispatch() has something to do.
  *

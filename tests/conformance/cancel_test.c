@@ -1,4 +1,4 @@
-/* dlock_cancel. */
+/* dlock_cancel and dlock_client_stop. */
 #include "actor.h"
 #include "thread.h"
 
@@ -61,4 +61,31 @@ void case_cancel_races_with_the_grant(void) {
         if (wait.code != 0) EXPECT_CODE(DLOCK_ECANCELED, wait.code);
     }
     EXPECT_CODE(0, dlock_acquire(held, SLACK_MS, ERR));
+}
+
+void case_stop_ends_waits(void) {
+    SCOPED_CLIENT *holder = open_client(), *client = open_client();
+    char name[DLOCK_NAME_MAX + 1];
+    tagged_name(name, "kept");
+    struct dlock_options options = options_with(LEASE_MS, 0);
+    SCOPED_LOCK *held = new_lock(holder, suite.name, NULL), *lock = new_lock(client, suite.name, NULL);
+    SCOPED_LOCK *kept = new_lock(client, name, &options);
+    EXPECT_CODE(0, dlock_acquire(held, 0, ERR));
+    EXPECT_CODE(0, dlock_acquire(kept, SLACK_MS, ERR));
+    struct call wait = {.lock = lock, .timeout_ms = DLOCK_FOREVER}, late = wait;
+    pthread_t thread = start_thread(acquire_here, &wait);
+    sleep_ms(300);
+    EXPECT_CODE(0, dlock_client_stop(client));
+    run_threads(acquire_here, &late, 0, 1); /* as one that had not begun to wait */
+    pthread_join(thread, NULL);
+    EXPECT_CODE(DLOCK_ECANCELED, wait.code);
+    EXPECT_CODE(DLOCK_ECANCELED, late.code);
+    EXPECT_CODE(0, dlock_release(held, ERR));
+    EXPECT_FREE(suite.name);
+    EXPECT_CODE(DLOCK_ECANCELED, dlock_acquire(lock, 0, ERR));
+    sleep_ms(2 * LEASE_MS);
+    EXPECT(dlock_held(kept));
+    EXPECT_TAKEN(name);
+    EXPECT_CODE(0, dlock_release(kept, ERR));
+    EXPECT_FREE(name);
 }

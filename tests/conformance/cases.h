@@ -64,6 +64,7 @@ CASE(permit_waiter_gives_up, DLOCK_CAP_PERMIT)
 CASE(cancel_ends_waits, 0)
 CASE(cancel_is_not_remembered, 0)
 CASE(cancel_races_with_the_grant, 0)
+CASE(stop_ends_waits, 0)
 
 /* lifecycle_test.c */
 CASE(close_ends_waits, 0)

@@ -22,8 +22,8 @@ STRUCTS = {
     "dlock_options": _abi.Options,
 }
 
-# Functions that the package does without: a backend in Python, and why a wait lasts.
-UNBOUND = {"dlock_register", "dlock_ready"}
+# Functions that the package does without: a backend in Python, why a wait lasts, and a close with a time of its own.
+UNBOUND = {"dlock_register", "dlock_ready", "dlock_close_within"}
 
 # ctypes' types as C spells them.
 SPELLING = {

@@ -390,6 +390,19 @@ class Cancellation(Case):
         with self.assertRaises(dlock.Canceled):
             await waiter
 
+    async def test_by_stop(self):
+        client = await self.open()
+        grant = await client.lock("kept." + self.name).acquire()
+        async with await self.open() as other, other.lock(self.name):
+            waiter = asyncio.create_task(client.lock(self.name).acquire())
+            await turns(2)
+            client.stop()
+            for wait in (waiter, client.lock(self.name).acquire()):
+                with self.assertRaises(dlock.Canceled):
+                    await timed(wait)
+        self.assertTrue(grant.held)
+        await grant.release()
+
     async def test_while_the_server_hangs(self):
         """The task ends although the server has not answered; a later grant is released."""
         if support.backend != "redis":

@@ -188,6 +188,14 @@ class Grants(support.Case):
                 thread.join(0.01)
         self.assertEqual(caught, [dlock.Canceled])
 
+    def test_by_stop(self):
+        client = self.open()
+        grant = client.lock(self.name).acquire()
+        client.stop()
+        with self.assertRaises(dlock.Canceled):
+            client.lock("other." + self.name).acquire()
+        grant.release()
+
 
 class Reentry(support.Case):
     def test_the_thread_that_holds_it_enters_again(self):

@@ -134,6 +134,7 @@ FUNCTIONS = {
     "dlock_version": (c_char_p,),
     "dlock_strerror": (c_char_p, c_int),
     "dlock_open": (c_int, c_char_p, POINTER(ClientOptions), POINTER(ClientPointer), _Err),
+    "dlock_client_stop": (c_int, ClientPointer),
     "dlock_close": (None, ClientPointer),
     "dlock_client_fd": (c_int, ClientPointer),
     "dlock_client_dispatch": (c_int, ClientPointer),

@@ -114,6 +114,10 @@ class NativeClient:
         self.check_open()
         return self._pointer
 
+    def stop(self) -> None:
+        """Ends waits with Canceled, now and later."""
+        lib.dlock_client_stop(self.pointer)
+
     def close(self) -> None:
         """Closes the client at the first call; in a forked child it only marks it as closed."""
         if self._pid == os.getpid() and _callbacks.inside():

@@ -391,6 +391,10 @@ class AsyncClient(BaseClient):
         """As `Client.check`."""
         return await self._loop.elsewhere(self._native.check)
 
+    def stop(self) -> None:
+        """As `Client.stop`."""
+        self._native.stop()
+
     async def close(self) -> None:
         """Ends waits with Canceled and releases all locks, without blocking the loop. May be called twice."""
         self._loop.unbind()

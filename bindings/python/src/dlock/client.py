@@ -159,6 +159,10 @@ class Client(BaseClient):
             raise TypeError(f"group must be an int, not {type(group).__name__}")
         self._native.guard(group)
 
+    def stop(self) -> None:
+        """Ends waits with Canceled, now and later; what is held stays held and can be released. Never blocks."""
+        self._native.stop()
+
     def close(self) -> None:
         """Ends waits with Canceled and releases all locks. Blocks up to the URI's `timeout`.
 

@@ -34,7 +34,7 @@ class Timeout(NotAcquired, TimeoutError):
 
 
 class Canceled(Error):
-    """DLOCK_ECANCELED: the wait was cancelled, or the client is closed. Do not try again."""
+    """DLOCK_ECANCELED: the wait was cancelled, or the client is stopped or closed. Do not try again."""
 
     code = -3
 
