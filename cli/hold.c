@@ -50,7 +50,7 @@ static void hear_loss(const struct hold *hold) {
     hold->ending->lost = true;
     if (!too_late) hold->ending->status = STATUS_LOST;
     note("lost the lock \"%s\" during --hold: %s; %s", plan->command->name,
-         loss_reason(plan->command->loss, plan->command->lease, plan->command->client, reason, 0),
+         loss_reason(plan->command->loss, plan->command->lease, plan->command->lock, reason, 0),
          too_late ? "the command had ended before" : "perhaps before the command ended");
 }
 

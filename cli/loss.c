@@ -67,17 +67,15 @@ static void add_trouble(struct loss *loss, const struct lease *lease, char *reas
     pthread_mutex_unlock(&loss->mutex);
 }
 
-static const char *taken_away(uint32_t caps) {
-    if (caps & DLOCK_CAP_LOCAL) return "somebody broke it, or removed its file or directory";
-    if (caps & DLOCK_CAP_SESSION) return "somebody broke it, or its session on the server has ended";
-    return "somebody broke it, or the server forgot it";
-}
-
-const char *loss_reason(struct loss *loss, const struct lease *lease, dlock_client *client,
-                        char reason[LOSS_REASON_MAX], int64_t remaining_ms) {
-    bool ended = lease_ended(lease);
-    if (remaining_ms <= 0 && !ended) return strcpy(reason, taken_away(dlock_client_backend(client)->caps));
-    strcpy(reason, ended ? "its lease ended before it could be renewed" : "its lease could not be renewed in time");
-    add_trouble(loss, lease, reason);
+const char *loss_reason(struct loss *loss, const struct lease *lease, dlock_lock *lock, char reason[LOSS_REASON_MAX],
+                        int64_t remaining_ms) {
+    const size_t before = strlen("lock \"\" was lost: ") + strlen(dlock_name(lock));
+    struct dlock_error err;
+    int why = remaining_ms > 0 ? DLOCK_NOT_LOST : dlock_lost(lock, &err);
+    if (why > 0 && strlen(err.message) > before)
+        snprintf(reason, LOSS_REASON_MAX, "%s", err.message + before);
+    else
+        strcpy(reason, "its lease could not be renewed in time");
+    if (why <= 0 || why == DLOCK_LOSS_EXPIRED) add_trouble(loss, lease, reason);
     return reason;
 }

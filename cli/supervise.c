@@ -65,7 +65,7 @@ static void say_lost(const struct supervision *supervision, int64_t remaining_ms
     const struct supervise_plan *plan = supervision->plan;
     char reason[LOSS_REASON_MAX];
     note("lost the lock \"%s\": %s; %s", plan->name,
-         loss_reason(plan->loss, supervision->lease, plan->client, reason, remaining_ms), consequence);
+         loss_reason(plan->loss, supervision->lease, plan->lock, reason, remaining_ms), consequence);
 }
 
 /* Does what the policy says about a lost lock, at the first call only. */

@@ -278,6 +278,7 @@ static int read_renew(struct redis *redis, size_t i, const redisReply *reply, vo
     }
     claim->server_us = reply->integer;
     claim->kept_ms = kept_of(redis, claim);
+    claim->hints = DLOCK_HINT_LISTEN; /* a lock that is held for long hears of a break */
     claim->result = 0;
     return 0;
 }

@@ -54,42 +54,39 @@ static bool take_word(const char **text, char *out, size_t size) {
     return true;
 }
 
-/* Reads "granted <token> <key>", which library.lua writes; `text` begins at the token. PUBLISH is not a write command,
- * so any read-only user can send such a message: it has neither fence nor age, and the core asks for both. */
-static bool read_grant(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
+/* The messages: a word and the key, with a token between them in some. PUBLISH is not a write command, so any read-only
+ * user can send them: a grant has neither fence nor age, and the core asks for both. */
+static const struct message {
+    const char *word;
+    enum dlock_wake_kind kind;
+    bool has_token;
+} messages[] = {
+    {"granted ", DLOCK_WAKE_GRANTED, true}, /* library.lua */
+    {"broken ", DLOCK_WAKE_BROKEN, true},   /* break.lua */
+    {"wanted ", DLOCK_WAKE_WANTED, false},
+    {"look ", DLOCK_WAKE_LOOK, false},
+};
+
+/* Reads what follows the word. */
+static bool read_rest(struct redis *redis, const struct message *message, const char *text, size_t length,
+                      struct dlock_wake *out) {
     const char *const end = text + length;
-    if (!take_word(&text, redis->token, sizeof redis->token)) return false;
+    if (message->has_token &&
+        (!take_word(&text, redis->token, sizeof redis->token) || strncmp(redis->token, redis->peer->client, 24) != 0))
+        return false;
     if (!redis_decode_key(text, (size_t)(end - text), redis->name)) return false;
-    if (strncmp(redis->token, redis->peer->client, 24) != 0) return false;
-    *out = (struct dlock_wake){.kind = DLOCK_WAKE_GRANTED, .name = redis->name, .token = redis->token};
-    return true;
-}
-
-/* Reads "wanted <key>"; `text` is the key. */
-static bool read_wanted(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
-    if (!redis_decode_key(text, length, redis->name)) return false;
-    *out = (struct dlock_wake){.kind = DLOCK_WAKE_WANTED, .name = redis->name};
-    return true;
-}
-
-/* Reads "look <key>"; `text` is the key. */
-static bool read_look(struct redis *redis, const char *text, size_t length, struct dlock_wake *out) {
-    if (!redis_decode_key(text, length, redis->name)) return false;
-    *out = (struct dlock_wake){.kind = DLOCK_WAKE_LOOK, .name = redis->name};
+    *out = (struct dlock_wake){.kind = message->kind, .name = redis->name};
+    if (message->has_token) out->token = redis->token;
     return true;
 }
 
 /* Reads a message. Returns 1 (`out` is filled), 0 (an unknown kind, of a newer version) or EPROTO. */
 static int read_message(struct redis *redis, const redisReply *payload, struct dlock_wake *out,
                         struct dlock_error *err) {
-    static const struct {
-        const char *word;
-        bool (*read)(struct redis *redis, const char *text, size_t length, struct dlock_wake *out);
-    } kinds[] = {{"granted ", read_grant}, {"wanted ", read_wanted}, {"look ", read_look}};
-    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
-        const size_t length = strlen(kinds[i].word);
-        if (strncmp(payload->str, kinds[i].word, length) != 0) continue;
-        if (kinds[i].read(redis, payload->str + length, payload->len - length, out)) return 1;
+    for (size_t i = 0; i < sizeof messages / sizeof messages[0]; i++) {
+        const size_t length = strlen(messages[i].word);
+        if (strncmp(payload->str, messages[i].word, length) != 0) continue;
+        if (read_rest(redis, &messages[i], payload->str + length, payload->len - length, out)) return 1;
         return redis_nonsense(redis, "a wake-up", err);
     }
     return 0;

@@ -313,12 +313,13 @@ int dlock__release_one(struct dlock_lock *lock, struct dlock__acquisition *acq, 
     hold->count--;
     acq->count--;
     if (dlock__acq_lost(acq)) {
+        dlock__loss_fail(acq, " before this release", err);
         if (hold->count == 0) dlock__callback_released(hold);
         if (acq->count == 0) {
             dlock__lost_remove(acq);
             dlock__acq_put(acq);
         }
-        return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before this release", dlock__name_shown(lock->name));
+        return DLOCK_ELOST;
     }
     bool reads_on = acq->count > 0 && read_on(acq);
     if (!reads_on && (acq->count > 0 || dlock__give_back_begin(acq))) return 0;
@@ -335,7 +336,7 @@ int dlock__downgrade_await(struct dlock__acquisition *acq, struct dlock_error *e
         dlock__wait(client, &client->changed, deadline_us);
     int rc = 0;
     if (dlock__acq_lost(acq))
-        rc = dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its downgrade", shown);
+        rc = dlock__loss_fail(acq, " before its downgrade", err);
     else if (acq->state == DLOCK__DOWNGRADING && client->closed)
         rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     else if (acq->state == DLOCK__DOWNGRADING)
@@ -429,6 +430,16 @@ uint64_t dlock_fence(dlock_lock *lock) {
     uint64_t fence = acq ? dlock__acq_fence(acq) : 0;
     dlock__lock_end(lock, 0);
     return fence;
+}
+
+int dlock_lost(dlock_lock *lock, struct dlock_error *err) {
+    int rc = dlock__lock_begin(lock, err);
+    if (rc != 0) return rc;
+    const struct dlock__acquisition *acq = grant_of(lock);
+    if (!acq) return dlock__lock_end(lock, dlock__not_owned(lock, err));
+    if (!dlock__acq_lost(acq)) return dlock__lock_end(lock, 0);
+    dlock__loss_fail(acq, "", err);
+    return dlock__lock_end(lock, (int)acq->op->loss.why);
 }
 
 int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err) {

@@ -75,7 +75,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     struct dlock_client *client = calloc(1, sizeof *client);
     if (!client) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a client");
     client->refs = 1;
-    client->listener.probe_at_us = client->listener.answer_by_us = DLOCK__NEVER;
+    client->listener.probe_at_us = client->listener.answer_by_us = client->listener.for_grants_us = DLOCK__NEVER;
     client->listener.fd = client->listener.bell = client->keeper.control = client->keeper.timer = client->callback.fd =
         client->callback.timer = -1;
     if (options) {

@@ -3,16 +3,15 @@
  * its downgrade an acquisition is treated as shared. */
 #include "api/api.h"
 
-/* Returns 0, or an error if the caller no longer has the grant; `what` is the operation that the message names. */
-static int check_owned(struct dlock_lock *lock, const struct dlock__acquisition *acq, const char *what,
+/* Returns 0, or an error if the caller no longer has the grant; `before` follows "was lost" in the message. */
+static int check_owned(struct dlock_lock *lock, const struct dlock__acquisition *acq, const char *before,
                        struct dlock_error *err) {
-    const char *shown = dlock__name_shown(lock->name);
     if (!acq) return dlock__not_owned(lock, err);
     bool owned = dlock__owned(lock) == acq; /* called first, since it notices the grant's end */
-    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its %s", shown, what);
+    if (dlock__acq_lost(acq)) return dlock__loss_fail(acq, before, err);
     if (owned && dlock__acq_held(acq)) return 0;
     if (lock->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
-    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released before its %s", shown, what);
+    return dlock_fail(err, DLOCK_EOWNER, "lock \"%s\" was released%s", dlock__name_shown(lock->name), before);
 }
 
 /* ---- another lease ---- */
@@ -60,12 +59,12 @@ int dlock_extend(dlock_lock *lock, int64_t lease_ms, struct dlock_error *err) {
     if (rc != 0) return rc;
     struct dlock__acquisition *acq = dlock__owned(lock);
     struct dlock__extension extension = {lease_ms, DLOCK_EUNAVAILABLE};
-    rc = check_owned(lock, acq, "extension", err);
+    rc = check_owned(lock, acq, " before its extension", err);
     if (rc == 0) rc = check_lease(lock, acq, &extension.lease_ms, err);
     if (rc != 0) return dlock__lock_end(lock, rc);
     acq->refs++;
     extend(lock, acq, &extension, dlock__bounded(lock->client, DLOCK__NEVER));
-    rc = check_owned(lock, acq, "extension", err);
+    rc = check_owned(lock, acq, " before its extension", err);
     if (rc == 0 && extension.result != 0 && lock->client->closed)
         rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     else if (rc == 0 && extension.result != 0)
@@ -86,7 +85,7 @@ int dlock__renew_to_export(struct dlock_lock *lock, struct dlock__acquisition *a
         extend(lock, acq, &extension, deadline_us);
     while ((acq->renewing || acq->state == DLOCK__DOWNGRADING) && goes_on(lock, acq, deadline_us))
         wait(acq, deadline_us);
-    int rc = check_owned(lock, acq, "export", err);
+    int rc = check_owned(lock, acq, " before its export", err);
     if (rc != 0) return rc;
     if (lock->client->closed) return dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
     if (acq->renewing || acq->state == DLOCK__DOWNGRADING) extension.result = DLOCK_EUNAVAILABLE;
@@ -100,7 +99,7 @@ int dlock__renew_to_export(struct dlock_lock *lock, struct dlock__acquisition *a
 static int check_downgrade(struct dlock_lock *lock, const struct dlock__acquisition *acq, struct dlock_error *err) {
     if (!dlock__can(lock->client, DLOCK_CAP_SHARED))
         return dlock__not_supported(lock->client, DLOCK_CAP_SHARED, "has no shared locks", err);
-    int rc = check_owned(lock, acq, "downgrade", err);
+    int rc = check_owned(lock, acq, " before its downgrade", err);
     if (rc != 0) return rc;
     if (acq->mode != DLOCK_EXCLUSIVE)
         return dlock_fail(err, DLOCK_EINVAL, "lock \"%s\" is not held exclusively: there is nothing to downgrade",
@@ -117,7 +116,7 @@ int dlock_downgrade(dlock_lock *lock, struct dlock_error *err) {
     acq->refs++;
     dlock__acq_downgrade(acq); /* a writer's rights end at once, whatever becomes of the request */
     rc = dlock__downgrade_await(acq, err);
-    if (rc == 0) rc = check_owned(lock, acq, "downgrade", err);
+    if (rc == 0) rc = check_owned(lock, acq, " before its downgrade", err);
     dlock__acq_put(acq);
     return dlock__lock_end(lock, rc);
 }

@@ -103,7 +103,7 @@ static int check_export(struct dlock_lock *lock, const struct dlock__acquisition
                                     "keep that one running (`dlock run NAME COMMAND`)",
                                     err);
     if (!acq) return dlock__not_owned(lock, err);
-    if (dlock__acq_lost(acq)) return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its export", shown);
+    if (dlock__acq_lost(acq)) return dlock__loss_fail(acq, " before its export", err);
     if (acq->count != 1)
         return dlock_fail(err, DLOCK_EINVAL,
                           "lock \"%s\" was acquired %u times; release it down to once, then export it", shown,

@@ -128,11 +128,11 @@ void dlock__listener_doubted(struct dlock_client *client);
 void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us);
 /* Has the keeper bring up the listener for a grant, even without a waiter. Nothing without WAKE. */
 void dlock__listener_for_grants(struct dlock_client *client);
-/* For the keeper: when dlock__listener_look is due, which brings up the listener for grants, probes it or judges the
- * probe's answer. The first and the last leave the mutex in between. While a reader reads, nothing is due: it may
+/* For the keeper: when dlock__listener_look is due, which brings up the listener for grants (until until_us), probes it
+ * or judges the probe's answer. The first and the last leave the mutex in between. While a reader reads, nothing is due: it may
  * be stopped there, for any time, and sets the keeper's timer afterwards. */
 int64_t dlock__listener_due(const struct dlock_client *client);
-void dlock__listener_look(struct dlock_client *client);
+void dlock__listener_look(struct dlock_client *client, int64_t until_us);
 
 /* ---- wake.c ---- */
 

@@ -84,8 +84,9 @@ bool dlock__listener_ensure(struct dlock_client *client, int64_t deadline_us) {
         client->listener.state = DLOCK__LISTENER_DOWN;
         client->listener.pause_us = pause;
         client->listener.retry_at_us = rc == DLOCK_ENOTSUP ? DLOCK__NEVER : dlock__now_us() + pause;
+        bool for_grants = client->listener.for_grants_us != DLOCK__NEVER && client->n_waiting == 0;
         dlock__leave(client);
-        dlock__log(client, DLOCK_LOG_WARN, "no wake-ups, waiters poll: %s", err.message);
+        dlock__log(client, for_grants ? DLOCK_LOG_INFO : DLOCK_LOG_WARN, "no wake-ups, waiters poll: %s", err.message);
         dlock__enter(client);
     }
     pthread_cond_broadcast(&client->changed);
@@ -170,14 +171,15 @@ void dlock__listener_unheard(struct dlock_client *client, int64_t sent_us) {
 }
 
 void dlock__listener_for_grants(struct dlock_client *client) {
-    if (client->listener.for_grants || !dlock__can(client, DLOCK_CAP_WAKE)) return;
-    client->listener.for_grants = true;
+    if (client->listener.for_grants_us != DLOCK__NEVER || !dlock__can(client, DLOCK_CAP_WAKE)) return;
+    client->listener.for_grants_us = 0;
     dlock__keeper_kick(client);
 }
 
 int64_t dlock__listener_due(const struct dlock_client *client) {
-    bool needed = client->listener.for_grants && client->listener.state == DLOCK__LISTENER_DOWN;
-    if (needed) return client->listener.retry_at_us;
+    int64_t retry_us = client->listener.retry_at_us, grants_us = client->listener.for_grants_us;
+    if (grants_us != DLOCK__NEVER && client->listener.state == DLOCK__LISTENER_DOWN)
+        return retry_us > grants_us ? retry_us : grants_us;
     if (!is_up(client) || client->listener.busy) return DLOCK__NEVER;
     if (client->listener.unheard || client->listener.broke.code) return 0;
     bool probed = client->listener.answer_by_us != DLOCK__NEVER;
@@ -209,19 +211,19 @@ static int probe(struct dlock_client *client, struct dlock_error *err) {
     return rc > 0 ? dlock_fail(err, DLOCK_EPROTO, "the backend's probe returned %d", rc) : rc;
 }
 
-/* Without their connection there are no grants to listen for. */
-static void bring_up_for_grants(struct dlock_client *client) {
-    const struct dlock__conn *shared = client->pool.shared;
-    client->listener.for_grants = shared && shared->connected;
-    if (client->listener.for_grants) dlock__listener_ensure(client, DLOCK__NEVER);
+/* Unless no grants are left to listen for. */
+static void bring_up_for_grants(struct dlock_client *client, int64_t until_us) {
+    client->listener.for_grants_us = DLOCK__NEVER;
+    if (client->timers.next.n + client->timers.due.n == 0) return;
+    client->listener.for_grants_us = dlock__listener_ensure(client, until_us) ? 0 : dlock__now_us() + RETRY_MAX_US;
 }
 
-void dlock__listener_look(struct dlock_client *client) {
+void dlock__listener_look(struct dlock_client *client, int64_t until_us) {
     struct dlock_error err;
     int rc;
     err.message[0] = '\0';
     if (!is_up(client)) {
-        bring_up_for_grants(client);
+        bring_up_for_grants(client, until_us);
         return;
     }
     if (client->listener.broke.code)

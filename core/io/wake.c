@@ -67,17 +67,27 @@ static void granted(struct dlock_client *client, const struct dlock_wake *wake, 
     }
 }
 
+static void lose(struct dlock__acquisition *acq, enum dlock_loss why) {
+    if (acq->state == DLOCK__ASKING) acq->op->lost = true, acq->op->woken = false;
+    if (dlock__acq_renewable(acq)) dlock__lose(acq, why);
+}
+
 /* Without a token and a name every grant is lost; a name alone means nothing. What is being asked for may be the grant
  * that is meant, or the next one: it is asked for once more. So is what came by a wake-up before the answer. */
 static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
+    bool session = dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_LOCAL);
     if (!wake->token && wake->name) return;
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
-        if (wake->token && !has_token(acq, wake->token)) continue;
-        if (acq->state == DLOCK__ASKING) acq->op->lost = true, acq->op->woken = false;
-        if (dlock__acq_renewable(acq)) dlock__lose(acq);
+        if (!wake->token || has_token(acq, wake->token)) lose(acq, session ? DLOCK_LOSS_SESSION : DLOCK_LOSS_BROKEN);
     }
     look_everywhere(client);
+}
+
+static void broken(struct dlock_client *client, const struct dlock_wake *wake) {
+    struct dlock__name *name = dlock__name_find(client, wake->name);
+    for (struct dlock__acquisition *acq = name ? name->held : NULL; acq; acq = acq->next)
+        if (has_token(acq, wake->token)) dlock__acq_doubt(acq);
 }
 
 /* Handles a WANTED: another client asks for a name that we may have. */
@@ -104,6 +114,9 @@ static void act(struct dlock_client *client, const struct dlock_wake *wake, int6
     case DLOCK_WAKE_LOST: lost(client, wake); return;
     case DLOCK_WAKE_WANTED:
         if (wake->name) wanted(dlock__name_find(client, wake->name));
+        return;
+    case DLOCK_WAKE_BROKEN:
+        if (wake->name && wake->token) broken(client, wake);
         return;
     case DLOCK_WAKE_HEARD: return;
     }

@@ -46,6 +46,14 @@ struct dlock__extension {
     int result; /* EUNAVAILABLE until there is an answer */
 };
 
+/* The last confirmation of a grant, and its loss. */
+struct dlock__loss {
+    int64_t confirmed_us;   /* when the request was sent by whose answer the grant is valid */
+    int64_t unconfirmed_us; /* LOST: how long before the loss that was */
+    int64_t stalled_us;     /* LOST: for how much of that this process did not run, at least */
+    enum dlock_loss why; /* not LOST: BROKEN, if a message said so that a renewal has not answered yet; else NOT_LOST */
+};
+
 /* One request about one acquisition, as the pool handles it. */
 struct dlock__op {
     struct dlock_claim arg; /* the backend's argument; while RUNNING it belongs to the thread that runs the batch */
@@ -69,6 +77,7 @@ struct dlock__op {
     struct dlock_wake wake;          /* that GRANTED; its strings are no longer valid */
     int64_t received_us;
     struct dlock__extension *extension; /* HELD, DOWNGRADING: terms of the next renewal; NULL: the usual lease */
+    struct dlock__loss loss;
 };
 
 /* An event to tell the application about, queued in client->callback. */
@@ -345,7 +354,9 @@ void dlock__orphan_at(struct dlock__acquisition *acq, int64_t at_us);
 /* Ends an orphan that the engine is done with. */
 void dlock__orphan_gone(struct dlock__acquisition *acq);
 /* Ends a grant (dlock__acq_renewable) before its release: tells the owner, and lets waiters ask. */
-void dlock__lose(struct dlock__acquisition *acq);
+void dlock__lose(struct dlock__acquisition *acq, enum dlock_loss why);
+/* A message says that somebody broke the grant, which a renewal will tell. */
+void dlock__acq_doubt(struct dlock__acquisition *acq);
 /* Removes a lost acquisition from its name's list; the list's reference becomes the caller's. */
 void dlock__lost_remove(struct dlock__acquisition *acq);
 /* Calls dlock__lose if the grant's time is over. */
@@ -362,6 +373,17 @@ void dlock__linger_end(struct dlock__acquisition *acq);
 void dlock__connection_epoch_ended(struct dlock_client *client);
 /* True if an acquisition asks, waits, is granted or is being released. */
 bool dlock__connection_is_needed(struct dlock_client *client);
+
+/* ---- loss.c ---- */
+
+/* Notes why the grant is lost. EXPIRED becomes FIXED_END if its lease is fixed. */
+void dlock__loss_note(struct dlock__acquisition *acq, enum dlock_loss why);
+/* Why the server no longer has the grant. */
+enum dlock_loss dlock__loss_at_server(const struct dlock__acquisition *acq);
+/* Returns ELOST, with a message that says why it was lost; `before` may begin with " before". */
+int dlock__loss_fail(const struct dlock__acquisition *acq, const char *before, struct dlock_error *err);
+/* Notes whether the keeper has slept past the time for which it was armed. */
+void dlock__stall_note(struct dlock_client *client);
 
 /* ---- due.c ---- */
 

@@ -18,8 +18,8 @@ int64_t dlock__expire_all(struct dlock_client *client) {
         struct dlock__timer *first = first_of(client, next_us <= now ? next : due);
         int64_t end_us = dlock__acq_end(dlock__timer_acq(first));
         if (end_us <= now)
-            dlock__lose(dlock__timer_acq(first)); /* or ends its lingering */
-        else                                      /* stays in a heap even if it has no end */
+            dlock__lose(dlock__timer_acq(first), DLOCK_LOSS_EXPIRED); /* or ends its lingering */
+        else                                                          /* stays in a heap even if it has no end */
             dlock__timer_arm(first, due, end_us == DLOCK__NEVER ? end_us - 1 : end_us);
         if (n % LOOKS_MAX == 0) dlock__breathe(client);
     }

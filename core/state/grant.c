@@ -136,6 +136,8 @@ static bool kept_sensible(struct dlock__acquisition *acq, int64_t lease_ms, int6
 
 static void schedule(struct dlock__acquisition *acq, int64_t from_us, int64_t lease_ms, int64_t kept_ms) {
     bool fixed = acq->flags & DLOCK_FIXED_LEASE;
+    acq->op->loss.confirmed_us = from_us;
+    acq->op->loss.why = DLOCK_NOT_LOST;
     if (kept_ms < lease_ms) lease_ms = kept_ms;
     lease_ms = dlock__acq_least_ms(acq, from_us, lease_ms);
     int64_t now = dlock__now(acq->name->client), sure_us = SURE_TIMES * (now - from_us);
@@ -437,13 +439,14 @@ static bool owner_knows(const struct dlock__acquisition *acq) {
     return hold != NULL;
 }
 
-void dlock__lose(struct dlock__acquisition *acq) {
+void dlock__lose(struct dlock__acquisition *acq, enum dlock_loss why) {
     struct dlock__name *name = acq->name;
     enum dlock__acq_state before = acq->state;
     if (before == DLOCK__LINGERING) { /* not held here */
         dlock__linger_end(acq);
         return;
     }
+    dlock__loss_note(acq, why);
     set_state(acq, DLOCK__LOST);
     if (before == DLOCK__CONFIRMING) {
         lose_hand_over(acq);
@@ -467,7 +470,7 @@ void dlock__lost_remove(struct dlock__acquisition *acq) {
 
 void dlock__expire_if_due(struct dlock__acquisition *acq) {
     bool ends = dlock__acq_held(acq) || acq->state == DLOCK__LINGERING;
-    if (ends && dlock__now(acq->name->client) >= acq->valid_until_us) dlock__lose(acq);
+    if (ends && dlock__now(acq->name->client) >= acq->valid_until_us) dlock__lose(acq, DLOCK_LOSS_EXPIRED);
 }
 
 void dlock__linger_end(struct dlock__acquisition *acq) {
@@ -476,6 +479,14 @@ void dlock__linger_end(struct dlock__acquisition *acq) {
     dlock__orphan(acq); /* the engine releases it at once */
     dlock__name_signal(name);
     dlock__acq_put(acq);
+}
+
+/* Anybody may have sent the message: so at most one renewal follows each confirmation that is a moment old. */
+void dlock__acq_doubt(struct dlock__acquisition *acq) {
+    int64_t now = dlock__now(acq->name->client), at_us = acq->sure_until_us > now ? acq->sure_until_us : now;
+    if (!dlock__acq_renewable(acq)) return;
+    acq->op->loss.why = DLOCK_LOSS_BROKEN;
+    if (dlock__acq_is_renewed(acq) && !acq->renewing && at_us < acq->renew_at_us) dlock__acq_renew_at(acq, at_us);
 }
 
 void dlock__acq_renewing(struct dlock__acquisition *acq) {
@@ -490,7 +501,8 @@ void dlock__connection_epoch_ended(struct dlock_client *client) {
     client->pool.session++;
     for (struct dlock__acquisition *acq = dlock__acq_first(client), *next; acq; acq = next) {
         next = acq->all_next;
-        if (dlock__acq_renewable(acq)) dlock__lose(acq); /* even if a renewal of it is still to be answered */
+        /* even if a renewal of it is still to be answered */
+        if (dlock__acq_renewable(acq)) dlock__lose(acq, DLOCK_LOSS_SESSION);
     }
 }
 

@@ -92,16 +92,19 @@ struct dlock__listener {
     bool doubted;             /* probe it even without a waiter */
     struct dlock_error broke; /* with a code: why the reader found it dead; the keeper drops it */
     bool unheard;             /* the server knows of no listener: the keeper drops this one */
-    bool for_grants;          /* a grant needs it, even without a waiter (DLOCK_HINT_LISTEN): the keeper connects it */
+    int64_t for_grants_us;    /* when the keeper connects it although there is no waiter, for a grant
+                               * (DLOCK_HINT_LISTEN); DLOCK__NEVER: it does not */
 };
 
 /* threads/keeper.c, in its thread. Any thread arms it (state/notify.c). */
 struct dlock__keeper {
     bool started, stop;
     pthread_t thread;
-    atomic_uint_fast64_t id; /* dlock__thread_id() of that thread */
-    int control, timer;      /* an eventfd and a timerfd */
-    int64_t armed_us;        /* the timer goes off then, or earlier */
+    atomic_uint_fast64_t id;          /* dlock__thread_id() of that thread */
+    int control, timer;               /* an eventfd and a timerfd */
+    int64_t armed_us;                 /* the timer goes off then, or earlier */
+    int64_t asleep_us;                /* since when it waits for that; 0: it does not */
+    int64_t stalled_us, continued_us; /* when this process last did not run: at least from then until then */
     struct dlock__conn *conn;
     bool borrows;        /* it waits for a connection of the pool */
     int64_t patience_us; /* twice the time of the last renewal: the least that a renewal gets */

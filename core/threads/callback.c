@@ -81,7 +81,7 @@ static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     dlock_callback on_lost = lock->on_lost;
     void *arg = lock->on_lost_arg;
     struct dlock_error err;
-    dlock_fail(&err, DLOCK_ELOST, "lock \"%s\" was lost", dlock__name_shown(acq->name));
+    dlock__loss_fail(acq, "", &err);
     client->callback.loses = hold;
     leave_for_call(client);
     on_lost(lock, &err, arg);

@@ -114,7 +114,7 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
         dlock__acq_not_answered(acq, DLOCK__RENEW, arg->lease_ms);
     if (!in_time) return true;
     if (arg->result == DLOCK_ELOST) {
-        dlock__lose(acq);
+        dlock__lose(acq, dlock__loss_at_server(acq));
         return true;
     }
     memcpy(acq->backend_state, arg->state, sizeof acq->backend_state);
@@ -122,6 +122,7 @@ static bool answered(struct dlock__acquisition *acq, const struct dlock_claim *a
     if (acq->state == DLOCK__DOWNGRADING && arg->mode == DLOCK_SHARED) dlock__acq_downgraded(acq);
     if (!dlock__acq_renewed(acq, sent_us, arg->lease_ms, arg->kept_ms)) return false;
     acq->name->client->stats.renewals++;
+    if (arg->hints & DLOCK_HINT_LISTEN) dlock__listener_for_grants(acq->name->client);
     if (acq->state == DLOCK__DOWNGRADING)
         dlock__acq_renew_at(acq, dlock__now(acq->name->client)); /* it was downgraded after this renewal was sent */
     if (!acq->op->extension) {
@@ -235,11 +236,14 @@ static void sleep_until(struct dlock_client *client, int64_t at_us) {
                             {.fd = reads ? client->listener.fd : -1, .events = POLLIN},
                             {.fd = client->guard ? client->guard->end : -1, .events = POLLIN}};
     bool more = reads && client->listener.more;
+    client->keeper.asleep_us = now;
     dlock__leave(client);
     poll(fds, 4, more || !sleeps ? 0 : -1);
     if (fds[0].revents) drain(client->keeper.control);
     if (fds[1].revents) drain(client->keeper.timer);
     dlock__enter(client);
+    dlock__stall_note(client);
+    client->keeper.asleep_us = 0;
     if (fds[1].revents) client->keeper.armed_us = DLOCK__NEVER;
     bool gone = client->pool.shared && !client->pool.shared->connected;
     if (client->listener.state != DLOCK__LISTENER_UP || (!fds[2].revents && !gone && !more)) return;
@@ -280,7 +284,7 @@ static void *run(void *arg) {
             size_t n = gather(client, now);
             renew(client, n, now, others_can_wait(client, now));
         } else if (listener_us <= now) {
-            dlock__listener_look(client);
+            dlock__listener_look(client, dlock__after(now, others_can_wait(client, now)));
         } else {
             if (listener_us < next_us) next_us = listener_us;
             if (client->timers.due.n > 0) next_us = now;

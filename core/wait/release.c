@@ -61,8 +61,8 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
     if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may have one of them */
     if (rc == DLOCK_ELOST) {
         dlock__stats_lost(acq);
-        rc = dlock_fail(err, rc, "lock \"%s\" was lost before its release: the server no longer knew it",
-                        dlock__name_shown(name));
+        dlock__loss_note(acq, dlock__loss_at_server(acq));
+        dlock__loss_fail(acq, " before its release", err);
     } else if (rc != 0) {
         dlock__orphan(acq);
         rc = dlock_fail(err, rc, "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
@@ -108,7 +108,8 @@ int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, 
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
     if (acq->op->kind == DLOCK__RELEASE && acq->op->result == 0) return 0;
     dlock__stats_lost(acq);
-    return dlock_fail(err, DLOCK_ELOST, "lock \"%s\" was lost before its release", dlock__name_shown(name));
+    dlock__loss_note(acq, dlock__loss_at_server(acq));
+    return dlock__loss_fail(acq, " before its release", err);
 }
 
 struct dlock__acquisition *dlock__linger_clear_begin(struct dlock_lock *lock) {

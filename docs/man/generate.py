@@ -35,8 +35,8 @@ PAGES = {
     ),
     "dlock_held": (
         "what the caller holds, its fence, and changes of its lease and mode",
-        ["dlock_held", "dlock_remaining_ms", "dlock_fence", "dlock_token", "dlock_extend", "dlock_downgrade"],
-        [],
+        ["dlock_held", "dlock_remaining_ms", "dlock_fence", "dlock_token", "dlock_lost", "dlock_extend", "dlock_downgrade"],
+        ["enum dlock_loss"],
         ["dlock_acquire 3"],
     ),
     "dlock_async": (

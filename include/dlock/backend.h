@@ -164,8 +164,8 @@ enum dlock_claim_hint {
     /* Acquire, EBUSY, with QUEUE: no connection of this client listens at this server, so the server could not wake it.
      * The core reconnects its listener. */
     DLOCK_HINT_UNHEARD = 1,
-    /* Acquire, granted, THREADSAFE, with WAKE: the grant may end earlier than promised, and LOST reports it. The core
-     * listens at once, even without a waiter. */
+    /* Acquire, granted, or renew, with WAKE: the grant may end earlier than promised, and LOST or BROKEN reports it. The
+     * core listens at once, even without a waiter. */
     DLOCK_HINT_LISTEN = 2,
     /* Any operation, with SESSION a release only: the call sent the request again after an earlier one had no answer.
      * The server may execute the earlier one before or after the one that is answered here. The core releases the claim
@@ -227,7 +227,10 @@ enum dlock_wake_kind {
     DLOCK_WAKE_GRANTED = 2, /* `token` was granted `name`: with fence, server_us and kept_ms, as by acquire */
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
     DLOCK_WAKE_WANTED = 4,  /* another client waits for `name` */
-    DLOCK_WAKE_HEARD = 5    /* the server's answer to `probe` */
+    DLOCK_WAKE_HEARD = 5,   /* the server's answer to `probe` */
+    /* Somebody may have broken the grant of `name` that `token` has: the core renews it now. For servers where others
+     * could forge such a message. */
+    DLOCK_WAKE_BROKEN = 6
 };
 
 /* One message from a listening connection. Its strings are valid until the next wake or disconnect of that connection.

@@ -137,6 +137,16 @@ enum dlock_owner {
     DLOCK_OWNER_HANDLE = 1  /* the handle: any thread may release it; one acquisition at a time (for event loops) */
 };
 
+/* Why a grant was lost. */
+enum dlock_loss {
+    DLOCK_NOT_LOST = 0,
+    DLOCK_LOSS_EXPIRED = 1,   /* it was not renewed in time: no answer, or this process did not run */
+    DLOCK_LOSS_FIXED_END = 2, /* its fixed lease has ended */
+    DLOCK_LOSS_BROKEN = 3,    /* somebody took it away: dlock_break(), or a deletion by hand */
+    DLOCK_LOSS_FORGOTTEN = 4, /* the server no longer has it and cannot tell why: broken, or forgotten in a restart */
+    DLOCK_LOSS_SESSION = 5    /* the connection or session in which it lived has ended */
+};
+
 /* dlock_options.flags */
 enum dlock_flag {
     DLOCK_FIXED_LEASE = 1, /* the grant is not renewed: it ends with its lease, unless dlock_extend() restarts that */
@@ -266,7 +276,7 @@ struct dlock_options {
     /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to DLOCK_LEASE_MAX_MS, and not longer than the
      * server's quarantine */
     int64_t lease_ms;
-    /* Called once per lost grant, with err->code DLOCK_ELOST, before another owner can be granted the lock. It comes
+    /* Called once per lost grant, with DLOCK_ELOST and a message that says why (see dlock_lost), before another owner can be granted the lock. It comes
      * later if the process was stopped or the machine suspended, if another callback of the client still runs, or if
      * the program does not dispatch (DLOCK_CLIENT_MANUAL). It comes at the next renewal if the server took the grant
      * away (dlock_break) or forgot it. The library releases the lost grant at the server when on_lost has returned, or
@@ -603,6 +613,16 @@ DLOCK_EXPORT int64_t dlock_remaining_ms(dlock_lock *lock);
  * the release; 0 when not held. Inside an on_lost it is the lost grant's. Never blocks. */
 DLOCK_EXPORT uint64_t dlock_fence(dlock_lock *lock);
 
+/* Tells why the caller's grant was lost.
+ *
+ * Returns DLOCK_LOSS_…, a positive number, and fills `err` with DLOCK_ELOST and a message that says more, which is also
+ * that of on_lost: for how long it was not renewed, and how long this process did not run then. 0: the caller holds the
+ * lock. Until the release; inside an on_lost it is about the lost grant. Never blocks.
+ *
+ * Errors:
+ *   - EOWNER: the caller does not hold the lock, and has not lost it */
+DLOCK_EXPORT int dlock_lost(dlock_lock *lock, struct dlock_error *err);
+
 /* Copies the token of the caller's grant, which names the holder at the server, into `token`.
  *
  * `size` is at least DLOCK_TOKEN_MAX + 1. Inside an on_lost it is the lost grant's. Never blocks.
@@ -695,7 +715,8 @@ DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each
 /* Takes the lock `name` away from its holders; the next waiter gets it.
  *
  * The waiter gets it as soon as the server grants anything (ENOTREADY). The holders learn of it at their next renewal,
- * and may be working until then: their fences are smaller. Blocks up to the URI's `timeout`.
+ * on Redis at once if they have renewed before, and may be working until then: their fences are smaller. Blocks up to
+ * the URI's `timeout`.
  *
  * Errors:
  *   - EOWNER: the name is not held

@@ -43,15 +43,20 @@ class error : public std::runtime_error {
 class lost : public error {
   public:
     /* From the arguments of a dlock_callback. */
-    lost(const dlock_error &from, dlock_lock *lock) : error(from), name_(dlock_name(lock)), fence_(dlock_fence(lock)) {}
+    lost(const dlock_error &from, dlock_lock *lock)
+        : error(from), name_(dlock_name(lock)), fence_(dlock_fence(lock)),
+          why_(static_cast<dlock_loss>(dlock_lost(lock, nullptr))) {}
     /* The lock's name. */
     const std::string &name() const noexcept { return name_; }
     /* The fence of the lost grant. */
     std::uint64_t fence() const noexcept { return fence_; }
+    /* DLOCK_LOSS_EXPIRED, …; what() says more. */
+    dlock_loss why() const noexcept { return why_; }
 
   private:
     std::string name_;
     std::uint64_t fence_;
+    dlock_loss why_;
 };
 
 namespace detail {

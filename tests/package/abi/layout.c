@@ -165,7 +165,7 @@ _Static_assert(DLOCK_CLIENT_LAZY == 1 && DLOCK_CLIENT_MANUAL == 2 && DLOCK_CLIEN
 _Static_assert(DLOCK_CLAIM_QUEUE == 1 && DLOCK_CLAIM_LINGER == 2 && DLOCK_CLAIM_DEAD == 4, "claim flags");
 _Static_assert(DLOCK_HINT_UNHEARD == 1 && DLOCK_HINT_LISTEN == 2 && DLOCK_HINT_RESENT == 4, "claim hints");
 _Static_assert(DLOCK_WAKE_LOOK == 1 && DLOCK_WAKE_GRANTED == 2 && DLOCK_WAKE_LOST == 3 && DLOCK_WAKE_WANTED == 4 &&
-                   DLOCK_WAKE_HEARD == 5,
+                   DLOCK_WAKE_HEARD == 5 && DLOCK_WAKE_BROKEN == 6,
                "kinds of wakes");
 _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE == 4 && DLOCK_CAP_SHARED == 8 &&
                    DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&

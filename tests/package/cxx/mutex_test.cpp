@@ -97,9 +97,11 @@ static void losses_are_told(const std::string &uri) {
     how.flags = DLOCK_FIXED_LEASE;
     std::string name;
     std::uint64_t fence = 0;
+    dlock_loss reason = DLOCK_NOT_LOST;
     how.on_lost = [&](const dlock::lost &why) {
         name = why.name();
         fence = why.fence();
+        reason = why.why();
         code = why.code();
     };
     dlock::lock lock(client, "lost", how);
@@ -107,7 +109,7 @@ static void losses_are_told(const std::string &uri) {
     const std::uint64_t granted = lock.fence();
     for (int i = 0; i < 1000 && code == 0; i++) std::this_thread::sleep_for(std::chrono::milliseconds(10));
     CHECK(code == DLOCK_ELOST && !lock.held());
-    CHECK(name == "lost" && fence == granted && fence > 0);
+    CHECK(name == "lost" && fence == granted && fence > 0 && reason == DLOCK_LOSS_FIXED_END);
     try {
         lock.release();
         fail("released what was not held");

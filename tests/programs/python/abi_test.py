@@ -22,8 +22,9 @@ STRUCTS = {
     "dlock_options": _abi.Options,
 }
 
-# Functions that the package does without: a backend in Python, why a wait lasts, and a close with a time of its own.
-UNBOUND = {"dlock_register", "dlock_ready", "dlock_close_within"}
+# Functions that the package does without: a backend in Python, why a wait lasts, a close with a time of its own, and why a
+# grant was lost, which the text of Lost says.
+UNBOUND = {"dlock_register", "dlock_ready", "dlock_close_within", "dlock_lost"}
 
 # ctypes' types as C spells them.
 SPELLING = {
