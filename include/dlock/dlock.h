@@ -276,16 +276,16 @@ struct dlock_options {
     /* 0: the URI's `lease` (default 10 s); else DLOCK_LEASE_MIN_MS to DLOCK_LEASE_MAX_MS, and not longer than the
      * server's quarantine */
     int64_t lease_ms;
-    /* Called once per lost grant, with DLOCK_ELOST and a message that says why (see dlock_lost), before another owner can be granted the lock. It comes
-     * later if the process was stopped or the machine suspended, if another callback of the client still runs, or if
-     * the program does not dispatch (DLOCK_CLIENT_MANUAL). It comes at the next renewal if the server took the grant
-     * away (dlock_break) or forgot it. The library releases the lost grant at the server when on_lost has returned, or
-     * has released or freed the handle itself, but no later than one lease after the loss: a program that hangs does
-     * not keep the lock, and its on_lost then comes when another owner may have it. To acquire the lock again inside
-     * on_lost, first release the handle (DLOCK_OWNER_HANDLE), or free it and make another one (DLOCK_OWNER_THREAD: only
-     * the thread that acquired it can release it). Until then dlock_fence and dlock_token, called inside on_lost, are
-     * those of the lost grant, in any thread. Not called after the release of the grant has returned ELOST, or its
-     * `done` has run: see dlock_release. */
+    /* Called once per lost grant, with DLOCK_ELOST and a message that says why (see dlock_lost), before another owner
+     * can be granted the lock. It comes later if the process was stopped or the machine suspended, if another callback
+     * of the client still runs, or if the program does not dispatch (DLOCK_CLIENT_MANUAL). It comes at the next
+     * renewal if the server took the grant away (dlock_break) or forgot it. The library releases the lost grant at the
+     * server when on_lost has returned, or has released or freed the handle itself, but no later than one lease after
+     * the loss: a program that hangs does not keep the lock, and its on_lost then comes when another owner may have
+     * it. To acquire the lock again inside on_lost, first release the handle (DLOCK_OWNER_HANDLE), or free it and make
+     * another one (DLOCK_OWNER_THREAD: only the thread that acquired it can release it). Until then dlock_fence and
+     * dlock_token, called inside on_lost, are those of the lost grant, in any thread. Not called after the release of
+     * the grant has returned ELOST, or its `done` has run: see dlock_release. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
 };
@@ -356,8 +356,8 @@ DLOCK_EXPORT int dlock_open(const char *uri, const struct dlock_client_options *
 
 /* Stops the client: ends its waits with ECANCELED, and refuses every later acquisition with it, including tries.
  *
- * For shutting down, before dlock_close: no other thread begins new work. What is held stays held and is renewed; it can be
- * acquired again by its owner, extended and released. A wait ends as after dlock_cancel. There is no way back. May be
+ * For shutting down, before dlock_close: no other thread begins new work. What is held stays held and is renewed; its
+ * owner can acquire it again, extend and release it. A wait ends as after dlock_cancel. There is no way back. May be
  * called several times. Never blocks. */
 DLOCK_EXPORT int dlock_client_stop(dlock_client *client);
 
