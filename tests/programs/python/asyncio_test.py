@@ -122,6 +122,21 @@ class Locks(Case):
         with self.assertRaises(ValueError):
             await lock.acquire(1, blocking=False)
 
+    async def test_the_lock_keeps_what_it_acquired(self):
+        lock, other = self.client.lock(self.name), (await self.open()).lock(self.name)
+        if await lock.acquire(timeout=5):
+            gc.collect()
+            self.assertIsNone(await other.try_acquire())
+        with self.assertRaisesRegex(dlock.NotOwner, "this task has not acquired"):
+            await asyncio.create_task(lock.release())
+        await lock.release()
+        await (await other.acquire(5)).release()
+        async with await lock.acquire():
+            pass
+        for each in (lock, other):
+            with self.assertRaises(dlock.NotOwner):
+                await each.release()
+
     async def test_modes(self):
         lock = self.client.lock(self.name, permits=2)
         async with lock as first, lock as second:

@@ -143,6 +143,16 @@ class Everywhere(support.Case):
         grants = []
         self.interrupted(use)
 
+    def test_release_by_the_lock(self):
+        lock = self.client.lock(self.name)
+
+        def use():
+            with lock:
+                lock.acquire()
+                lock.release()
+
+        self.interrupted(use)
+
     def test_several(self):
         names = [self.name + letter for letter in "ab"]
         locks = [self.client.lock(name) for name in names]

@@ -64,6 +64,44 @@ class Grants(support.Case):
         with self.client.lock(self.name) as grant:
             grant.release()
 
+    def test_the_lock_keeps_what_it_acquired(self):
+        """Until its own release, as in threading; each acquisition has one, from the last on."""
+        lock, other = self.client.lock(self.name), self.open().lock(self.name)
+        if lock.acquire(timeout=5):
+            gc.collect()
+            self.assertIsNone(other.try_acquire())
+        inner = lock.acquire()
+        lock.release()
+        self.assertFalse(inner.held)
+        self.assertTrue(lock.owned())
+        lock.release()
+        other.acquire(5)
+        other.release()
+        with lock.acquire():
+            pass
+        with lock as grant:
+            lock.release()
+            self.assertFalse(grant.held)
+            other.acquire(5).release()
+        for each in (lock, other):
+            with self.assertRaises(dlock.NotOwner):
+                each.release()
+
+    def test_a_thread_releases_what_it_acquired_itself(self):
+        lock, caught = self.client.lock(self.name), []
+        lock.acquire()
+
+        def release():
+            try:
+                lock.release()
+            except dlock.NotOwner as error:
+                caught.append(str(error))
+
+        support.in_thread(release)
+        self.assertTrue(lock.owned())
+        self.assertIn("this thread has not acquired", caught[0])
+        lock.release()
+
     def test_a_released_grant_does_nothing_to_the_one_around_it(self):
         lock = self.client.lock(self.name)
         with lock as outer:
@@ -276,6 +314,8 @@ class Modes(support.Case):
             self.assertIsNone(lock.try_acquire())
             first.release()
             lock.acquire(5).release()
+            lock.acquire(5)
+            lock.release()
             self.assertTrue(second.held)
 
     def test_tickets(self):
@@ -413,13 +453,14 @@ class Clients(support.Case):
         client.close()
 
     def test_collected_while_held(self):
-        """As for files: a warning, and it is released."""
-        with warnings.catch_warnings(record=True) as caught:
+        """As for files a warning, which the log has too, and it is released."""
+        with warnings.catch_warnings(record=True) as caught, self.assertLogs("dlock", "WARNING") as logs:
             warnings.simplefilter("always")
             self.client.lock(self.name).acquire()
             gc.collect()
         self.assertEqual([row.category for row in caught], [ResourceWarning])
-        self.assertIn(self.name, str(caught[0].message))
+        for text in (str(caught[0].message), logs.output[0]):
+            self.assertIn(self.name, text)
         self.open().lock(self.name).acquire(support.LONG).release()
 
     def test_collected_open(self):

@@ -42,6 +42,7 @@ def work() -> Optional[float]:
     taken.release()  # type: ignore[union-attr]
     tried: Optional[dlock.Grant] = lock.acquire(blocking=False)
     waited: dlock.Grant = lock.acquire(timeout=-1)
+    lock.release()
     print(tried, waited, lock.owned(), Collector(client))
     return None
 

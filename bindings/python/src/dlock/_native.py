@@ -74,6 +74,7 @@ class NativeClient:
         self._mutex = threading.Lock()
         self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._log = 0
+        self.logger = log
         self._pointer = _abi.ClientPointer()
         self._closing: Iterator[None] = map(lib.dlock_close, [self._pointer])  # closes at the first next(), only then
         self.closed = True
@@ -303,7 +304,10 @@ class Handle:
         if self.count and not self.client.closed:
             # Freeing a held lock releases it, which may block for the server's timeout.
             _callbacks.in_thread(_callbacks.free, self.pointer, self.on_lost)
-            warnings.warn(f"the lock {self.name!r} was not released", ResourceWarning, source=self)  # may raise
+            text = f"lock {self.name!r} is released because its grant was dropped: keep the Lock or the grant"
+            if self.client.logger is not None:
+                self.client.logger.warning("%s", text)
+            warnings.warn(text, ResourceWarning, source=self)  # may raise
         else:
             _callbacks.outside(_callbacks.free, self.pointer, self.on_lost)
 
@@ -313,8 +317,9 @@ class Handle:
         return len(self.entries)
 
     def enter(self) -> None:
-        """Notes that the library has granted the lock."""
+        """Notes that the library has granted the lock, and keeps the fence for the time after a loss."""
         self.entries.add(self.FIRST)
+        self.current_fence()
 
     def abandon(self) -> None:
         """Takes back an acquisition that an exception of a signal handler has interrupted, however far it has come."""

@@ -19,7 +19,7 @@ from ._abi import lib
 from ._native import Handle, NativeClient, OnLost, Terms, logger
 from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, timeout_milliseconds
 from .client import BaseClient, Name
-from .grant import BaseGrant, leaving
+from .grant import BaseGrant, Kept, leaving
 from .lock import UNSET, Unset, check_try
 
 Function = TypeVar("Function", bound=Callable[..., Awaitable[Any]])
@@ -162,8 +162,8 @@ class _Request:
 class AsyncGrant(BaseGrant):
     """A grant of an `AsyncLock`; `async with grant:` releases it at the end. Any task may use it."""
 
-    def __init__(self, handle: Handle, loop: _Loop) -> None:
-        super().__init__(handle)
+    def __init__(self, handle: Handle, loop: _Loop, kept: Optional[Kept[Any]] = None) -> None:
+        super().__init__(handle, kept=kept)
         self._loop = loop
 
     async def release(self) -> None:
@@ -187,7 +187,7 @@ class AsyncGrant(BaseGrant):
         """As `Grant.export`."""
         self._check()
         ticket = await self._loop.elsewhere(self._handle.export)
-        self._over = True
+        self._end()
         return ticket
 
     async def __aenter__(self) -> AsyncGrant:
@@ -208,7 +208,8 @@ class AsyncGrant(BaseGrant):
 
 
 class AsyncLock:
-    """A lock of an `AsyncClient`: `async with lock as grant:`, or `acquire`. Tasks share it; each has its own grant.
+    """A lock of an `AsyncClient`: `async with lock as grant:`, or `acquire` and `release`. Tasks share it; each has its
+    own grant.
 
     It is not reentrant: a second `async with` of the same name inside of the first raises Deadlock.
     """
@@ -222,6 +223,7 @@ class AsyncLock:
         self._terms = terms
         self._on_lost = client._loop.lost(on_lost)
         self._waiting: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._kept: weakref.WeakKeyDictionary[Any, Kept[AsyncGrant]] = weakref.WeakKeyDictionary()  # by task
         timeout_milliseconds(timeout)
         client._native.new(name, terms, None)  # raises if the name or the mode is invalid
 
@@ -239,8 +241,8 @@ class AsyncLock:
     async def acquire(
         self, timeout: Union[Seconds, None, Unset] = UNSET, *, blocking: bool = True
     ) -> Optional[AsyncGrant]:
-        """Waits for the lock and returns the grant: release it, or use it as `async with grant:`. Arguments and errors
-        are those of `Lock.acquire`.
+        """Waits for the lock and returns the grant. The lock keeps it as in `Lock.acquire`, for this task. Arguments and
+        errors are those of `Lock.acquire`.
 
         If the task is cancelled, the wait ends at once; a lock that is granted nevertheless is released in the
         background.
@@ -264,7 +266,14 @@ class AsyncLock:
         if error is not None:
             raise error
         handle.enter()
-        return AsyncGrant(handle, self._client._loop)
+        kept = self._kept.setdefault(asyncio.current_task(), Kept())
+        grant = AsyncGrant(handle, self._client._loop, kept)
+        kept[grant] = None
+        return grant
+
+    async def release(self) -> None:
+        """As `Lock.release`, of what this task has acquired."""
+        await self._kept.get(asyncio.current_task(), Kept[AsyncGrant]()).last(self._name, "task").release()
 
     async def try_acquire(self) -> Optional[AsyncGrant]:
         """Tries once. Returns the grant, or None if the lock is held by another owner. Raises other errors."""

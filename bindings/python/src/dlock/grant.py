@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional, Type
+import weakref
+from typing import Any, Dict, Generic, Optional, Type, TypeVar
 
 from . import errors
 from ._native import Handle, logger
@@ -25,14 +26,32 @@ def leaving(error: Optional[errors.Error], name: str, body: Optional[BaseExcepti
         body.add_note(f"And the release of lock {name!r} said: {error}")
 
 
+Kind = TypeVar("Kind", bound="BaseGrant")
+
+
+class Kept(Dict[Kind, None], Generic[Kind]):
+    """The grants of a lock that a thread or task has acquired and not released, in this order. They refer to it weakly:
+    with the lock they are all dropped."""
+
+    def last(self, name: str, owner: str) -> Kind:
+        """Returns the last one. Raises NotOwner if there is none."""
+        grants = [*self]  # no call, which an exception of a signal handler might follow
+        if not grants:
+            raise errors.NotOwner(
+                f"this {owner} has not acquired lock {name!r}, or has released it; a grant of another {owner} has its "
+                "own release()"
+            )
+        return grants[-1]
+
+
 class BaseGrant:
     """The common part of the grants for threads and for asyncio. Any thread may use a grant."""
 
-    def __init__(self, handle: Handle, entry: object = Handle.FIRST) -> None:
+    def __init__(self, handle: Handle, entry: object = Handle.FIRST, kept: Optional[Kept[Any]] = None) -> None:
         self._handle = handle
         self._entry = entry
+        self._kept = None if kept is None else weakref.ref(kept)
         self._over = False
-        handle.current_fence()  # keeps the fence, also for the time after a loss
 
     @property
     def name(self) -> str:
@@ -72,8 +91,15 @@ class BaseGrant:
         self._handle.client.check_process()
         with self._handle.mutex:
             self._check()
-            self._over = True
+            self._end()
         return self._handle.leave(self._entry)
+
+    def _end(self) -> None:
+        """Marks this grant as released. May be called twice."""
+        self._over = True
+        kept = self._kept() if self._kept is not None else None
+        if kept is not None:
+            kept.pop(self, None)
 
     def __repr__(self) -> str:
         state = "released" if self._over else "held" if self.held else "lost"
@@ -115,7 +141,7 @@ class Grant(BaseGrant):
         the release."""
         self._check()
         ticket = self._handle.export()
-        self._over = True
+        self._end()
         return ticket
 
     def __enter__(self) -> Grant:
@@ -132,7 +158,7 @@ class Grant(BaseGrant):
     def _abandon(self) -> None:
         """Ends this grant after an exception of a signal handler, wherever in its acquisition or release that came.
         May be called twice."""
-        self._over = True
+        self._end()
         if self._handle.client._pid == os.getpid() and self._handle.leave(self._entry):
             self._handle.abandon()
 

@@ -10,7 +10,7 @@ from typing import Any, List, Literal, Optional, Set, Type, Union, overload
 from . import _abi, _wait, errors
 from ._native import Handle, NativeClient, OnLost, Terms
 from ._values import Seconds, on_lost_of_threads, timeout_milliseconds
-from .grant import Grant
+from .grant import Grant, Kept
 
 
 class Unset:
@@ -29,8 +29,16 @@ def check_try(timeout: object) -> None:
         raise ValueError("a call with blocking=False is one try: leave out its timeout")
 
 
+class _Mine(threading.local):
+    """A thread's grants of a lock, and the grants of the with-blocks of the lock that it is in."""
+
+    def __init__(self) -> None:
+        self.kept: Kept[Grant] = Kept()
+        self.blocks: List[Grant] = []
+
+
 class Lock:
-    """A lock of a client: `with lock as grant:`, or `acquire`. Threads share it; each has its own grant.
+    """A lock of a client: `with lock as grant:`, or `acquire` and `release`. Threads share it; each has its own grant.
 
     The thread that holds it may acquire it again, unless it has permits or `reentrant=False`; it is free for others
     after the last release.
@@ -47,7 +55,7 @@ class Lock:
         self._terms = terms
         self._reentrant = reentrant
         self._on_lost = on_lost
-        self._entered = threading.local()
+        self._mine = _Mine()
         self._waiting: Set[Handle] = set()  # only with calls that are atomic, so without a mutex
         timeout_milliseconds(timeout)
         on_lost_of_threads(on_lost)
@@ -65,7 +73,8 @@ class Lock:
     @overload
     def acquire(self, timeout: Union[Seconds, None, Unset] = ..., *, blocking: bool) -> Optional[Grant]: ...
     def acquire(self, timeout: Union[Seconds, None, Unset] = UNSET, *, blocking: bool = True) -> Optional[Grant]:
-        """Waits for the lock and returns the grant: release it, or use it as `with grant:`.
+        """Waits for the lock and returns the grant. The lock keeps it until this thread calls `release`, or the grant is
+        released by `Grant.release` or `with grant:`.
 
         timeout: seconds; 0 tries once; None and -1 wait for ever; without it the lock's own timeout counts. Ctrl-C ends
         the wait. blocking=False is `try_acquire`.
@@ -76,18 +85,19 @@ class Lock:
             check_try(timeout)
             return self.try_acquire()
         ms = timeout_milliseconds(self._timeout if isinstance(timeout, Unset) else timeout)
-        again = self._enter_again()
+        kept = self._mine.kept
+        again = self._enter_again(kept)
         if again is not None:
             return again
-        handle = self.handle()
+        grant = Grant(self.handle(), kept=kept)
         try:
-            error = self._wait(handle, ms)
+            error = self._wait(grant._handle, ms)
             if error is None:
-                self.note(handle)
-                grant = Grant(handle)  # a statement of its own, so that an exception after the call is caught here
+                self.note(grant._handle)
+                kept[grant] = None
                 return grant
         except BaseException:
-            handle.abandon()
+            grant._abandon()
             raise
         raise error
 
@@ -97,6 +107,16 @@ class Lock:
             return self.acquire(0)
         except errors.Busy:
             return None
+
+    def release(self) -> None:
+        """Releases the grant that this thread has acquired last, with the errors of `Grant.release`. Raises NotOwner if
+        this thread holds none."""
+        grant = self._mine.kept.last(self._name, "thread")
+        try:  # an exception at the begin of the grant's own release is not caught there
+            grant.release()
+        except BaseException:
+            grant._abandon()
+            raise
 
     def locked(self) -> bool:
         """True if somebody holds the name, in whatever mode. For people only: the answer may be outdated already."""
@@ -116,25 +136,25 @@ class Lock:
             handle.cancel()
 
     def __enter__(self) -> Grant:
-        grants: List[Grant] = vars(self._entered).setdefault("grants", [])
+        blocks = self._mine.blocks
         grant = self.acquire()
         try:
-            grants.append(grant)
+            blocks.append(grant)
             return grant
         except BaseException:
-            if grant in grants:
-                grants.remove(grant)
+            if grant in blocks:
+                blocks.remove(grant)
             grant._abandon()
             raise
 
     def __exit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
-        try:
-            grant = self._entered.grants[-1]
-        except (AttributeError, IndexError):
+        blocks = self._mine.blocks
+        if not blocks:
             raise RuntimeError(
                 f"the with-block of lock {self._name!r} was entered by another thread; use acquire() and `with grant:`"
-            ) from None
-        del self._entered.grants[-1]
+            )
+        grant = blocks[-1]
+        del blocks[-1]
         try:  # an exception at the begin of the grant's own __exit__ is not caught there
             grant.__exit__(kind, body, trace)
         except BaseException:
@@ -168,19 +188,20 @@ class Lock:
         finally:
             self._waiting.discard(handle)
 
-    def _enter_again(self) -> Optional[Grant]:
+    def _enter_again(self, kept: Kept[Grant]) -> Optional[Grant]:
         handle = self.held_by_me()
         if handle is None:
             return None
         self._client.check_open()
         self._refuse(handle)
-        entry = object()
+        grant = Grant(handle, object(), kept)
         try:
-            grant = Grant(handle, entry) if handle.enter_again(entry, self._on_lost) else None
+            if not handle.enter_again(grant._entry, self._on_lost):
+                return None
+            kept[grant] = None
             return grant
         except BaseException:
-            if handle.leave(entry):
-                handle.abandon()
+            grant._abandon()
             raise
 
     def _refuse(self, handle: Handle) -> None:
