@@ -1,8 +1,11 @@
 """Grants for asyncio that end before their release, or that alone are kept: asyncio_loss_test.py BACKEND"""
 import asyncio
 import gc
+import sys
 import time
+import unittest
 import warnings
+import weakref
 
 import dlock
 import support
@@ -12,7 +15,7 @@ from dlock import _native
 
 class Loss(Case):
     async def test_on_lost(self):
-        """It runs in the loop, may be a coroutine, and may end the task that works."""
+        """It runs in the loop, and may be a coroutine."""
         client = await self.open(lease="3s")
         lost = asyncio.get_running_loop().create_future()
 
@@ -29,14 +32,6 @@ class Loss(Case):
                 self.assertEqual((error.name, error.fence), (self.name, grant.fence))
                 self.assertFalse(grant.held)
         self.assertEqual(caught.exception.fence, error.fence)
-
-        work = asyncio.current_task()
-        with self.assertLogs("dlock"), self.assertRaises(asyncio.CancelledError):
-            async with client.lock(self.name, on_lost=lambda _: work.cancel()):
-                await break_it()
-                await timed(asyncio.sleep(1000))
-        if hasattr(work, "uncancel"):
-            work.uncancel()
 
     async def test_a_loop_that_is_busy_until_the_release(self):
         """No on_lost comes after it, nor one without the grant's fence."""
@@ -69,6 +64,141 @@ class Loss(Case):
         self.assertEqual(seen, [LookupError])
         with self.assertRaises(dlock.Lost):
             await grant.release()
+
+
+@unittest.skipIf(sys.version_info < (3, 11), "there is no Task.uncancel")
+class CancelOnLost(Case):
+    """As the block of asyncio.timeout."""
+
+    async def asyncSetUp(self):
+        await super().asyncSetUp()
+        self.lossy = await self.open(lease="3s")
+        self.lock = self.lossy.lock(self.name, cancel_on_lost=True)
+
+    async def lose(self, name=None):
+        await self.client.break_lock(name or self.name)
+        await asyncio.sleep(support.LONG)
+        self.fail("the block goes on")
+
+    async def raises_lost(self, block):
+        """The task is as before: not cancelled."""
+        with self.assertRaises(dlock.Lost) as caught:
+            async with block as grant:
+                await self.lose()
+        self.assertEqual(asyncio.current_task().cancelling(), 0)
+        self.assertIsInstance(caught.exception.__cause__, asyncio.CancelledError)
+        self.assertEqual((caught.exception.name, caught.exception.fence), (self.name, grant.fence))
+        await asyncio.sleep(0)
+
+    async def test_blocks(self):
+        told = []
+        also_told = self.lossy.lock(self.name, cancel_on_lost=True, on_lost=told.append)
+        await self.raises_lost(also_told)
+        self.assertEqual(len(told), 1)
+        await self.raises_lost(await self.lock.acquire())
+
+        @self.lossy.locked(self.name, cancel_on_lost=True)
+        async def work():
+            await self.lose()
+
+        with self.assertRaises(dlock.Lost):
+            await work()
+        async with self.lock:
+            pass
+
+    async def test_timeouts_around_it(self):
+        """Inside and outside, which are not over; and one that is over at the same time, whose error is the greater."""
+        async with asyncio.timeout(support.LONG):
+            with self.assertRaises(dlock.Lost):
+                async with self.lock, asyncio.timeout(support.LONG):
+                    await self.lose()
+        with self.assertLogs("dlock", "WARNING") as logs, self.assertRaises(TimeoutError):
+            async with asyncio.timeout(None) as outer, self.lock as grant:
+                with dlock.Client(support.uri()) as other:
+                    other.break_lock(self.name)
+                while grant.held:  # the loop learns of both when it runs again
+                    time.sleep(0.01)
+                outer.reschedule(0)
+                await asyncio.sleep(support.LONG)
+        self.assertTrue([line for line in logs.output if "release of lock" in line])
+        self.assertEqual(asyncio.current_task().cancelling(), 0)
+        with self.assertRaises(TimeoutError):
+            async with self.lock, asyncio.timeout(0):
+                await asyncio.sleep(support.LONG)
+
+    async def test_a_cancellation_from_outside_is_not_swallowed(self):
+        """Neither one that comes before the loss, nor one after it."""
+        for order in (1, -1):
+            inside, ends = asyncio.Event(), asyncio.Event()
+
+            async def work():
+                async with self.lock as grant:
+                    task, lose = asyncio.current_task(), grant._block._cancel
+                    for cancel in (task.cancel, lambda: lose(dlock.Lost("now")))[::order]:
+                        asyncio.get_running_loop().call_soon(cancel)
+                    inside.set()
+                    await ends.wait()
+
+            await self.cancelled(work())
+
+    async def cancelled(self, work):
+        task = asyncio.create_task(work)
+        with self.assertRaises(asyncio.CancelledError):
+            await timed(task)
+        self.assertTrue(task.cancelled())
+
+    async def test_an_exception_of_the_block_wins(self):
+        with self.assertLogs("dlock", "WARNING"), self.assertRaises(KeyError) as caught:
+            async with self.lock:
+                try:
+                    await self.lose()
+                except asyncio.CancelledError:
+                    raise KeyError("cleaning up")
+        self.assertIn("lost", caught.exception.__notes__[0])
+        self.assertEqual(asyncio.current_task().cancelling(), 0)
+
+    async def test_lost_before_the_block(self):
+        grant = await self.lock.acquire()
+        await self.client.break_lock(self.name)
+        while grant.held:
+            await turns(1)
+        with self.assertRaises(dlock.Lost):
+            async with grant:
+                await asyncio.sleep(support.LONG)
+        async with self.lock as grant:
+            await grant.release()
+            await turns(2)
+        async with grant:
+            await turns(2)
+
+    async def test_several(self):
+        other = self.lossy.lock(self.name + "-other", cancel_on_lost=True)
+        for names in ([self.name], [other.name], [self.name, other.name]):
+            with self.assertRaises(dlock.Lost) as caught:
+                async with dlock.acquire_all(self.lock, other):
+                    for name in names:
+                        await self.client.break_lock(name)
+                    await asyncio.sleep(support.LONG)
+            self.assertIn(caught.exception.name, names)
+            self.assertEqual(asyncio.current_task().cancelling(), 0)
+
+    async def test_a_task_that_nobody_awaits(self):
+        """It is collected with its grant: the library keeps no task."""
+
+        async def work():
+            async with self.lossy.lock(self.name, cancel_on_lost=True):
+                inside.set()
+                await asyncio.get_running_loop().create_future()
+
+        inside = asyncio.Event()
+        task = weakref.ref(asyncio.create_task(work()))
+        await inside.wait()
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)  # "Task was destroyed"
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gc.collect()
+        self.assertIsNone(task())
+        await self.free()
 
 
 class OnlyTheGrant(Case):

@@ -61,5 +61,5 @@ async def main() -> None:
         fence: int = await write_report("today")
         day: str = await report("today")
         await report(1)  # type: ignore[arg-type]
-        async with tasks.lock("a") as grant, dlock.acquire_all(tasks.lock("b")) as grants:
+        async with tasks.lock("a", cancel_on_lost=True) as grant, dlock.acquire_all(tasks.lock("b")) as grants:
             print(fence, day, grant.fence, [other.fence for other in grants])

@@ -188,7 +188,7 @@ class NativeClient:
     # ---- handles
 
     def new(self, name: str, terms: Terms, on_lost: OnLost, reentrant: bool = False) -> Handle:
-        """Makes a handle (DLOCK_OWNER_HANDLE). reentrant: who enters again may add an on_lost."""
+        """Makes a handle (DLOCK_OWNER_HANDLE). reentrant: who enters it, or enters it again, may add an on_lost."""
         return self._handle(lib.dlock_new, _values.text(name, "the name"), terms, on_lost, reentrant)
 
     def imported(self, ticket: str, on_lost: OnLost) -> Handle:

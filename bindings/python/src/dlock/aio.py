@@ -16,6 +16,7 @@ from typing import overload
 
 from . import _abi, _callbacks, errors
 from ._abi import lib
+from ._block import Block, check_cancel
 from ._native import Handle, NativeClient, OnLost, Terms, logger
 from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, timeout_milliseconds
 from .client import BaseClient, Name
@@ -162,9 +163,13 @@ class _Request:
 class AsyncGrant(BaseGrant):
     """A grant of an `AsyncLock`; `async with grant:` releases it at the end. Any task may use it."""
 
-    def __init__(self, handle: Handle, loop: _Loop, kept: Optional[Kept[Any]] = None) -> None:
+    def __init__(
+        self, handle: Handle, loop: _Loop, kept: Optional[Kept[Any]] = None, cancel_on_lost: bool = False
+    ) -> None:
         super().__init__(handle, kept=kept)
         self._loop = loop
+        self._cancel_on_lost = cancel_on_lost
+        self._block: Optional[Block] = None
 
     async def release(self) -> None:
         """Releases the lock. Raises the errors of `Grant.release`. If the task is cancelled, the release goes on in the
@@ -191,11 +196,32 @@ class AsyncGrant(BaseGrant):
         return ticket
 
     async def __aenter__(self) -> AsyncGrant:
+        self._begin_block()
         return self
 
     async def __aexit__(self, kind: Optional[Type[BaseException]], body: Optional[BaseException], trace: Any) -> None:
-        if not self._over:
-            leaving(await self._give_back(), self.name, body)
+        lost = self._end_block(body)
+        error = None if self._over else await self._give_back()
+        if lost is not None:
+            raise lost from body
+        leaving(error, self.name, body)
+
+    def _begin_block(self) -> None:
+        """From now on a loss cancels the running task, if the lock says so."""
+        if not self._cancel_on_lost or self._over or self._block is not None:
+            return
+        self._block = Block()
+        self._handle.to_tell[self._block] = self._block.lose
+        if not self._handle.is_held():
+            self._block.lose(self._handle.lost(f'lock "{self.name}" was lost'))
+
+    def _end_block(self, body: Optional[BaseException]) -> Optional[errors.Lost]:
+        """As `Block.end`; None also if no block has begun."""
+        block, self._block = self._block, None
+        if block is None:
+            return None
+        self._handle.to_tell.pop(block, None)
+        return block.end(body)
 
     async def _give_back(self) -> Optional[errors.Error]:
         try:
@@ -215,13 +241,16 @@ class AsyncLock:
     """
 
     def __init__(
-        self, client: AsyncClient, name: str, timeout: Optional[Seconds], terms: Terms, on_lost: OnLost
-    ) -> None:
+        self, client: AsyncClient, name: str, timeout: Optional[Seconds], terms: Terms, on_lost: OnLost,
+        cancel_on_lost: bool,
+    ) -> None:  # fmt: skip
         self._client = client
         self._name = name
         self._timeout = timeout
         self._terms = terms
         self._on_lost = client._loop.lost(on_lost)
+        self._cancel_on_lost = cancel_on_lost
+        check_cancel(cancel_on_lost)
         self._waiting: weakref.WeakSet[Handle] = weakref.WeakSet()
         self._kept: weakref.WeakKeyDictionary[Any, Kept[AsyncGrant]] = weakref.WeakKeyDictionary()  # by task
         timeout_milliseconds(timeout)
@@ -252,7 +281,7 @@ class AsyncLock:
             return await self.try_acquire()
         ms = timeout_milliseconds(self._timeout if isinstance(timeout, Unset) else timeout)
         loop = self._client._loop.bind()
-        handle = self._client._native.new(self._name, self._terms, self._on_lost)
+        handle = self._handle()
         self._waiting.add(handle)
         try:
             request = _Request(self._client._loop, loop, handle).start(lib.dlock_acquire_async, ms)
@@ -267,7 +296,7 @@ class AsyncLock:
             raise error
         handle.enter()
         kept = self._kept.setdefault(asyncio.current_task(), Kept())
-        grant = AsyncGrant(handle, self._client._loop, kept)
+        grant = self._grant(handle, kept)
         kept[grant] = None
         return grant
 
@@ -296,6 +325,7 @@ class AsyncLock:
         if any(self._collides(grant) for _, grant in entered):
             raise errors.Deadlock(f'lock "{self._name}" is held by this task already')
         grant = await self.acquire()
+        grant._begin_block()
         entered.append((self, grant))
         return grant
 
@@ -307,6 +337,13 @@ class AsyncLock:
                 f"the block of lock {self._name!r} was entered by another task; use acquire() and `async with grant:`"
             )
         await entered.pop(at)[1].__aexit__(kind, body, trace)
+
+    def _handle(self) -> Handle:
+        """Makes a handle for one acquisition. A block may add an on_lost to it."""
+        return self._client._native.new(self._name, self._terms, self._on_lost, self._cancel_on_lost)
+
+    def _grant(self, handle: Handle, kept: Optional[Kept[AsyncGrant]] = None) -> AsyncGrant:
+        return AsyncGrant(handle, self._client._loop, kept, self._cancel_on_lost)
 
     def _collides(self, other: AsyncGrant) -> bool:
         """True if a task that has the grant `other` would wait for itself."""
@@ -342,14 +379,15 @@ class AsyncClient(BaseClient):
 
     def lock(
         self, name: str, *, timeout: Optional[Seconds] = None, shared: bool = False, permits: Optional[int] = None,
-        lease: Optional[Seconds] = None, fixed: bool = False, on_lost: OnLost = None,
+        lease: Optional[Seconds] = None, fixed: bool = False, on_lost: OnLost = None, cancel_on_lost: bool = False,
     ) -> AsyncLock:  # fmt: skip
         """Makes a lock called `name`. The arguments are those of `Client.lock`, except `reentrant`.
 
-        on_lost runs in the loop, when the loop gets to it, and may be a coroutine function. It may cancel the task that
-        holds the lock.
+        on_lost runs in the loop, when the loop gets to it, and may be a coroutine function.
+        cancel_on_lost: when the grant is lost, the block (`async with`) is cancelled and raises Lost, as the block of
+        asyncio.timeout raises TimeoutError. Needs Python 3.11.
         """
-        return AsyncLock(self, name, timeout, Terms.of(shared, permits, lease, fixed), on_lost)
+        return AsyncLock(self, name, timeout, Terms.of(shared, permits, lease, fixed), on_lost, cancel_on_lost)
 
     @overload
     def locked(

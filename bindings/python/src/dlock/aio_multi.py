@@ -72,7 +72,7 @@ async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, .
         lock._client._loop.bind()
         if any(lock._collides(grant) for _, grant in lock._client._entered_here()):
             raise errors.Deadlock(f'lock "{lock.name}" is held by this task already')
-    handles = [lock._client._native.new(lock.name, lock._terms, lock._on_lost) for lock in locks]
+    handles = [lock._handle() for lock in locks]
     for lock, handle in zip(locks, handles):
         lock._waiting.add(handle)
     wait = _Wait(handles, ms)
@@ -88,7 +88,7 @@ async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, .
         raise error
     for handle in handles:
         handle.enter()
-    return tuple(AsyncGrant(handle, lock._client._loop) for lock, handle in zip(locks, handles))
+    return tuple(lock._grant(handle) for lock, handle in zip(locks, handles))
 
 
 async def _release(grants: List[AsyncGrant]) -> Optional[errors.Error]:
@@ -104,6 +104,7 @@ async def acquire_all(locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds]) 
     inside = list(zip(locks, grants))
     for lock, grant in inside:
         lock._client._entered_here().append((lock, grant))
+        grant._begin_block()
     error: Optional[errors.Error] = None
     body: Optional[BaseException] = None
     try:
@@ -112,8 +113,11 @@ async def acquire_all(locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds]) 
         body = raised
         raise
     finally:
+        losses = [grant._end_block(body) for grant in grants]  # all: each takes its own cancellation back
         for lock, grant in inside:
             entered = lock._client._entered_here()
             entered[:] = [entry for entry in entered if entry[1] is not grant]
         error = await _release([grant for grant in grants if not grant._over])
+        for lost in filter(None, losses):
+            raise lost from body
         leaving(error, ", ".join(lock.name for lock in locks), body)
