@@ -3,6 +3,7 @@ import asyncio
 import datetime
 import functools
 import gc
+import json
 import pickle
 import sys
 import threading
@@ -20,10 +21,14 @@ class Grants(support.Case):
         with self.client.lock(self.name, timeout=5) as first:
             self.assertTrue(first.held)
             self.assertGreater(first.fence, 0)
-            self.assertGreater(first.remaining, 0)
+            if support.backend == "file":
+                self.assertIsNone(first.remaining)  # it ends with this process
+            else:
+                self.assertGreater(first.remaining, 0)
             [holder] = self.client.inspect(self.name)
             self.assertEqual((holder.name, holder.token, holder.mode), (self.name, first.token, "exclusive"))
             self.assertEqual([row.token for row in self.client.list_locks(self.name)], [first.token])
+            json.dumps([first.remaining, holder], allow_nan=False)
         self.assertFalse(first.held)
         self.assertEqual(first.remaining, 0.0)
         with self.client.lock(self.name) as second:
@@ -136,11 +141,11 @@ class Grants(support.Case):
         seen = []
 
         def use():
-            seen.extend([grant.fence, grant.held, grant.remaining > 0])
+            seen.extend([grant.fence, grant.held])
             grant.release()
 
         support.in_thread(use)
-        self.assertEqual(seen, [grant.fence, True, True])
+        self.assertEqual(seen, [grant.fence, True])
         self.open().lock(self.name).acquire(5).release()
 
     def test_the_main_thread_tries_first(self):

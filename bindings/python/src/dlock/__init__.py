@@ -70,4 +70,4 @@ def parse_duration(text: str) -> float:
     """Returns the seconds of a duration as it is written in URIs: "500ms", "10s", "2m", "1h". Raises Invalid."""
     ms = c_int64()
     _call(_lib.dlock_parse_duration, _values.text(text, "the duration"), byref(ms))
-    return _values.seconds(ms.value)
+    return ms.value / 1000

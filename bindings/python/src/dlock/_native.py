@@ -330,9 +330,9 @@ class Handle:
         """True if the grant is valid."""
         return bool(self.count) and lib.dlock_held(self.pointer)
 
-    def remaining(self) -> float:
-        """Returns the seconds until the grant ends unless it is renewed."""
-        return _values.seconds(lib.dlock_remaining_ms(self.pointer)) if self.count else 0.0
+    def remaining(self) -> Optional[float]:
+        """Returns the seconds until the grant ends unless it is renewed; None: it does not end by itself."""
+        return _values.left(lib.dlock_remaining_ms(self.pointer)) if self.count else 0.0
 
     def current_fence(self) -> int:
         """Returns the fence; after the release, the last one."""

@@ -32,7 +32,7 @@ class Holder(NamedTuple):
     fence: int
     """0 if unknown."""
     remaining: Optional[float]
-    """Seconds that are left of the lease; None if unknown, math.inf if the grant ends with its holder."""
+    """Seconds that are left of the lease; None if unknown, or if the grant ends with its holder."""
 
 
 class Finding(NamedTuple):
@@ -168,14 +168,15 @@ def lease_milliseconds(value: Optional[Seconds]) -> int:
     """Returns a lease as the library's milliseconds; None is 0, the default."""
     ms = 0 if value is None else milliseconds(value, "lease")
     if value is not None and not _abi.LEASE_MIN_MS <= ms <= _abi.LEASE_MAX_MS:
-        low, high = seconds(_abi.LEASE_MIN_MS), seconds(_abi.LEASE_MAX_MS)
+        low, high = _abi.LEASE_MIN_MS / 1000, _abi.LEASE_MAX_MS / 1000
         raise Invalid(f"lease is {value}: it must be {low:.10g} to {high:.10g} seconds; None is the default")
     return ms
 
 
-def seconds(ms: int) -> float:
-    """Returns milliseconds of the library as seconds; DLOCK_FOREVER is math.inf."""
-    return math.inf if ms == _abi.FOREVER else ms / 1000
+def left(ms: int) -> Optional[float]:
+    """Returns the library's remaining milliseconds as seconds; None if they are unknown or have no end: JSON has no
+    infinity."""
+    return None if ms < 0 or ms == _abi.FOREVER else ms / 1000
 
 
 def holder(info: Any) -> Holder:
@@ -187,7 +188,7 @@ def holder(info: Any) -> Holder:
         info.waiters,
         info.limit,
         info.fence,
-        None if info.remaining_ms < 0 else seconds(info.remaining_ms),
+        left(info.remaining_ms),
     )
 
 

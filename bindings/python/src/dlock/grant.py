@@ -70,9 +70,9 @@ class BaseGrant:
         return not self._over and self._handle.is_held()
 
     @property
-    def remaining(self) -> float:
-        """For how many seconds the grant stays valid without another renewal; math.inf if it ends only with the
-        process; 0.0 if it was lost or released."""
+    def remaining(self) -> Optional[float]:
+        """For how many seconds the grant stays valid without another renewal; None if it ends only with the process;
+        0.0 if it was lost or released."""
         return 0.0 if self._over else self._handle.remaining()
 
     @property
