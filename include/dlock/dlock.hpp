@@ -72,24 +72,42 @@ template <class Rep, class Period> std::int64_t to_ms(const std::chrono::duratio
 }
 } // namespace detail
 
+/* How to open a client; see dlock_client_options. */
+struct client_options {
+    std::uint32_t flags = 0; /* DLOCK_CLIENT_…; with DLOCK_CLIENT_LAZY a program starts while its server is down */
+    std::function<void(int level, const char *message)> log; /* as there; must not throw */
+};
+
 /* A client of one server. Movable. Need not outlive its locks: afterwards their calls fail with DLOCK_ECANCELED.
  * Thread-safe, as dlock_client is. */
 class client {
   public:
-    /* Connects; blocks up to the URI's `timeout`. Throws dlock::error. For other options of the client use dlock_open()
-     * and dlock.h. */
-    explicit client(const std::string &uri) {
+    /* Connects, unless that is left to the first operation; blocks up to the URI's `timeout`. Throws dlock::error. */
+    explicit client(const std::string &uri, client_options how = client_options())
+        : handle_(nullptr, closer(std::move(how.log))) {
+        dlock_client_options raw = DLOCK_CLIENT_OPTIONS_INIT;
+        raw.flags = how.flags;
+        if (*handle_.get_deleter().log) {
+            raw.log = &closer::tell;
+            raw.log_arg = handle_.get_deleter().log.get();
+        }
         dlock_error err;
         dlock_client *opened = nullptr;
-        detail::check(dlock_open(uri.c_str(), nullptr, &opened, &err), err);
+        detail::check(dlock_open(uri.c_str(), &raw, &opened, &err), err);
         handle_.reset(opened);
     }
-    /* The handle for the functions of dlock.h; it stays this object's. */
+    /* As dlock_close. No other thread may use this object meanwhile; its locks may be in use. */
+    void close() noexcept { handle_.reset(); }
+    /* The handle for the functions of dlock.h; it stays this object's. NULL after close(). */
     dlock_client *get() const noexcept { return handle_.get(); }
 
   private:
-    struct closer {
+    struct closer { /* has the log, which the library uses until the client is closed */
+        using function = std::function<void(int, const char *)>;
+        explicit closer(function to) : log(new function(std::move(to))) {}
         void operator()(dlock_client *client) const noexcept { dlock_close(client); }
+        static void tell(int level, const char *message, void *arg) { (*static_cast<function *>(arg))(level, message); }
+        std::unique_ptr<function> log;
     };
     std::unique_ptr<dlock_client, closer> handle_;
 };
@@ -140,9 +158,14 @@ class mutex {
     template <class Clock, class Duration> bool try_lock_until(const std::chrono::time_point<Clock, Duration> &end) {
         return try_lock_for(end - Clock::now());
     }
-    /* Releases the lock. Throws nothing, since destructors call it: use release() to learn whether the grant had ended
-     * before. */
-    void unlock() noexcept { (void)dlock_release(get(), nullptr); }
+    /* Releases the lock. Throws nothing, since destructors call it: see dlock::release(). If the caller does not hold
+     * it (DLOCK_EOWNER) that ends the program, since the lock of another thread would stay held for good. With
+     * DLOCK_OWNER_HANDLE a guard may move from one thread to another. */
+    void unlock() noexcept {
+        dlock_error err;
+        const int rc = dlock_release(get(), &err);
+        if (rc == DLOCK_EOWNER) detail::check(rc, err); /* std::terminate shows the message */
+    }
     /* Releases the lock. Throws dlock::error: with DLOCK_ELOST the work done may have overlapped with that of the next
      * owner. */
     void release() {
@@ -200,6 +223,52 @@ class mutex {
 };
 /* The name that programs use. */
 using lock = mutex;
+
+/* A lock for readers and a writer, for std::shared_lock and std::unique_lock: a std::shared_timed_mutex, whose owners
+ * are threads. What it has of dlock::lock other than the locking, such as held() and release(), is about the caller's
+ * grant, exclusive or shared. A reader cannot become a writer (DLOCK_EDEADLK); after downgrade() use unlock_shared(). */
+class shared_mutex : public mutex {
+  public:
+    /* As that of dlock::lock; the mode in `how` does not count. */
+    shared_mutex(const client &in, const std::string &name, const options &how = options())
+        : mutex(in, name, with_mode(how, DLOCK_EXCLUSIVE)), reader_(in, name, with_mode(how, DLOCK_SHARED)) {}
+
+    /* As lock(), for a reader. */
+    void lock_shared() { reader_.lock(); }
+    /* See lock_shared(). */
+    bool try_lock_shared() { return reader_.try_lock(); }
+    /* See lock_shared(). */
+    template <class Rep, class Period> bool try_lock_shared_for(const std::chrono::duration<Rep, Period> &time) {
+        return reader_.try_lock_for(time);
+    }
+    /* See lock_shared(). */
+    template <class Clock, class Duration>
+    bool try_lock_shared_until(const std::chrono::time_point<Clock, Duration> &end) {
+        return reader_.try_lock_until(end);
+    }
+    /* See lock_shared(). */
+    void unlock_shared() noexcept { reader_.unlock(); }
+    /* Ends the waits of readers and writers. */
+    void cancel() noexcept {
+        mutex::cancel();
+        reader_.cancel();
+    }
+
+  private:
+    static options with_mode(options how, dlock_mode mode) {
+        how.mode = mode;
+        how.owner = DLOCK_OWNER_THREAD;
+        return how;
+    }
+
+    mutex reader_;
+};
+
+/* Unlocks `guard`, a std::unique_lock or std::shared_lock, as the release() of its lock: throws dlock::error. With
+ * DLOCK_ELOST the work done may have overlapped with that of the next owner. The guard owns nothing afterwards. */
+template <class Guard> void release(Guard &guard) {
+    if (auto *const owned = guard.release()) owned->release();
+}
 
 } // namespace dlock
 #endif

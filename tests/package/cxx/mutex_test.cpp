@@ -5,9 +5,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#if __cplusplus >= 201402L
+#include <shared_mutex>
+#endif
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define CHECK(what)                                                         \
     do {                                                                    \
@@ -86,7 +92,149 @@ static void errors(const std::string &uri) {
     } catch (const dlock::error &why) {
         CHECK(why.code() == DLOCK_EOWNER);
     }
-    lock.unlock(); /* says nothing */
+}
+
+/* In a child, since it is the end of it. */
+static void a_guard_of_another_thread(const std::string &uri) {
+    const pid_t child = fork();
+    if (child == 0) {
+        std::set_terminate([] {
+            try {
+                throw;
+            } catch (const dlock::error &why) {
+                std::_Exit(why.code() == DLOCK_EOWNER ? 42 : 2);
+            }
+        });
+        dlock::client client(uri);
+        dlock::lock lock(client, "thread");
+        std::unique_lock<dlock::lock> guard(lock);
+        std::thread([&guard] { std::unique_lock<dlock::lock> taken(std::move(guard)); }).join();
+        std::_Exit(0);
+    }
+    int status = 0;
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 42);
+
+    dlock::client client(uri);
+    dlock::options how;
+    how.owner = DLOCK_OWNER_HANDLE;
+    dlock::lock lock(client, "thread", how);
+    std::unique_lock<dlock::lock> guard(lock);
+    std::thread([&guard] { std::unique_lock<dlock::lock> taken(std::move(guard)); }).join();
+    CHECK(!lock.held());
+}
+
+template <class Guard, class Lock> static void lost_before_its_release(dlock::client &client, Lock &lock) {
+    Guard guard(lock);
+    CHECK(dlock_break(client.get(), "broken", nullptr) == DLOCK_OK);
+    try {
+        dlock::release(guard);
+        fail("released what was lost");
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_ELOST);
+    }
+    CHECK(!guard.owns_lock());
+    Guard again(lock);
+    dlock::release(again);
+    CHECK(!again.owns_lock() && !lock.held());
+    dlock::release(again); /* has no lock */
+}
+
+static void release_of_a_guard(const std::string &uri) {
+    dlock::client client(uri);
+    dlock::lock lock(client, "broken");
+    lost_before_its_release<std::unique_lock<dlock::lock>>(client, lock);
+#if __cplusplus >= 201402L
+    dlock::shared_mutex both(client, "broken");
+    lost_before_its_release<std::unique_lock<dlock::shared_mutex>>(client, both);
+    lost_before_its_release<std::shared_lock<dlock::shared_mutex>>(client, both);
+#endif
+}
+
+static void readers_and_writers(const std::string &uri) {
+    dlock::client here(uri), there(uri);
+    dlock::shared_mutex mine(here, "both"), theirs(there, "both");
+    mine.lock_shared();
+    CHECK(theirs.try_lock_shared_for(std::chrono::seconds(5)) && theirs.held() && theirs.fence() > 0);
+    try {
+        theirs.lock();
+        fail("a reader became a writer");
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_EDEADLK);
+    }
+    theirs.unlock_shared();
+    CHECK(!theirs.held() && !theirs.try_lock());
+    mine.unlock_shared();
+    CHECK(theirs.try_lock_for(std::chrono::seconds(5)));
+    CHECK(!mine.try_lock_shared() && !mine.try_lock());
+    theirs.downgrade();
+    CHECK(mine.try_lock_shared_until(std::chrono::steady_clock::now() + std::chrono::seconds(5)));
+    theirs.unlock_shared();
+    mine.unlock_shared();
+    CHECK(theirs.try_lock());
+    theirs.unlock();
+#if __cplusplus >= 201402L
+    std::shared_lock<dlock::shared_mutex> guard(mine, std::chrono::seconds(5));
+    CHECK(guard && !theirs.try_lock());
+#endif
+}
+
+static void options_of_clients(const std::string &uri) {
+    dlock::client_options how;
+    how.flags = DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL;
+    dlock::client nowhere("file:/dev/null/nowhere", how);
+    dlock::lock never(nowhere, "never");
+    try {
+        CHECK(!never.try_lock());
+        fail("took a lock without a server");
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_EINVAL);
+    }
+
+    int told = 0;
+    dlock::client manual(uri, how);
+    dlock::options fixed;
+    fixed.lease = std::chrono::milliseconds(200);
+    fixed.flags = DLOCK_FIXED_LEASE;
+    fixed.on_lost = [&told](const dlock::error &) { told++; };
+    dlock::lock lock(manual, "manual", fixed);
+    CHECK(lock.try_lock());
+    while (lock.held()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    CHECK(told == 0);
+    while (told == 0) dlock_client_dispatch(manual.get());
+
+    manual.close();
+    CHECK(!manual.get());
+    try {
+        CHECK(!lock.try_lock());
+        fail("took a lock of a closed client");
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_ECANCELED);
+    }
+}
+
+/* A server that fails half of the time: renewals fail, too. A client that is moved keeps its log. */
+static void the_log_of_a_client() {
+    std::atomic<int> level{-1};
+    dlock::client_options how;
+    how.log = [&level](int now, const char *message) {
+        if (std::string(message).find("renewal") != std::string::npos) level = now;
+    };
+    try {
+        dlock::client client("mem:cxx?fail=0.5&lease=300ms&timeout=100ms", how);
+        dlock::client moved("mem:other");
+        moved = std::move(client);
+        while (level < 0) {
+            try {
+                dlock::lock lock(moved, "logged");
+                if (lock.try_lock_for(std::chrono::seconds(5))) std::this_thread::sleep_for(std::chrono::seconds(1));
+                lock.release();
+            } catch (const dlock::error &) { /* as it does half of the time */
+            }
+        }
+        CHECK(level == DLOCK_LOG_WARN);
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_ENOBACKEND); /* built without mem: */
+    }
 }
 
 static void losses_are_told(const std::string &uri) {
@@ -122,10 +270,15 @@ int main() {
     const char *base = std::getenv("DLOCK_TEST_DIR");
     std::string folder = std::string(base ? base : "/tmp") + "/dlock-cxx.XXXXXX";
     CHECK(mkdtemp(&folder[0]));
+    a_guard_of_another_thread("file:" + folder);
     guards("file:" + folder);
     both_at_once("file:" + folder);
     errors("file:" + folder);
     losses_are_told("file:" + folder);
+    release_of_a_guard("file:" + folder);
+    readers_and_writers("file:" + folder);
+    options_of_clients("file:" + folder);
+    the_log_of_a_client();
     CHECK(std::system(("rm -rf '" + folder + "'").c_str()) == 0);
     return 0;
 }
