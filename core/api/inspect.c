@@ -116,6 +116,7 @@ static int ask(struct dlock_client *client, struct question *question, int64_t d
             rc = put(conn, question, deadline_us, &own);
             dlock__enter(client);
             if (dlock__forked(client)) return dlock__forked_error(err); /* in the callback: `conn` is the parent's */
+            if (rc >= 0) dlock__stats_answered(client);
             dlock__pool_give(conn, shows_end(client, rc) ? rc : 0);
             if (rc == DLOCK_EUNAVAILABLE && again && question->seen == 0 && question->kind != BREAK) continue;
         }

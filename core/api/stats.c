@@ -9,6 +9,7 @@ int dlock_client_stats(dlock_client *client, struct dlock_stats *stats, struct d
     int rc = dlock__client_begin(client, err);
     if (rc != 0) return rc;
     size_t size = stats->size, known = size < sizeof *stats ? size : sizeof *stats;
+    client->stats.last_answer_ms = client->answered_us == 0 ? -1 : (dlock__now(client) - client->answered_us) / 1000;
     memcpy(stats, &client->stats, known);
     memset((char *)stats + known, 0, size - known);
     stats->size = size;

@@ -72,6 +72,7 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
     dlock__enter(client);
     conn->connected = rc == 0;
     if (rc == 0) {
+        dlock__stats_answered(client);
         if (conn->broken) {
             client->stats.reconnects++;
             DLOCK__PROBE3(reconnect, client->backend->name, (const char *)client->id, client->stats.reconnects);
@@ -107,5 +108,7 @@ int dlock__conn_call(struct dlock__conn *conn, enum dlock__op_kind kind, struct 
     dlock__leave(client);
     int rc = dlock__conn_batch(client, kind)(conn->data, args, n, dlock__timeout_ms(now, deadline_us), err);
     dlock__enter(client);
-    return rc == 0 ? 0 : dlock__about_connection(client->backend, words[kind], rc, err);
+    if (rc != 0) return dlock__about_connection(client->backend, words[kind], rc, err);
+    dlock__stats_answered(client);
+    return 0;
 }

@@ -69,7 +69,8 @@ struct dlock_client {
     struct dlock__keeper keeper;
     struct dlock__callbacks callback;
     struct dlock__engine engine;
-    struct dlock_stats stats; /* its `size` is not used */
+    struct dlock_stats stats; /* its `size` is not used; `last_answer_ms` is set by dlock_client_stats */
+    int64_t answered_us;      /* when the server last answered anything; 0: it has not yet */
 };
 
 static inline void dlock__enter(struct dlock_client *client) {
@@ -178,6 +179,7 @@ static inline int64_t dlock__deadline(struct dlock_client *client, int64_t timeo
 
 /* Adds `n` to the counts of waits, if this one waits. `queued` does not change while it is WAITING. */
 static inline void dlock__acq_count(const struct dlock__acquisition *acq, int n) {
+    if (acq->state == DLOCK__HELD || acq->state == DLOCK__DOWNGRADING) acq->name->client->stats.held += (uint64_t)n;
     if (acq->state != DLOCK__WAITING) return;
     acq->name->client->n_waiting += (size_t)n;
     if (acq->unanswered.queued) acq->name->client->n_queued += (size_t)n;
@@ -214,6 +216,10 @@ void dlock__stats_waits(struct dlock__waiter *waiter);
 void dlock__stats_waited(const struct dlock__waiter *waiter);
 /* Counts a grant that ended before its release, and of which an owner was told. */
 void dlock__stats_lost(const struct dlock__acquisition *acq);
+/* Notes that the server has answered. */
+static inline void dlock__stats_answered(struct dlock_client *client) {
+    client->answered_us = dlock__now(client);
+}
 
 /* ---- fork.c ---- */
 

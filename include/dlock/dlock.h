@@ -300,7 +300,7 @@ struct dlock_options {
  * histogram, each of whose buckets is the sum of all up to it. */
 #define DLOCK_WAIT_BOUND_US(i) (INT64_C(100) << (i))
 
-/* The counters of a client since dlock_open(). All except `waiting` only grow. */
+/* The counters of a client since dlock_open(). All except `waiting`, `held` and `last_answer_ms` only grow. */
 struct dlock_stats {
     size_t size; /* sizeof(struct dlock_stats), set by the caller */
     /* Acquisitions that an owner got: by any function that acquires (each lock of dlock_acquire_all counts), and by
@@ -325,14 +325,14 @@ struct dlock_stats {
     uint64_t waits;
     uint64_t wait_us;                         /* the sum of these waits, each from the call that acquires to its end */
     uint64_t wait_counts[DLOCK_WAIT_BUCKETS]; /* number of waits by length: see DLOCK_WAIT_BOUND_US */
+    uint64_t held;                            /* grants that are held now */
+    /* How long ago the server last answered a request or accepted a connection; -1: it has not yet. A client that holds
+     * and waits for nothing sends no requests, and a grant that ends only with its holder needs no renewals. */
+    int64_t last_answer_ms;
 };
 /* The initial value for dlock_client_stats(). */
-#define DLOCK_STATS_INIT                                            \
-    {                                                               \
-        sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, { \
-            0                                                       \
-        }                                                           \
-    }
+#define DLOCK_STATS_INIT \
+    { sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0 }
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 

@@ -141,7 +141,9 @@ AT(dlock_stats, waiting, 64);
 AT(dlock_stats, waits, 72);
 AT(dlock_stats, wait_us, 80);
 AT(dlock_stats, wait_counts, 88);
-SIZE(dlock_stats, 280);
+AT(dlock_stats, held, 280);
+AT(dlock_stats, last_answer_ms, 288);
+SIZE(dlock_stats, 296);
 
 AT(dlock_finding, size, 0);
 AT(dlock_finding, health, 8);

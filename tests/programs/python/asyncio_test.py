@@ -223,6 +223,9 @@ class Locks(Case):
         async with self.client.lock(self.name):
             [holder] = await self.client.list_locks(self.name)
             self.assertEqual(holder.mode, "exclusive")
+            self.assertEqual([grant.name for grant in self.client.grants()], [self.name])
+        self.assertEqual(self.client.grants(), [])
+        self.assertTrue(await self.client.healthy(max_age=0))
         await self.client.check()
         with self.assertRaises(dlock.NotOwner):
             await self.client.break_lock(self.name)
@@ -472,6 +475,7 @@ class Ends(Case):
                 await late()
         with self.assertRaises(dlock.Canceled):
             client.lock(self.name)
+        self.assertFalse(await client.healthy())
         await client.close()
 
     async def test_collected_while_held(self):

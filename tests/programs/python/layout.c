@@ -46,6 +46,8 @@ static void structs(void) {
     FIELD(dlock_stats, waits);
     FIELD(dlock_stats, wait_us);
     FIELD(dlock_stats, wait_counts);
+    FIELD(dlock_stats, held);
+    FIELD(dlock_stats, last_answer_ms);
     STRUCT(dlock_client_options);
     FIELD(dlock_client_options, size);
     FIELD(dlock_client_options, flags);

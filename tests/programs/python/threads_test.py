@@ -7,6 +7,7 @@ import json
 import pickle
 import sys
 import threading
+import time
 import unittest.mock
 import warnings
 
@@ -512,6 +513,36 @@ class Clients(support.Case):
         self.assertEqual(kinds, {dlock.Busy, dlock.Timeout, dlock.NotReady})
         for number in (-1, -2, -16):
             self.assertIsInstance(dlock.errors.make(number), dlock.NotAcquired)
+
+    def test_what_is_held(self):
+        outer, other = self.client.lock(self.name), self.open()
+        self.assertEqual((self.client.grants(), self.client.stats().held), ([], 0))
+        with outer as first, outer as inner, self.client.lock(self.name + "-other") as second:
+            self.assertCountEqual(self.client.grants(), [first, inner, second])
+            self.assertEqual((self.client.stats().held, other.grants()), (2, []))
+            inner.release()
+            second.release()
+            self.assertEqual(self.client.grants(), [first])
+            other.break_lock(self.name)
+            with self.assertRaises(dlock.Lost):
+                first.extend()
+            self.assertEqual((self.client.grants(), self.client.stats().held), ([], 0))
+            with self.assertRaises(dlock.Lost):
+                first.release()
+
+    def test_healthy(self):
+        """By the last answer, or else by asking."""
+        client = dlock.Client(support.uri(), lazy=True)
+        self.assertIsNone(client.stats().last_answer)
+        self.assertTrue(client.healthy())
+        time.sleep(0.1)
+        self.assertTrue(client.healthy(max_age=support.LONG))
+        self.assertGreaterEqual(client.stats().last_answer, 0.1)
+        began = time.monotonic()
+        self.assertTrue(client.healthy(max_age=0.1))
+        self.assertLessEqual(client.stats().last_answer, time.monotonic() - began + 0.001)
+        client.close()
+        self.assertFalse(client.healthy())
 
     def test_check(self):
         for finding in self.client.check():

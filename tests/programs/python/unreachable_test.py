@@ -10,7 +10,7 @@ import dlock
 import support
 from asyncio_test import private_redis
 
-NOTHING = {"backend", "quarantine", "closed", "stats", "uri"}  # of both clients: asks no server
+NOTHING = {"backend", "quarantine", "closed", "stats", "uri", "grants"}  # of both clients: asks no server
 USES = {
     "lock": [
         lambda client, name, _: client.lock(name).acquire(0),
@@ -87,7 +87,7 @@ class Unreachable(unittest.TestCase):
         cls.loop.close()
 
     def test_every_method_is_tried(self):
-        for kind, others in ((dlock.Client, {"close", "guard"}), (dlock.AsyncClient, {"close"})):
+        for kind, others in ((dlock.Client, {"close", "guard", "healthy"}), (dlock.AsyncClient, {"close", "healthy"})):
             self.assertEqual(methods(kind), set(USES) | NOTHING | others)
         for kind in (dlock.Grant, dlock.AsyncGrant):
             own = methods(kind) - {"name", "fence", "held", "remaining", "token"}
@@ -106,6 +106,7 @@ class Unreachable(unittest.TestCase):
                     self.assertIsInstance(caught.exception, ConnectionError)
                     self.assertTrue(str(caught.exception))
             self.nothing(client)
+            self.assertFalse(client.healthy())
             with self.assertRaises(dlock.NotSupported):
                 client.guard(0)
 
@@ -120,6 +121,7 @@ class Unreachable(unittest.TestCase):
                     [(word, dlock.Unavailable) for word in words],
                 )
                 self.nothing(client)
+                self.assertFalse(await client.healthy())
 
         asyncio.run(run())
 
@@ -127,7 +129,8 @@ class Unreachable(unittest.TestCase):
         """What needs no server."""
         self.assertEqual(client.backend.name, "redis")
         self.assertEqual(client.quarantine, 0)
-        self.assertEqual(client.stats().grants, 0)
+        self.assertEqual((client.stats().grants, client.stats().last_answer), (0, None))
+        self.assertEqual(client.grants(), [])
         self.assertFalse(client.closed)
 
     def test_grants(self):

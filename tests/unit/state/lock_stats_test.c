@@ -142,6 +142,62 @@ TEST(an_asynchronous_acquire_counts_as_any_other) {
     assert_stats(client, (struct dlock_stats){.grants = 1, .waits = 1});
 }
 
+/* ---- what is so now ---- */
+
+TEST(what_is_held) {
+    dlock_client *client = client_new("fakefull:?linger=60s");
+    dlock_lock *writer = lock_new(client, "n"), *lingers = lock_new(client, "m");
+    assert_int_equal(dlock_acquire(writer, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(writer, 0, NULL), 0);
+    assert_int_equal(stats_of(client).held, 1);
+    assert_int_equal(dlock_acquire(lingers, 0, NULL), 0);
+    assert_int_equal(stats_of(client).held, 2);
+    assert_int_equal(dlock_release(lingers, NULL), 0);
+    assert_int_equal(dlock_downgrade(writer, NULL), 0);
+    assert_int_equal(stats_of(client).held, 1);
+    fake_server_break("n");
+    fake_advance_ms(LEASE_MS);
+    assert_int_equal(stats_of(client).held, 0);
+    assert_int_equal(dlock_release(writer, NULL), DLOCK_ELOST);
+    assert_int_equal(stats_of(client).held, 0);
+}
+
+static int pass(const struct dlock_info *info, void *arg) {
+    (void)info;
+    (void)arg;
+    return 0;
+}
+
+TEST(when_the_server_answered) {
+    struct dlock_client_options lazy = DLOCK_CLIENT_OPTIONS_INIT;
+    lazy.flags = DLOCK_CLIENT_LAZY;
+    dlock_client *client;
+    assert_int_equal(dlock_open("fakefull:", &lazy, &client, NULL), 0);
+    dlock_lock *lock = lock_new(client, "n");
+    assert_int_equal(stats_of(client).last_answer_ms, -1);
+    fake_server_down(true);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), DLOCK_EUNAVAILABLE);
+    assert_int_equal(stats_of(client).last_answer_ms, -1);
+    fake_server_down(false);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(stats_of(client).last_answer_ms, 0);
+    fake_advance_ms(100);
+    assert_int_equal(stats_of(client).last_answer_ms, 100);
+    fake_advance_ms(THIRD_MS - 90);
+    assert_int_equal(stats_of(client).renewals, 1);
+    assert_true(stats_of(client).last_answer_ms <= 10);
+    fake_advance_ms(100);
+    assert_int_equal(dlock_inspect(client, "n", pass, NULL, NULL), 0);
+    assert_int_equal(stats_of(client).last_answer_ms, 0);
+    fake_server_down(true);
+    fake_advance_ms(LEASE_MS);
+    assert_true(stats_of(client).renewal_failures > 0);
+    assert_int_equal(stats_of(client).last_answer_ms, LEASE_MS);
+    fake_server_down(false);
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 /* ---- waits ---- */
 
 TEST(the_bounds_of_buckets_double) {

@@ -94,6 +94,8 @@ class StatsStruct(Structure):
         ("waits", c_uint64),
         ("wait_us", c_uint64),
         ("wait_counts", c_uint64 * WAIT_BUCKETS),
+        ("held", c_uint64),
+        ("last_answer_ms", c_int64),
     ]
 
 

@@ -72,7 +72,7 @@ class NativeClient:
         check_threads()
         self._pid = os.getpid()
         self._mutex = threading.Lock()
-        self._handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+        self._grants: weakref.WeakSet[Any] = weakref.WeakSet()
         self._log = 0
         self.logger = log
         self._pointer = _abi.ClientPointer()
@@ -130,10 +130,9 @@ class NativeClient:
     def close_at_exit(self) -> None:
         """As `close`, but does nothing while a daemon thread holds a lock: that thread ends with the process, and must
         not lose its lock before."""
-        with self._mutex:
-            handles = list(self._handles)
         here = threading.current_thread()
-        if not any(h.count and h.thread is not here and h.thread.is_alive() for h in handles):
+        threads = [grant._handle.thread for grant in self.grants() if grant._handle.count]
+        if not any(thread is not here and thread.is_alive() for thread in threads):
             self.close()
 
     def __del__(self) -> None:
@@ -169,6 +168,17 @@ class NativeClient:
     def backend(self) -> _values.Backend:
         """Returns the backend of this client."""
         return _values.backend(lib.dlock_client_backend(self.pointer).contents)
+
+    def healthy(self, max_age: _values.Seconds) -> bool:
+        """True if the server's last answer is younger, or it answers now."""
+        ms = _values.milliseconds(max_age, "max_age")
+        try:
+            last = self.stats().last_answer
+            if last is None or last * 1000 >= ms:
+                self.inspect("dlock-healthy")
+            return True
+        except errors.Error:
+            return False
 
     def quarantine(self) -> float:
         """Returns for how many seconds after its start the server grants nothing."""
@@ -216,9 +226,18 @@ class NativeClient:
             options.on_lost, options.on_lost_arg = _callbacks.ended, handle.on_lost
         errors.call(make, self.pointer, text, byref(options), byref(handle.pointer))
         handle.name = _name(handle.pointer)
-        with self._mutex:
-            self._handles.add(handle)
         return handle
+
+    def add(self, grant: object) -> None:
+        """Adds a grant to `grants`, for as long as somebody refers to it."""
+        with self._mutex:
+            self._grants.add(grant)
+
+    def grants(self) -> List[Any]:
+        """Returns the grants of this client, those that are over too."""
+        self.check_process()
+        with self._mutex:
+            return list(self._grants)
 
 
 def uri_without_secrets(uri: str) -> str:

@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Statistics of a client since it was opened. All numbers but `waiting` only grow; dlock.h defines each."""
+    """Statistics of a client since it was opened; dlock.h defines each."""
 
     grants: int
     """Acquisitions that succeeded, without re-entries."""
@@ -70,6 +70,10 @@ class Stats(NamedTuple):
     wait_buckets: Tuple[Tuple[float, int], ...]
     """Pairs (bound, count): `count` waits took at most `bound` seconds and more than the bound before; the last bound
     is math.inf."""
+    held: int
+    """Grants that are held now."""
+    last_answer: Optional[float]
+    """How many seconds ago the server last answered; None: it has not yet."""
 
 
 class Backend(NamedTuple):
@@ -212,6 +216,8 @@ def stats(row: Any) -> Stats:
         row.waits,
         row.wait_us / 1e6,
         tuple(zip(bounds, row.wait_counts)),
+        row.held,
+        left(row.last_answer_ms),
     )
 
 

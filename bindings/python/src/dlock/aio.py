@@ -422,6 +422,14 @@ class AsyncClient(BaseClient):
         handle = await self._loop.elsewhere(self._native.imported, ticket, self._loop.lost(on_lost))
         return AsyncGrant(handle, self._loop)
 
+    def grants(self) -> List[AsyncGrant]:
+        """As `Client.grants`."""
+        return [grant for grant in self._native.grants() if grant.held]
+
+    async def healthy(self, *, max_age: Seconds = 10) -> bool:
+        """As `Client.healthy`."""
+        return not self._loop.closing and await self._loop.elsewhere(self._native.healthy, max_age)
+
     async def inspect(self, name: str) -> List[Holder]:
         """As `Client.inspect`."""
         return await self._loop.elsewhere(self._native.inspect, name)

@@ -135,6 +135,17 @@ class Client(BaseClient):
         on_lost_of_threads(on_lost)
         return Grant(self._native.imported(ticket, on_lost))
 
+    def grants(self) -> List[Grant]:
+        """Returns the grants that this client holds; an acquisition by a thread that held the lock already is one more.
+        Sends no request."""
+        return [grant for grant in self._native.grants() if grant.held]
+
+    def healthy(self, *, max_age: Seconds = 10) -> bool:
+        """True if the server answered in the last `max_age` seconds, or does so now: if its last answer is older, this
+        asks for the holders of the name "dlock-healthy", which blocks up to the URI's `timeout`. False also if the
+        client is closed."""
+        return self._native.healthy(max_age)
+
     def inspect(self, name: str) -> List[Holder]:
         """Returns the holders of `name`; empty if it is free. For people only: the answer may be outdated already."""
         return self._native.inspect(name)

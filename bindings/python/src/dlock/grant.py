@@ -52,6 +52,7 @@ class BaseGrant:
         self._entry = entry
         self._kept = None if kept is None else weakref.ref(kept)
         self._over = False
+        handle.client.add(self)
 
     @property
     def name(self) -> str:
