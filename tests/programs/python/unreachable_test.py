@@ -10,7 +10,7 @@ import dlock
 import support
 from asyncio_test import private_redis
 
-NOTHING = {"backend", "quarantine", "closed", "stats", "uri", "grants"}  # of both clients: asks no server
+NOTHING = {"backend", "quarantine", "closed", "stats", "uri", "grants", "stop"}  # of both clients: asks no server
 USES = {
     "lock": [
         lambda client, name, _: client.lock(name).acquire(0),
