@@ -55,11 +55,12 @@ static int keep_key(struct memcached *memcached, char *line, const char *prefix,
 /* ENOTSUP, or 1 for a reply after which the same may be asked again. */
 static int refused(struct memcached *memcached, const char *line, struct dlock_error *err) {
     const bool busy = strncmp(line, "BUSY", 4) == 0 || strncmp(line, "ERROR locked", 12) == 0;
-    if (!busy && strncmp(line, "ERROR", 5) != 0 && strncmp(line, "CLIENT_ERROR", 12) != 0)
-        return memcached_refused(memcached, line, err);
+    const bool off = strcmp(line, "ERROR") == 0 || strncmp(line, "ERROR metadump", 14) == 0 ||
+                     strncmp(line, "CLIENT_ERROR lru", 16) == 0;
+    if (!busy && !off) return memcached_refused(memcached, line, err);
     memcached->wire.unanswered--;
     if (busy) return 1;
-    return dlock_fail(err, DLOCK_ENOTSUP, "memcached at %s lists no keys (it needs its lru_crawler, and no -X): %.100s",
+    return dlock_fail(err, DLOCK_ENOTSUP, "memcached at %s lists no keys (it needs its lru_crawler, and no -X): %s",
                       memcached->where, line);
 }
 

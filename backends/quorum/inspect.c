@@ -81,23 +81,9 @@ static int ask(struct quorum_conn *conn, int verb, const char *name, uint32_t ma
 
 /* ---- inspect and list -------------------------------------------------------------------------------------------- */
 
-struct walk {
-    dlock_each each;
-    void *arg;
-};
-
-static int show(const struct quorum_grant *grant, void *arg) {
-    const struct walk *walk = arg;
-    struct dlock_info info = grant->info;
-    char token[DLOCK_TOKEN_MAX + 1];
-    quorum_first_token(grant, token);
-    info.token = token;
-    return walk->each(&info, walk->arg);
-}
-
 /* Members list names in different orders, so all of their pages are read before the first holder is shown. Between two
  * pages they serve other requests. */
-static int look(struct quorum_conn *conn, int verb, const char *name, quorum_each *each, void *arg, int64_t deadline_us,
+static int look(struct quorum_conn *conn, int verb, const char *name, dlock_each each, void *arg, int64_t deadline_us,
                 struct dlock_error *err) {
     struct view view = {.more = quorum_everybody(conn->quorum)};
     int rc = 0;
@@ -111,13 +97,13 @@ static int look(struct quorum_conn *conn, int verb, const char *name, quorum_eac
 }
 
 int quorum_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
-    return look(conn, QUORUM_INSPECT, name, show, &(struct walk){each, arg}, dlock_deadline_us(timeout_ms), err);
+    return look(conn, QUORUM_INSPECT, name, each, arg, dlock_deadline_us(timeout_ms), err);
 }
 
 int quorum_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                 struct dlock_error *err) {
     (void)cursor; /* it is one page */
-    return look(conn, QUORUM_LIST, prefix, show, &(struct walk){each, arg}, dlock_deadline_us(timeout_ms), err);
+    return look(conn, QUORUM_LIST, prefix, each, arg, dlock_deadline_us(timeout_ms), err);
 }
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */

@@ -93,23 +93,30 @@ int64_t quorum_kth(int64_t *numbers, size_t n, size_t k) {
     return numbers[k];
 }
 
+/* What the members show of one grant: n entries, of `votes` members. */
+struct grant {
+    size_t n;
+    unsigned votes;
+    struct dlock_info info; /* what a majority of the members says, with the token that one of them shows */
+};
+
 /* Returns the number that a majority of the members reach, or all of a minority. */
-static int64_t reached(int64_t *numbers, const struct quorum_grant *grant, size_t majority) {
+static int64_t reached(int64_t *numbers, const struct grant *grant, size_t majority) {
     return quorum_kth(numbers, grant->votes, grant->votes > majority ? grant->votes - majority : 0);
 }
 
 /* Gathers what the members show of the first grant of these n entries. */
-static void read_grant(struct quorum_seen *const *seen, size_t n, size_t majority, struct quorum_grant *grant) {
+static void read_grant(struct quorum_seen *const *seen, size_t n, size_t majority, struct grant *grant) {
     int64_t fences[QUORUM_MOST], left_ms[QUORUM_MOST];
     unsigned exclusive = 0;
-    *grant = (struct quorum_grant){.seen = seen};
+    *grant = (struct grant){.info = seen[0]->info};
     for (; grant->n < n && by_token(seen[0], seen[grant->n]) == 0; grant->n++) {
         const struct quorum_seen *next = seen[grant->n];
         if (grant->n > 0 && next->member == seen[grant->n - 1]->member) continue; /* two pages have shown it */
         fences[grant->votes] = (int64_t)next->info.fence;
         left_ms[grant->votes++] = next->info.remaining_ms;
         exclusive += next->info.mode == DLOCK_EXCLUSIVE;
-        if (next->info.mode != DLOCK_EXCLUSIVE || grant->n == 0) grant->info = next->info;
+        if (next->info.mode != DLOCK_EXCLUSIVE) grant->info = next->info;
     }
     /* A downgrade counts if so many members have heard of it that the others are no majority. */
     if (exclusive >= majority) grant->info.mode = DLOCK_EXCLUSIVE;
@@ -117,12 +124,22 @@ static void read_grant(struct quorum_seen *const *seen, size_t n, size_t majorit
     grant->info.remaining_ms = reached(left_ms, grant, majority);
 }
 
-/* Shows the grants of one name, of which there are n entries. */
-static bool show_name(struct quorum_seen *const *seen, size_t n, size_t majority, unsigned away, quorum_each *each,
+/* Shows a grant with the token of its claim: that of its first try. */
+static bool show(struct grant *grant, dlock_each each, void *arg) {
+    char token[DLOCK_TOKEN_MAX + 1];
+    snprintf(token, sizeof token, "%s", grant->info.token);
+    char *tail = token[identity(token)] ? strchr(token + identity(token), ':') : NULL;
+    if (tail && (tail = strchr(tail + 1, ':'))) *tail = '\0';
+    grant->info.token = token;
+    return each(&grant->info, arg) == 0;
+}
+
+/* Shows the grants of one name that may be in force, of which there are n entries. False: `each` ends the walk. */
+static bool show_name(struct quorum_seen *const *seen, size_t n, size_t majority, unsigned away, dlock_each each,
                       void *arg) {
     unsigned most = 0, most_exclusive = 0;
     uint32_t waiters = 0;
-    struct quorum_grant grant;
+    struct grant grant;
     for (size_t i = 0; i < n; i++)
         if (seen[i]->info.waiters > waiters) waiters = seen[i]->info.waiters;
     for (size_t i = 0; i < n; i += grant.n) {
@@ -134,12 +151,12 @@ static bool show_name(struct quorum_seen *const *seen, size_t n, size_t majority
         read_grant(seen + i, n - i, majority, &grant);
         grant.info.waiters = waiters;
         const unsigned rival = grant.info.mode == DLOCK_EXCLUSIVE ? most : most_exclusive;
-        if (grant.votes + away >= majority && grant.votes >= rival && each(&grant, arg)) return false;
+        if (grant.votes + away >= majority && grant.votes >= rival && !show(&grant, each, arg)) return false;
     }
     return true;
 }
 
-int quorum_show(const struct quorum_look *look, size_t majority, unsigned away, quorum_each *each, void *arg,
+int quorum_show(const struct quorum_look *look, size_t majority, unsigned away, dlock_each each, void *arg,
                 struct dlock_error *err) {
     struct quorum_seen **seen = malloc((look->n + 1) * sizeof *seen);
     size_t n = 0, end;
@@ -152,10 +169,4 @@ int quorum_show(const struct quorum_look *look, size_t majority, unsigned away, 
     }
     free(seen);
     return 0;
-}
-
-void quorum_first_token(const struct quorum_grant *grant, char token[DLOCK_TOKEN_MAX + 1]) {
-    snprintf(token, DLOCK_TOKEN_MAX + 1, "%s", grant->info.token);
-    char *tail = token[identity(token)] ? strchr(token + identity(token), ':') : NULL;
-    if (tail && (tail = strchr(tail + 1, ':'))) *tail = '\0';
 }

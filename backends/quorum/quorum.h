@@ -31,7 +31,8 @@
  *   round
  *   direct
  *   worker
- *   gate     look
+ *   look
+ *   gate
  *   settings */
 #ifndef DLOCK_QUORUM_H
 #define DLOCK_QUORUM_H
@@ -300,21 +301,10 @@ void quorum_forget(struct quorum_look *look);
 /* Moves all that one has shown. */
 void quorum_gather(struct quorum_look *from, struct quorum_look *to);
 
-/* What the members show of one grant: n entries, of `votes` members. */
-struct quorum_grant {
-    struct quorum_seen *const *seen;
-    size_t n;
-    unsigned votes;
-    struct dlock_info info; /* what a majority of the members says, with the token that one of them shows */
-};
-typedef int quorum_each(const struct quorum_grant *grant, void *arg);
-
 /* Calls `each` for every grant that may be in force, in the order of names, if this is what the members show except
  * `away` of them. Returns 0 or ENOMEM. */
-int quorum_show(const struct quorum_look *look, size_t majority, unsigned away, quorum_each *each, void *arg,
+int quorum_show(const struct quorum_look *look, size_t majority, unsigned away, dlock_each each, void *arg,
                 struct dlock_error *err);
-/* Writes the token of the grant's claim: that of its first try. */
-void quorum_first_token(const struct quorum_grant *grant, char token[DLOCK_TOKEN_MAX + 1]);
 
 /* ---- request.c: the common part of all operations ---- */
 

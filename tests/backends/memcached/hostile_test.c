@@ -137,6 +137,7 @@ TEST(nonsense_to_a_list) {
                      DLOCK_EPROTO);
     assert_answer_is(LIST, "SERVER_ERROR out of memory\r\n", NULL, DLOCK_EUNAVAILABLE);
     assert_answer_is(LIST, "BUSY currently processing crawler request\r\n", NULL, DLOCK_EUNAVAILABLE);
+    assert_answer_is(LIST, "CLIENT_ERROR unauthenticated\r\n", NULL, DLOCK_EAUTH);
     assert_answer_is(LIST, "CLIENT_ERROR lru crawler disabled\r\n", NULL, DLOCK_ENOTSUP);
     assert_answer_is(LIST, "ERROR metadump not allowed\r\n", NULL, DLOCK_ENOTSUP);
     assert_answer_is(LIST, "ERROR\r\n", NULL, DLOCK_ENOTSUP);
