@@ -96,6 +96,8 @@ class client {
         detail::check(dlock_open(uri.c_str(), &raw, &opened, &err), err);
         handle_.reset(opened);
     }
+    /* As dlock_client_stop: ends the waits, now and later, and keeps what is held. */
+    void stop() noexcept { (void)dlock_client_stop(get()); }
     /* As dlock_close. No other thread may use this object meanwhile; its locks may be in use. */
     void close() noexcept { handle_.reset(); }
     /* The handle for the functions of dlock.h; it stays this object's. NULL after close(). */

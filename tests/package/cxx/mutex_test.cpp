@@ -202,6 +202,14 @@ static void options_of_clients(const std::string &uri) {
     CHECK(told == 0);
     while (told == 0) dlock_client_dispatch(manual.get());
 
+    manual.stop();
+    try {
+        dlock::lock stopped(manual, "stopped");
+        stopped.lock();
+        fail("waited for a lock of a stopped client");
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_ECANCELED);
+    }
     manual.close();
     CHECK(!manual.get());
     try {
