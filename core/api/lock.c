@@ -387,10 +387,20 @@ const char *dlock_name(dlock_lock *lock) {
 
 /* ---- the caller's grant ---- */
 
-/* Inside an on_lost it is the lost one, whoever owns that. */
-static const struct dlock__acquisition *grant_of(struct dlock_lock *lock) {
-    const struct dlock__acquisition *lost = dlock__callback_reports(lock);
-    return lost ? lost : dlock__owned(lock);
+/* Begins a look at the caller's grant. Inside an on_lost it is the lost one, whoever owns that, also while the client is
+ * being closed. Returns 0 with the mutex held, or an error without. */
+static int look_begin(struct dlock_lock *lock, const struct dlock__acquisition **acq, struct dlock_error *err) {
+    int rc = dlock__lock_begin(lock, err);
+    if (rc != 0 && rc != DLOCK_ECANCELED) return rc;
+    if (rc != 0) {
+        dlock__enter(lock->client);
+        lock->client->inside++;
+        lock->inside++;
+    }
+    *acq = dlock__callback_reports(lock);
+    if (!*acq && rc == 0) *acq = dlock__owned(lock);
+    if (*acq) return 0;
+    return dlock__lock_end(lock, rc != 0 ? rc : dlock__not_owned(lock, err));
 }
 
 int64_t dlock_remaining_ms(dlock_lock *lock) {
@@ -425,32 +435,28 @@ bool dlock_held(dlock_lock *lock) {
 }
 
 uint64_t dlock_fence(dlock_lock *lock) {
-    if (dlock__lock_begin(lock, NULL) != 0) return 0;
-    const struct dlock__acquisition *acq = grant_of(lock);
-    uint64_t fence = acq ? dlock__acq_fence(acq) : 0;
+    const struct dlock__acquisition *acq;
+    if (look_begin(lock, &acq, NULL) != 0) return 0;
+    uint64_t fence = dlock__acq_fence(acq);
     dlock__lock_end(lock, 0);
     return fence;
 }
 
 int dlock_lost(dlock_lock *lock, struct dlock_error *err) {
-    int rc = dlock__lock_begin(lock, err);
+    const struct dlock__acquisition *acq;
+    int rc = look_begin(lock, &acq, err);
     if (rc != 0) return rc;
-    const struct dlock__acquisition *acq = grant_of(lock);
-    if (!acq) return dlock__lock_end(lock, dlock__not_owned(lock, err));
     if (!dlock__acq_lost(acq)) return dlock__lock_end(lock, 0);
     dlock__loss_fail(acq, "", err);
     return dlock__lock_end(lock, (int)acq->op->loss.why);
 }
 
 int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err) {
+    const struct dlock__acquisition *acq;
     if (!token || size < DLOCK_TOKEN_MAX + 1)
         return dlock_fail(err, DLOCK_EINVAL, "a token needs a buffer of %d bytes, got %zu", DLOCK_TOKEN_MAX + 1, size);
-    int rc = dlock__lock_begin(lock, err);
+    int rc = look_begin(lock, &acq, err);
     if (rc != 0) return rc;
-    const struct dlock__acquisition *acq = grant_of(lock);
-    if (acq)
-        memcpy(token, acq->token, strlen(acq->token) + 1);
-    else
-        rc = dlock__not_owned(lock, err);
-    return dlock__lock_end(lock, rc);
+    memcpy(token, acq->token, strlen(acq->token) + 1);
+    return dlock__lock_end(lock, 0);
 }

@@ -367,7 +367,8 @@ DLOCK_EXPORT int dlock_client_stop(dlock_client *client);
  * their owner frees them, before or after. The client ends with the last of them, or here if there is none; afterwards
  * no call may name it. Call it once, not from a callback. NULL is allowed. In a forked child it returns at once and
  * leaves the parent's memory alone. Blocks up to the URI's `timeout`, plus the time that a running callback takes; up to
- * 0.2 s if nothing is held and the server is silent. */
+ * 0.2 s if nothing is held and the server is silent. A request that is in progress may then end after the call, in a
+ * thread of the library, which must not be unloaded before. */
 DLOCK_EXPORT void dlock_close(dlock_client *client);
 
 /* Closes the client as dlock_close does, but blocks up to timeout_ms if that is less than the URI's `timeout`.

@@ -64,9 +64,10 @@ static void expect_held(const char *what, const dlock_lock *lock, int rc) {
 }
 
 static void lost(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    (void)lock;
-    (void)err;
+    struct dlock_error again;
     (void)arg;
+    if (dlock_fence(lock) == 0 || dlock_lost(lock, &again) <= 0 || strcmp(again.message, err->message) != 0)
+        sim_fail("on_lost does not show the grant: %s", err->message);
     if (sim_chance(sim_plan->slow_callbacks)) sim_nap(3000000);
 }
 

@@ -187,6 +187,22 @@ TEST(an_on_lost_shows_the_lost_grant) {
     assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
 }
 
+TEST(also_while_its_client_is_closed) {
+    struct shown shown = {.stay = BARRIER};
+    struct actor *closer = actor_new();
+    dlock_client *client = client_new("fake:");
+    dlock_lock *lock = lock_that_shows(client, "n", DLOCK_OWNER_THREAD, &shown);
+    lose_by_the_server(lock);
+    uint64_t fence = dlock_fence(lock);
+    begin_close(closer, client);
+    assert_false(over(closer));
+    barrier_lift(&shown.stay);
+    wait_for(closer, 100);
+    assert_true(shown.calls == 1 && shown.fence == fence);
+    assert_int_equal(dlock_fence(lock), 0);
+    assert_int_equal(dlock_lost(lock, NULL), DLOCK_ECANCELED);
+}
+
 /* A thread holds the lock through two handles; the release of one of them says nothing about the other. */
 TEST(each_handle_s_on_lost_ends_with_its_own_release) {
     struct shown busy = {.stay = BARRIER}, first = {.stay = BARRIER}, second = {.stay = BARRIER};
