@@ -416,7 +416,7 @@ static int run(struct round *r) {
         if (pending == 0) return 0;
         int rc = late ? dlock_fail(r->err, DLOCK_EUNAVAILABLE, "no answer in time from etcd at %s", r->z->address.where)
                       : run_once(r, pending);
-        if (rc >= 0 || may_ask_again(r, rc)) continue;
+        if (rc >= 0 || (!late && may_ask_again(r, rc))) continue;
         end_all(r, rc);
         return etcd_verdict(r->z, rc);
     }

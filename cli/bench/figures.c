@@ -44,8 +44,9 @@ void bench_figures(const struct bench_case *c, const struct bench_cell *cell, st
         .commands_per_second = per_second((uint64_t)cell->commands, cell->counted_ns),
         .commands_per_grant = cell->counted_ns > 0 ? share((uint64_t)cell->commands, cell->grants) : -1,
         .cpu = cell->elapsed_ns > 0 ? (double)cell->cpu_ns / (double)cell->elapsed_ns : -1,
-        .others_cpu =
-            cell->machine_ns > cell->cpu_ns ? (double)(cell->machine_ns - cell->cpu_ns) / (double)cell->elapsed_ns : -1,
+        .others_cpu = cell->elapsed_ns > 0 && cell->machine_ns > cell->cpu_ns
+                          ? (double)(cell->machine_ns - cell->cpu_ns) / (double)cell->elapsed_ns
+                          : -1,
         .violations = violations(cell),
     };
     /* Threads that compete for connections have cycles of very different length: compare their rates, not medians. */

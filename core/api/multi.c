@@ -218,8 +218,8 @@ static void take_result(struct item *item) {
 /* Tries items of one client from `from` on that fit into one request; where the backend may ask sessions of its own side
  * by side, one at a time. Stores in *from where to continue. Returns true if all of them are held. */
 static bool try_some(struct all *all, size_t *from, struct dlock_client *client) {
-    bool alone = dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_LOCAL) &&
-                 client->backend->descriptors;
+    bool alone =
+        dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_LOCAL) && client->backend->descriptors;
     size_t first = *from, i = first, n = 0, entered = 0, most = alone ? 1 : DLOCK__BATCH;
     bool held = true;
     for (; i < all->n && entered < most; i++) {

@@ -183,7 +183,7 @@ static void end_in_time(struct dlock_client *client) {
     int64_t until_us = dlock__after(dlock__now(client), DLOCK__LATE_US); /* also if this process was stopped */
     while (!client->ended && dlock__now(client) < until_us) dlock__wait(client, &client->changed, until_us);
     bool ended = client->ended;
-    if (!ended) client->log = NULL; /* it may be gone when the call returns */
+    if (!ended) client->log = (void (*)(int, const char *, void *))NULL; /* it may be gone when the call returns */
     dlock__leave(client);
     if (ended)
         pthread_join(thread, NULL);

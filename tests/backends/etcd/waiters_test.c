@@ -5,8 +5,11 @@
 #include "support/relay.h"
 #include "support/test.h"
 
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* With a stream a waiter repeats its request after half of the session, 45 s, but not later than this. */
 enum { RETRY_MS = 30000 };
@@ -218,6 +221,36 @@ TEST(waiter_without_a_wake_up_finds_what_has_changed) {
     assert_int_equal(release(&far, &waiter), 0);
     link_end(&far);
     relay_end(relay);
+}
+
+/* Stops this process after a second, for 3 s. */
+static pid_t stop_this_process(void) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    sleep_ms(1000);
+    kill(getppid(), SIGSTOP);
+    sleep_ms(3000);
+    kill(getppid(), SIGCONT);
+    _exit(0);
+}
+
+/* The request for it ends after 2 s, and this process runs again when the time for the question is over, too. */
+TEST(waiter_whose_question_is_never_answered_gives_up) {
+    SCOPED_RELAY *relay = relay_new(server_port());
+    SCOPED_LINK far;
+    struct dlock_error err;
+    relay_cut(relay, "/v3/watch"); /* or the waiter would not ask */
+    link_with(&far, 'c', relay_port(relay), 1, "6s");
+    CLAIM_INIT(holder, "never", 'a', 1);
+    CLAIM_INIT(waiter, "never", 'c', 1);
+    assert_int_equal(queue_up(&one, &holder), 0);
+    assert_int_equal(queue_up(&far, &waiter), DLOCK_EBUSY);
+    relay_silence(relay);
+    const pid_t child = stop_this_process();
+    assert_int_equal(held_run(backend->acquire, &far, &waiter, DLOCK_CLAIM_QUEUE, 3000, &err), 0);
+    assert_int_equal(waiter.claim.result, DLOCK_EUNAVAILABLE);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_int_equal(release(&one, &holder), 0);
 }
 
 /* Somebody else has deleted it. */

@@ -194,7 +194,7 @@ TEST(when_the_server_answered) {
     assert_true(stats_of(client).renewal_failures > 0);
     assert_int_equal(stats_of(client).last_answer_ms, LEASE_MS);
     fake_server_down(false);
-    dlock_free(lock);
+    lock_end(lock);
     dlock_close(client);
 }
 
