@@ -112,10 +112,10 @@ local function head(caller)
 end
 
 -- Tells a waiter that it is granted the lock, "granted <token> <K>", or to retry, "look <K>"; or a lingering holder
--- that there is a waiter, "wanted <K>"; or a holder that it was broken, "broken <token> <K>". A waiter then asks for its
--- grant, and a holder renews: messages cannot be trusted, since PUBLISH is not a write command, and even a read-only user
--- knows everything in the data. Called after all writes, so that a
--- message that cannot be sent prevents none of them.
+-- that there is a waiter, "wanted <K>"; or a holder that it was broken, "broken <token> <K>". A waiter then asks for
+-- its grant, and a holder renews: messages cannot be trusted, since PUBLISH is not a write command, and even a read-
+-- only user knows everything in the data. Called after all writes, so that a message that cannot be sent prevents
+-- none of them.
 local function say(word, token)
     local channel, publish = channel_of(token, false, ARGV[7])
     if channel then redis.pcall(publish, channel, word .. ' ' .. key) end
