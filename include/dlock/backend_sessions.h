@@ -19,11 +19,12 @@
  *     EUNAVAILABLE or EPROTO: the session is over
  *   - break_lock, check: on a session without a claim
  *
- * Each session is opened by a thread, and so is each of several acquires in one batch. So a session that hangs delays no
- * other. An acquire in the server's queue, which the core wants to hear of by a wake-up, is not awaited for long either:
- * it is busy at first, and a LOOK has the core ask again when the session has answered. The listener's descriptor is an
- * epoll descriptor that the waiting sessions are in; those that hold a lock are added once they have held it for a moment,
- * since that takes a system call. A timer in it closes idle sessions. */
+ * Each session is opened by a thread, and so is each of several acquires in one batch. So a session that hangs delays
+ * no other; an idle one costs the acquire that tries it half of its time. An acquire in the server's queue, which the
+ * core wants to hear of by a wake-up, is not awaited for long either: it is busy at first, and a LOOK has the core ask
+ * again when the session has answered. The listener's descriptor is an epoll descriptor that the waiting sessions are
+ * in; those that hold a lock are added once they have held it for a moment, since that takes a system call. A timer in
+ * it closes idle sessions. */
 #ifndef DLOCK_BACKEND_SESSIONS_H
 #define DLOCK_BACKEND_SESSIONS_H
 
