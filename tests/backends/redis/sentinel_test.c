@@ -14,7 +14,6 @@ static void start_all(const char *more) {
     server_start(&master, NULL);
     server_start(&replica, NULL);
     ask_text(&master, "CONFIG SET repl-diskless-sync-delay 0");
-    if (strstr(more, "announce-hostnames yes")) ask_text(&replica, "CONFIG SET replica-announce-ip localhost");
     front = relay_new(master.port);
     follow(&replica, relay_port(front));
     for (int i = 0; i < SENTINELS; i++) sentinel_start(i, relay_port(front), more);
@@ -388,32 +387,6 @@ TEST_WITH(NULL, teardown, users_and_passwords) {
     assert_non_null(strstr(err.message, "+info"));
     uri_of(uri, "locks:bad@", "mymaster?quarantine=0&sentinel_password=secret");
     assert_int_equal(try_lock(uri, "tried", &err), DLOCK_EAUTH);
-}
-
-/* ---- names ------------------------------------------------------------------------------------------------------- */
-
-static int setup_with_names(void **state) {
-    (void)state;
-    start_all("sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n");
-    sentinels_await_agreement();
-    return 0;
-}
-
-/* They name each master by its name; the thread that renews finds the new one's as well. */
-TEST_WITH(setup_with_names, teardown, announced_names) {
-    char uri[400];
-    struct dlock_error err;
-    uri_of(uri, "", "mymaster?lease=4s&timeout=2s");
-    dlock_client *client = api_client("%s", uri);
-    dlock_lock *lock = api_lock(client, "held", NULL);
-    assert_answering(uri, DLOCK_FINE, "3 of 3", "localhost", relay_port(front));
-    if (dlock_acquire(lock, CHANGE_MS, &err) != 0) fail_msg("%s", err.message);
-    fail_over(replica.port);
-    assert_answering(uri, DLOCK_FINE, "3 of 3", "localhost", replica.port);
-    sleep_ms(6000);
-    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
-    dlock_free(lock);
-    dlock_close(client);
 }
 
 /* The name of one test: only that. CTest runs them side by side; CMake reads their names from the lines of this list. */

@@ -11,13 +11,12 @@
 struct server sentinels[SENTINELS];
 
 static void write_settings(const struct server *sentinel, const char *path, int master_port, const char *more) {
-    const bool names = strstr(more, "announce-hostnames yes");
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fprintf(file,
-            "port %d\nbind 127.0.0.1\ndir %s\nlogfile %s/log\nsentinel monitor mymaster %s %d 2\n"
+            "port %d\nbind 127.0.0.1\ndir %s\nlogfile %s/log\nsentinel monitor mymaster 127.0.0.1 %d 2\n"
             "sentinel down-after-milliseconds mymaster 1000\nsentinel failover-timeout mymaster 3000\n%s",
-            sentinel->port, sentinel->folder, sentinel->folder, names ? "localhost" : "127.0.0.1", master_port, more);
+            sentinel->port, sentinel->folder, sentinel->folder, master_port, more);
     assert_int_equal(fclose(file), 0);
 }
 
