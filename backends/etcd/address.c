@@ -110,10 +110,7 @@ bool etcd_have_moved(struct etcd *z) {
     bool due = now >= z->sought_us + SEEK_US;
     if (due) z->sought_us = now;
     pthread_mutex_unlock(&z->mutex);
-    /* The first call may only tell the core that the addresses are no good, the second one begins a look-up. */
-    for (int calls = 0; due && calls < 2; calls++)
-        if (z->peer->connect_again(z->peer, NULL, 0, note_hosts, z, 0, NULL) == 0) return true;
-    return false;
+    return due && dlock_have_moved(z->peer, note_hosts, z);
 }
 
 void etcd_address_free(struct etcd_address *address) {

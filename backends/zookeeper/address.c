@@ -153,10 +153,7 @@ static int note_hosts(void *conn, const struct dlock_uri *uri, const struct dloc
 }
 
 bool zookeeper_have_moved(struct zookeeper *z) {
-    /* The first call may only tell the core that the addresses are no good, the second one begins a look-up. */
-    for (int calls = 0; calls < 2; calls++)
-        if (z->peer->connect_again(z->peer, NULL, 0, note_hosts, z, 0, NULL) == 0) return true;
-    return false;
+    return dlock_have_moved(z->peer, note_hosts, z);
 }
 
 static int read_base(struct zookeeper *z, const struct dlock_uri *uri, struct dlock_error *err) {

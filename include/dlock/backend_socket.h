@@ -42,6 +42,15 @@ static inline int dlock_left_ms(int64_t deadline_us) {
     return left_ms < 1 ? 1 : left_ms > INT32_MAX ? INT32_MAX : (int)left_ms;
 }
 
+/* Looks for new addresses of the servers, without waiting for a name server. `note` is called with `conn` as a connect: it
+ * stores the hosts and returns 0, or EUNAVAILABLE if they are those that it has. False: none are known yet. */
+static inline bool dlock_have_moved(const struct dlock_peer *peer, dlock_connect *note, void *conn) {
+    /* The first call may only tell the core that the addresses are no good, the second one begins a look-up. */
+    for (int calls = 0; calls < 2; calls++)
+        if (peer->connect_again(peer, NULL, 0, note, conn, 0, NULL) == 0) return true;
+    return false;
+}
+
 /* poll() for one descriptor, repeated after signals. Returns revents, or 0 once the deadline has passed. */
 static inline int dlock_wait_fd(int fd, short events, int64_t deadline_us) {
     struct pollfd poll_fd;

@@ -146,6 +146,17 @@ static void hold(dlock_lock *lock, int ms) {
     for (int64_t until = now_ms() + ms; now_ms() < until; sleep_ms(10)) assert_true(dlock_held(lock));
 }
 
+/* Holds the lock beyond its lease; then the one that waits gets it. */
+static void hold_and_hand_over(dlock_lock *lock, struct waiter *waiter) {
+    const uint64_t fence = dlock_fence(lock);
+    hold(lock, LEASE_MS * 3 / 2);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    pthread_join(waiter->thread, NULL);
+    assert_int_equal(waiter->acquired, 0);
+    assert_int_equal(waiter->released, 0);
+    assert_true(waiter->fence > fence);
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 /* A holder that does nothing but hold keeps its lock beyond the lease, and hands it to one that waits. */
@@ -154,17 +165,11 @@ TEST(holder_and_waiter_follow) {
     dlock_lock *lock = open_lock(client, "follow");
     struct waiter waiter = {.lock = open_lock(other, "follow")};
     acquire(lock);
-    uint64_t fence = dlock_fence(lock);
     assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
     sleep_ms(300);
     first->address = first->after;
     leave_old_place(first);
-    hold(lock, LEASE_MS * 3 / 2);
-    assert_int_equal(dlock_release(lock, NULL), 0);
-    pthread_join(waiter.thread, NULL);
-    assert_int_equal(waiter.acquired, 0);
-    assert_int_equal(waiter.released, 0);
-    assert_true(waiter.fence > fence);
+    hold_and_hand_over(lock, &waiter);
     acquire(lock);
     assert_int_equal(dlock_release(lock, NULL), 0);
     dlock_free(lock);
@@ -211,7 +216,6 @@ static void move_one_by_one(void (*leave)(struct moving *name)) {
     dlock_lock *lock = open_lock(client, "one-by-one");
     struct waiter waiter = {.lock = open_lock(other, "one-by-one")};
     acquire(lock);
-    uint64_t fence = dlock_fence(lock);
     assert_int_equal(pthread_create(&waiter.thread, NULL, await, &waiter), 0);
     hold(lock, STEP_MS);
     for (size_t i = 0; i < NAMES; i++) {
@@ -220,12 +224,7 @@ static void move_one_by_one(void (*leave)(struct moving *name)) {
         names[i].address = names[i].after;
         hold(lock, STEP_MS);
     }
-    hold(lock, LEASE_MS * 3 / 2);
-    assert_int_equal(dlock_release(lock, NULL), 0);
-    pthread_join(waiter.thread, NULL);
-    assert_int_equal(waiter.acquired, 0);
-    assert_int_equal(waiter.released, 0);
-    assert_true(waiter.fence > fence);
+    hold_and_hand_over(lock, &waiter);
     dlock_free(lock);
     dlock_free(waiter.lock);
     dlock_close(client);
