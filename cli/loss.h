@@ -40,7 +40,7 @@ bool lease_confirmed_since(const struct lease *lease, int64_t then_ms);
 /* True if the lease has ended: the lock was lost because it was not renewed, not because the server dropped it. */
 bool lease_ended(const struct lease *lease);
 
-/* Writes into `reason` why the lock was lost or, with a positive `remaining_ms`, is about to be, and returns
+/* Writes into `reason` why the lock was lost or, with a positive `remaining_ms`, soon will be, and returns
  * `reason`. */
 enum { LOSS_REASON_MAX = 400 };
 const char *loss_reason(struct loss *loss, const struct lease *lease, dlock_lock *lock, char reason[LOSS_REASON_MAX],

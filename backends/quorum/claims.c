@@ -15,7 +15,7 @@ static bool is_shared(const struct quorum_round *round, size_t claim) {
 
 /* True if, for each claim, a majority has renewed it, or so many members have lost it that no majority can, or no
  * further answer is worth waiting for: a majority has answered, and those that have lost it were given their time; or
- * the silent members are too few to show either. A downgrade lets readers in, who need the first member's vote. */
+ * the silent members are too few to show either. After a downgrade readers come, and they need the first member's vote. */
 static bool renew_decided(const struct quorum_round *round, int64_t now_us) {
     const unsigned majority = (unsigned)round->quorum->majority, rest = (unsigned)round->quorum->n - majority;
     for (size_t i = 0; i < round->n; i++) {

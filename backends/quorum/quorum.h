@@ -16,8 +16,8 @@
  * second each waiting writer asks all members regardless of the gate, so that no single member can keep a client out.
  *
  * Readers have a majority of shared votes, which excludes a majority of exclusive ones, and the reverse. Only the gate
- * knows of writers that wait, so a reader also needs its vote: else readers that come one after the other would keep
- * writers out for ever. A vote that a dead client has left at the gate keeps readers out until its lease ends.
+ * knows of writers that wait, so a reader also needs its vote: else a stream of readers would keep writers out for
+ * ever. A vote that a dead client has left at the gate keeps readers out until its lease ends.
  *
  * There is no state outside the connection. All data that a worker needs is reference-counted. A worker that is stuck
  * in a request to a silent member when the connection is closed ends with that request, and frees the rest.

@@ -37,7 +37,7 @@ int quorum_accepts(const struct dlock_uri *uri, struct dlock_error *err) {
     return check_twice(uri, err);
 }
 
-/* Checks that this server can be a member: what a quorum offers, each of them has to do. */
+/* Checks that this server can be a member: each needs every capability that a quorum offers. */
 static int check_member(const struct dlock_member *server, size_t nth, struct dlock_error *err) {
     static const uint32_t needs = DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK;
     const uint32_t caps = server->backend->caps;

@@ -90,7 +90,7 @@ int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int 
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
-/* Writes a pattern for the keys of the names that begin with `prefix`. Those of fences and queues begin with a brace. */
+/* Writes a pattern for the keys of the names that begin with `prefix`. Keys of fences and queues begin with a brace. */
 static void write_pattern(char *out, size_t size, const char *prefix) {
     char encoded[REDIS_KEY_MAX + 1];
     size_t used = 0;

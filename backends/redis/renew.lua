@@ -2,7 +2,7 @@
 --   KEYS   K
 --   ARGV   token, lease in ms, then the following, of which trailing ones equal to these defaults may be left out: ''
 --          (kind), '1' (whether anything may be granted: library.lua), '' (the value that the fence is raised to if it
---          is less, of 16 digits, and that a joint holder has as its own from then on), '600000' (for how long a fence
+--          is less, of 16 digits, and that becomes a joint holder's own fence), '600000' (for how long a fence
 --          is kept at least, in ms: library.lua), none (channel.lua)
 --   reply  the server's clock in microseconds; 0: token does not hold the lock
 local call, key, token, lease, kind = redis.call, KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3] or ''

@@ -387,7 +387,7 @@ const char *dlock_name(dlock_lock *lock) {
 
 /* ---- the caller's grant ---- */
 
-/* Begins a look at the caller's grant. Inside an on_lost it is the lost one, whoever owns that, also while the client is
+/* Begins a look at the caller's grant. Inside an on_lost it is the lost grant of any owner, also while the client is
  * being closed. Returns 0 with the mutex held, or an error without. */
 static int look_begin(struct dlock_lock *lock, const struct dlock__acquisition **acq, struct dlock_error *err) {
     int rc = dlock__lock_begin(lock, err);

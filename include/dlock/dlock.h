@@ -647,8 +647,8 @@ DLOCK_EXPORT const char *dlock_name(dlock_lock *lock);
  * one more permit each time, by one handle that is owned by threads or by several handles; each is a separate request.
  * While some of these permits are missing, those already granted are kept for at most 2 s, then given back for as long,
  * so that callers that lack each other's permits all get theirs, in no particular order. A lock that is lost while
- * others are waited for is acquired again, though its on_lost may be called. After any error this call holds none of them.
- * dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. Blocks.
+ * others are waited for is acquired again, though its on_lost may be called. After any error this call holds none of
+ * them. dlock_cancel, dlock_free or dlock_close of any of them ends it with ECANCELED. Blocks.
  *
  * Errors: as dlock_acquire, and
  *   - ELOST: a lock was lost in this way several times
