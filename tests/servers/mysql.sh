@@ -30,7 +30,7 @@ END
 
 case "$1" in
 libraries) echo libmariadb-dev libssl-dev ;;
-packages) echo openssl mariadb-server-core galera-4 ;;
+packages) echo openssl mariadb-server-core mariadb-client-core galera-4 ;;
 start)
     mkdir -p "$data"
     if [ "$(id -u)" = 0 ]; then chown daemon "$data"; fi

@@ -79,6 +79,7 @@ class Scratch:
         self.redis_address = None
         self._prepare_redis()
         self._prepare_postgresql()
+        self._prepare_mysql()
 
     def _program(self, path):
         with open(path, "w") as file:
@@ -139,8 +140,23 @@ class Scratch:
         for name in DATABASES:
             subprocess.run(["createdb", name], env=self.environment, check=True)
 
+    def _prepare_mysql(self):
+        """The command `mysql` finds the suite's server in the file of its settings."""
+        if "DLOCK_TEST_MYSQL" not in os.environ:
+            return
+        host, port = os.environ["DLOCK_TEST_MYSQL"].split(":")
+        with open(os.path.join(self.folder, "my.cnf"), "w") as file:
+            file.write(f"[client]\nhost={host}\nport={port}\nuser=admin\npassword=secret\n")
+        self.environment["MYSQL_HOME"] = self.folder
+        self._mysql("CREATE DATABASE app")
+
+    def _mysql(self, statement):
+        subprocess.run(["mysql", "-e", statement], env=self.environment, check=True)
+
     def end(self):
         """Leaves the suite's servers as they were."""
+        if "DLOCK_TEST_MYSQL" in os.environ:
+            self._mysql("DROP DATABASE app")
         if "DLOCK_TEST_POSTGRESQL" in os.environ:
             for name in DATABASES:
                 subprocess.run(["dropdb", "--force", name], env=self.environment, check=True)
