@@ -355,7 +355,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     struct batch batch;
     batch.begun_us = redis->begun_us ? redis->begun_us : dlock_now_us();
     batch.asks = batch.explained = batch.again = batch.repeated = false;
-    if (script != REDIS_RELEASE) redis_doubt_master(redis);
+    redis_doubt_master(redis);
     int rc = run_once(redis, script, pipeline, &batch, claims, n, deadline_us, err);
     while (rc == 0 && batch.again && dlock_now_us() < deadline_us) {
         batch.again = false;
@@ -365,7 +365,7 @@ static int run_batch(struct redis *redis, enum redis_script script, struct redis
     /* A release that ran out of time needs no error: the next waiter that asks does the rest. */
     if (rc == 0 && batch.again && script == REDIS_ACQUIRE)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "Redis at %s has lost data: no answer in time", redis->where);
-    if (rc == 0 && script != REDIS_RELEASE) rc = redis_be_sure(redis, deadline_us, err);
+    if (rc == 0) rc = redis_be_sure(redis, deadline_us, err);
     if (rc == 0 && batch.explained && err) *err = batch.why; /* on an error `err` is about the connection */
     return rc;
 }

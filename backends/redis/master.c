@@ -1,15 +1,15 @@
 /* redis+sentinel and rediss+sentinel: which server is the master, and since when that is certain.
  *
  * After a failover the old master may survive, cut off or not yet informed, and continue to grant locks to the clients
- * that are connected to it. So no grant or renewal by a master is valid on its own: a majority of the Sentinels has to
- * confirm it as the master, in answer to a question that was sent no earlier than SURE before the master's own answer
- * arrived (c >= answered - SURE, where c is when the question was sent); and the grant is valid for SURE less than the
- * server keeps it. A Sentinel has one vote, however many addresses lead to it: every connection asks for its run id. So
- * two majorities have a Sentinel in common, and no Sentinel returns to an earlier failover (its configuration epoch
- * only grows, and is on its disk before it is announced; redis.io, "High availability with Redis Sentinel":
- * configuration epochs, configuration propagation). It follows that no grant is valid at the old master once the new
- * one has granted the lock to another client. Let T be the time at which the first majority has named the new master;
- * all questions that a majority answers with the old one were sent before T.
+ * that are connected to it. So no grant, renewal or release by a master is valid on its own: a majority of the
+ * Sentinels has to confirm it as the master, in answer to a question that was sent no earlier than SURE before the
+ * master's own answer arrived (c >= answered - SURE, where c is when the question was sent); and the grant is valid for
+ * SURE less than the server keeps it. A Sentinel has one vote, however many addresses lead to it: every connection asks
+ * for its run id. So two majorities have a Sentinel in common, and no Sentinel returns to an earlier failover (its
+ * configuration epoch only grows, and is on its disk before it is announced; redis.io, "High availability with Redis
+ * Sentinel": configuration epochs, configuration propagation). It follows that no grant is valid at the old master once
+ * the new one has granted the lock to another client. Let T be the time at which the first majority has named the new
+ * master; all questions that a majority answers with the old one were sent before T.
  *
  * - A grant that the new master makes: clients connect to it as the master after T only, and it grants nothing before
  *   its quarantine of at least a lease is over, since the epoch is part of what begins the quarantine

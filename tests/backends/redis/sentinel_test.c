@@ -174,6 +174,25 @@ static void fail_over(int to_port) {
     sentinels_await_master(to_port);
 }
 
+/* The client's connection leads to the old master, which still has the lock; it is the new one that must give it back. */
+TEST(released_after_a_failover_by_hand) {
+    char uri[400];
+    struct dlock_error err;
+    player_uri(uri, "7s");
+    await_lock(uri);
+    dlock_client *client = api_client("%s", uri);
+    dlock_lock *lock = api_lock(client, "held", NULL);
+    if (dlock_acquire(lock, CHANGE_MS, &err) != 0) fail_msg("%s", err.message);
+    ask_text(&master, "SET written 1");
+    assert_int_equal(ask_number(&master, "WAIT 1 10000"), 1);
+    fail_over(replica.port);
+    assert_string_not_equal(said_to(&replica, "GET held"), "");
+    if (dlock_release(lock, &err) != 0) fail_msg("%s", err.message);
+    assert_string_equal(said_to(&replica, "GET held"), "");
+    dlock_free(lock);
+    dlock_close(client);
+}
+
 /* There and back before the old master was told: it never stopped being one, and does not know what the other one has
  * granted in between. */
 TEST(the_old_master_again) {
