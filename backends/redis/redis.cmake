@@ -19,6 +19,11 @@ function(dlock_redis name)
       DEPENDS ${parts} VERBATIM)
     list(APPEND scripts ${output})
   endforeach()
+  file(GLOB old ${CMAKE_CURRENT_BINARY_DIR}/scripts/*.lua) # of an earlier list, in a build tree that stays
+  list(REMOVE_ITEM old ${scripts})
+  if(old)
+    file(REMOVE ${old})
+  endif()
 
   set(sources redis.c address.c wire.c info.c greeting.c incarnation.c scripts.c slots.c claims.c pipeline.c inspect.c
     check.c rights.c listen.c master.c sentinel.c map.c nodes.c cluster.c cluster_claims.c cluster_inspect.c
