@@ -32,7 +32,6 @@ struct guardian {
     struct dlock__guard_table *table;
     ino_t inode;     /* of the table */
     int timer;       /* goes off when there is something to look at, and at once when the client calls */
-    int ended_group; /* the guarded group, if it was killed already */
     int64_t idle_us; /* next pause between looks while there is nothing to guard */
     int64_t idle_at_us;
 };
@@ -74,23 +73,34 @@ static void *hear_calls(void *arg) {
     return NULL;
 }
 
-/* ---- the group --------------------------------------------------------------------------------------------------- */
+/* ---- the groups -------------------------------------------------------------------------------------------------- */
 
-/* Kills the processes of the guarded group. False: none runs, or the group is not guarded any more. */
-static bool kill_group(struct dlock__guard_table *table, int group) {
-    if (group == 0 || group != atomic_load(&table->group)) return false;
-    if (!dlock__group_runs(group, atomic_load(&table->session))) return false;
-    atomic_store(&table->killed_group, group); /* lets a living client say why the group died */
-    kill(-group, SIGKILL);
+/* Kills the processes of a guarded group. False: none runs, or the group is not guarded any more. */
+static bool kill_group(struct dlock__guard_group *group, int number) {
+    if (number <= 0 || number != atomic_load(&group->number)) return false;
+    if (!dlock__group_runs(number, atomic_load(&group->session))) return false;
+    atomic_store(&group->killed, number); /* lets a living client say why the group died */
+    kill(-number, SIGKILL);
     return true;
 }
 
-/* Kills the group until nothing of it runs. Processes that cannot be killed, because they have other rights or hang in
- * the kernel, continue to work under the grants, so these are renewed until then, if there is an estate. */
-static void end_group(struct dlock__guard_table *table, int group, struct dlock__estate *estate) {
+/* Kills all groups. False: none of them runs. */
+static bool kill_groups(struct dlock__guard_table *table) {
+    uint32_t n = atomic_load(&table->n_entries);
+    bool killed = kill_group(&table->group, atomic_load(&table->group.number));
+    for (uint32_t i = 1; i <= n; i++) {
+        struct dlock__guard_entry *entry = dlock__guard_entry(table, i);
+        if (atomic_load(&entry->used) && kill_group(&entry->group, atomic_load(&entry->group.number))) killed = true;
+    }
+    return killed;
+}
+
+/* Kills all groups until nothing of them runs. Processes that cannot be killed, because they have other rights or hang
+ * in the kernel, continue to work under the grants, so these are renewed until then, if there is an estate. */
+static void end_groups(struct dlock__guard_table *table, struct dlock__estate *estate) {
     int64_t wait_us = GROUP_FIRST_US, renew_us = DLOCK__NEVER;
     if (estate) renew_us = dlock__after(dlock__now_us(), dlock__estate_patience_us(estate));
-    while (kill_group(table, group)) {
+    while (kill_groups(table)) {
         if (dlock__now_us() >= renew_us) renew_us = dlock__estate_renew(estate);
         dlock__sleep_us(wait_us);
         wait_us = wait_us * 2 < GROUP_LAST_US ? wait_us * 2 : GROUP_LAST_US;
@@ -104,36 +114,39 @@ static int64_t margin_us(int64_t lease_ms) {
     return margin < least ? least : margin > most ? most : margin;
 }
 
-/* The time by which the group has to be gone, before the first grant ends. DLOCK__NEVER: no grant is known to end. */
-static int64_t group_end_us(const struct dlock__guard_table *table) {
-    int64_t first = DLOCK__NEVER;
-    uint32_t n = atomic_load(&table->n_entries);
-    for (uint32_t i = 1; i <= n; i++) {
-        const struct dlock__guard_entry *entry = dlock__guard_entry(table, i);
-        int64_t until = atomic_load(&entry->valid_until_us), lease_ms = entry->lease_ms;
-        if (until == 0 || until == DLOCK__NEVER || !atomic_load(&entry->used)) continue;
-        if (until - margin_us(lease_ms) < first) first = until - margin_us(lease_ms);
-    }
-    return first;
+/* Returns the time by which the group that works under the grant of an entry has to be gone, before the grant ends.
+ * DLOCK__NEVER: there is no group, or the grant is not known to end. */
+static int64_t group_end_us(struct dlock__guard_table *table, struct dlock__guard_entry *entry,
+                            struct dlock__guard_group **group, int *number) {
+    int64_t until = atomic_load(&entry->valid_until_us), lease_ms = atomic_load(&entry->lease_ms);
+    *group = atomic_load(&entry->group.number) != 0 ? &entry->group : &table->group;
+    *number = atomic_load(&(*group)->number);
+    bool works = *number > 0 && *number != atomic_load(&(*group)->ended);
+    bool ends = until != 0 && until != DLOCK__NEVER && atomic_load(&entry->used);
+    return works && ends ? until - margin_us(lease_ms) : DLOCK__NEVER;
 }
 
-/* Kills the group when that time has come although the client's process exists: it is stopped, or hangs. Returns when
- * to look again. */
-static int64_t look_at_group(struct guardian *guardian) {
-    struct dlock__guard_table *table = guardian->table;
-    int group = atomic_load(&table->group);
-    if (group == 0 || group == guardian->ended_group || table->spares_group) return DLOCK__NEVER;
-    guardian->ended_group = 0;
+/* Kills the groups for which that time has come although the client's process exists: it is stopped, or hangs. Returns
+ * when to look again. */
+static int64_t look_at_groups(struct dlock__guard_table *table) {
+    uint32_t n = atomic_load(&table->n_entries);
+    int64_t first = DLOCK__NEVER, now = dlock__now_us();
+    if (table->spares_group) return DLOCK__NEVER;
     atomic_store(&table->looks_at_us, DLOCK__NEVER); /* from here on each renewal or grant calls us */
-    int64_t at = group_end_us(table), now = dlock__now_us();
-    if (at <= now) at = group_end_us(table); /* an entry may have got another acquisition while we read it */
-    if (at > now) {
-        atomic_store(&table->looks_at_us, at);
-        return at;
+    for (uint32_t i = 1; i <= n; i++) {
+        struct dlock__guard_entry *entry = dlock__guard_entry(table, i);
+        struct dlock__guard_group *group;
+        int number;
+        int64_t at = group_end_us(table, entry, &group, &number);
+        if (at <= now) at = group_end_us(table, entry, &group, &number); /* it may have got another grant meanwhile */
+        if (at <= now && kill_group(group, number))
+            at = dlock__after(now, GROUP_LAST_US); /* the client lives, and its grants with it */
+        else if (at <= now)
+            atomic_store(&group->ended, number);
+        if (at > now && at < first) first = at;
     }
-    end_group(table, group, NULL); /* the client lives, and its grants with it */
-    guardian->ended_group = group;
-    return DLOCK__NEVER;
+    atomic_store(&table->looks_at_us, first);
+    return first;
 }
 
 /* ---- nothing to guard -------------------------------------------------------------------------------------------- */
@@ -178,14 +191,13 @@ static bool look_at_client(struct guardian *guardian, int64_t *at_us) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* Handles the end of the client's process: ends the group, then releases the grants. */
+/* Handles the end of the client's process: ends the groups, then releases the grants. */
 static void bury(const struct guardian *guardian) {
     int64_t died_us = dlock__now_us();
     struct dlock__guard_table *table = guardian->table;
-    int group = atomic_load(&table->group);
-    kill_group(table, group); /* at once, since the rest takes a moment */
+    kill_groups(table); /* at once, since the rest takes a moment */
     struct dlock__estate *estate = table->local ? NULL : dlock__estate_open(table);
-    end_group(table, group, estate);
+    end_groups(table, estate);
     for (uint32_t i = 0; i < table->n_kept; i++) close(DLOCK__GUARD_MORE_FD + (int)i);
     if (estate) dlock__estate_release(estate, died_us);
     dlock__estate_free(estate);
@@ -202,7 +214,7 @@ static int watch(struct guardian *guardian) {
             bury(guardian);
             return 0;
         }
-        int64_t at_us = look_at_group(guardian);
+        int64_t at_us = look_at_groups(guardian->table);
         if (!look_at_client(guardian, &at_us)) return 0;
         dlock__timer_set(guardian->timer, at_us);
         if (atomic_load(&guardian->table->calls) == heard) poll(fds, 2, -1);

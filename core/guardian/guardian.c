@@ -321,13 +321,21 @@ void dlock__guard_look(struct dlock_client *client) {
     if (!guard->joinable) guard->restart_us = dlock__after(dlock__now_us(), RESTART_US);
 }
 
-/* ---- the process group ------------------------------------------------------------------------------------------- */
+/* ---- the process groups ------------------------------------------------------------------------------------------ */
 
-static void set_group(struct dlock__guard *guard, int group) {
-    int session = group ? (int)getsid(group) : 0;
-    if (group) atomic_store(&guard->table->killed_group, 0);
-    atomic_store(&guard->table->session, session > 0 ? session : 0);
-    atomic_store(&guard->table->group, group);
+static struct dlock__guard_group *group_of(const struct dlock__guard *guard, uint32_t entry) {
+    return entry ? &dlock__guard_entry(guard->table, entry)->group : &guard->table->group;
+}
+
+static void set_group(struct dlock__guard *guard, uint32_t entry, int number) {
+    struct dlock__guard_group *group = group_of(guard, entry);
+    int session = number ? (int)getsid(number) : 0;
+    if (number) {
+        atomic_store(&group->killed, 0);
+        atomic_store(&group->ended, 0);
+    }
+    atomic_store(&group->session, session > 0 ? session : 0);
+    atomic_store(&group->number, number == 0 && entry ? DLOCK__GUARD_NO_GROUP : number);
     if (!guard->table->local) dlock__guard_call(guard->table); /* a LOCAL helper is replaced for each group */
 }
 
@@ -343,41 +351,29 @@ static void let_go(struct dlock_client *client) {
     dlock__enter(client);
 }
 
-/* Returns 0, or ELOST if the helper has killed the group, which is guarded no longer. */
-static int spared(int group, const struct dlock__guard *guard, struct dlock_error *err) {
-    if (group == 0 || atomic_load(&guard->table->killed_group) != group) return 0;
+/* Returns 0, or ELOST if the helper has killed this group, which is guarded no longer. */
+static int spared(const struct dlock__guard_group *group, int number, struct dlock_error *err) {
+    if (number <= 0 || atomic_load(&group->killed) != number) return 0;
     return dlock_fail(err, DLOCK_ELOST, "the guardian has killed process group %d: its grants were about to end",
-                      group);
+                      number);
 }
 
-/* Sets the guarded group, 0 for none. The caller holds the mutex, which is left meanwhile. */
-static int guard_group(struct dlock_client *client, int group, struct dlock_error *err) {
+void dlock__guard_settle(struct dlock_client *client) {
+    while (client->guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
+}
+
+int dlock__guard_group(struct dlock_client *client, uint32_t entry, int number, struct dlock_error *err) {
     struct dlock__guard *guard = client->guard;
-    while (guard->busy) dlock__wait(client, &client->changed, DLOCK__NEVER);
-    int before = atomic_load(&guard->table->group);
-    set_group(guard, group);
-    if (!guard->table->local) return group == 0 ? spared(before, guard, err) : 0;
-    if (group == 0) {
-        let_go(client);
-        return spared(before, guard, err); /* where grants have leases: mode=session */
+    int before = atomic_load(&group_of(guard, entry)->number);
+    set_group(guard, entry, number);
+    if (number == 0) {
+        /* where grants have leases (mode=session) the helper may kill the group until it is gone */
+        if (guard->table->local && !dlock__guard_has_group(guard->table)) let_go(client);
+        return spared(group_of(guard, entry), before, err);
     }
+    if (!guard->table->local) return 0;
     int rc = replace(client, err);
     guard->missing = false; /* not tried again: the caller gets the error */
-    if (rc != 0) set_group(guard, 0);
+    if (rc != 0) set_group(guard, entry, 0);
     return rc;
-}
-
-int dlock_client_guard(dlock_client *client, int group, struct dlock_error *err) {
-    int rc = dlock__client_begin(client, err);
-    if (rc != 0) return rc;
-    /* getpgrp() is 0 for a group from outside of our PID namespace. */
-    if (group < 0 || group == 1 || (group != 0 && group == getpgrp()))
-        rc = dlock_fail(err, DLOCK_EINVAL, "%d is not a process group that a guardian can end", group);
-    else if (!client->guard)
-        rc = dlock_fail(err, DLOCK_ENOTSUP, "this client has no guardian");
-    else if (client->guard->table->local && !client->backend->descriptors)
-        rc = dlock_fail(err, DLOCK_ENOTSUP, "a guardian cannot keep the locks of %s", client->backend->name);
-    else
-        rc = guard_group(client, group, err);
-    return dlock__client_end(client, rc);
 }

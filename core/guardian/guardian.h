@@ -7,6 +7,8 @@
 
 #include <dlock/dlock.h>
 
+#include <stdint.h>
+
 struct dlock_client;
 struct dlock__acquisition;
 struct dlock__guard;
@@ -28,6 +30,15 @@ void dlock__guard_close(struct dlock_client *client);
 /* Starts a thread that replaces the helper, if that has died, or if it is time to repeat a failed attempt; otherwise
  * cheap. For the keeper, in each round. With the mutex. */
 void dlock__guard_look(struct dlock_client *client);
+
+/* Waits until no helper is being started. With the mutex, which is left meanwhile. */
+void dlock__guard_settle(struct dlock_client *client);
+
+/* Sets the process group that works under the grant of this entry; entry 0: under all grants whose entries have none;
+ * number 0: none does. Call dlock__guard_settle() before, without leaving the mutex in between. Returns 0, ELOST (the
+ * group that was set before has been killed), or why no helper could be started. With the mutex, which is left
+ * meanwhile. */
+int dlock__guard_group(struct dlock_client *client, uint32_t entry, int number, struct dlock_error *err);
 
 /* Runs the helper program and returns its exit status. Exported for that program; no part of the API. */
 DLOCK_EXPORT int dlock__guardian_main(void);

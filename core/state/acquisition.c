@@ -194,6 +194,7 @@ struct dlock__hold *dlock__acq_hold(struct dlock__acquisition *acq, struct dlock
 
 void dlock__acq_disown(struct dlock__acquisition *acq) {
     acq->count = 0;
+    dlock__guard_disown(acq);
     if (!acq->hold) return;
     while (acq->hold->next) {
         struct dlock__hold *hold = acq->hold->next;

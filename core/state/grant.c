@@ -219,6 +219,7 @@ static void own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
     acq->owner = waiter->lock->owner;
     acq->thread = waiter->thread;
     acq->count = 1;
+    dlock__guard_note(acq);
 }
 
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock) {

@@ -42,8 +42,28 @@ void dlock__guard_note(struct dlock__acquisition *acq) {
     atomic_store(&entry->mode, acq->mode);
     if (lease_ms > atomic_load(&entry->lease_ms)) atomic_store(&entry->lease_ms, lease_ms);
     atomic_store(&entry->valid_until_us, works ? acq->valid_until_us : 0);
-    if (works && atomic_load(&table->group) != 0 && acq->valid_until_us < atomic_load(&table->looks_at_us))
-        dlock__guard_call(table);
+    int group = atomic_load(&entry->group.number);
+    if (group == 0) group = atomic_load(&table->group.number);
+    if (works && group > 0 && acq->valid_until_us < atomic_load(&table->looks_at_us)) dlock__guard_call(table);
+}
+
+/* In this order: else the end of a lost grant would be one of the client's group. */
+void dlock__guard_disown(struct dlock__acquisition *acq) {
+    if (!acq->guarded) return;
+    struct dlock__guard_entry *entry = dlock__guard_entry(acq->name->client->guard->table, acq->guarded);
+    if (atomic_load(&entry->group.number) == 0) return;
+    atomic_store(&entry->valid_until_us, 0);
+    atomic_store(&entry->group.number, 0);
+}
+
+bool dlock__guard_has_group(const struct dlock__guard_table *table) {
+    uint32_t n = atomic_load(&table->n_entries);
+    if (atomic_load(&table->group.number) != 0) return true;
+    for (uint32_t i = 1; i <= n; i++) {
+        const struct dlock__guard_entry *entry = dlock__guard_entry(table, i);
+        if (atomic_load(&entry->used) && atomic_load(&entry->group.number) > 0) return true;
+    }
+    return false;
 }
 
 void dlock__guard_leave(struct dlock__acquisition *acq) {

@@ -29,9 +29,15 @@ struct dlock__guard {
 int dlock__guard_enter(struct dlock__acquisition *acq);
 
 /* Updates the entry: mode, the backend's state, the longest lease that was asked for, valid-until. An acquisition that
- * has no holder, as it waits, is handed over or is being released, protects no work: its end is no reason to kill the
+ * has no holder, as it waits, is handed over or is being released, protects no work: its end is no reason to kill a
  * process group. With the mutex. */
 void dlock__guard_note(struct dlock__acquisition *acq);
+
+/* Its holder is done with it: no group of its own works under it any more. With the mutex. */
+void dlock__guard_disown(struct dlock__acquisition *acq);
+
+/* True if a process group works under any of the client's grants. With the mutex. */
+bool dlock__guard_has_group(const struct dlock__guard_table *table);
 
 /* Removes the entry: the release was answered, or the acquisition is no longer this process's to release. With the
  * mutex. */

@@ -116,9 +116,7 @@ struct dlock__guard_table *dlock__guard_table_copy(const struct dlock__guard_tab
     memcpy(table->texts, old->texts, old->texts_end);
     memcpy(dlock__guard_entry(table, 1), dlock__guard_entry(old, 1), (size_t)n * sizeof(struct dlock__guard_entry));
     atomic_store(&table->n_entries, n);
-    atomic_store(&table->group, atomic_load(&old->group));
-    atomic_store(&table->session, atomic_load(&old->session));
-    atomic_store(&table->killed_group, atomic_load(&old->killed_group));
+    memcpy(&table->group, &old->group, sizeof table->group);
     return table;
 }
 

@@ -16,6 +16,15 @@
 /* Descriptor numbers in the helper program: the table, the client's pidfd, and then those that LOCAL grants live in. */
 enum { DLOCK__GUARD_TABLE_FD = 3, DLOCK__GUARD_PID_FD = 4, DLOCK__GUARD_MORE_FD = 5 };
 
+/* A process group that works under grants. The helper does not kill it again once it has written `ended`. */
+struct dlock__guard_group {
+    atomic_int number, session; /* 0: none */
+    atomic_int killed, ended;   /* the last group that the helper killed, written before the kill; and saw ended */
+};
+
+/* As an entry's group number: none works under the grant, not even the client's. */
+enum { DLOCK__GUARD_NO_GROUP = -1 };
+
 struct dlock__guard_entry {
     atomic_uint used; /* 0 or 1; everything below is valid while it is 1 */
     atomic_uint mode;
@@ -25,6 +34,7 @@ struct dlock__guard_entry {
     uint32_t fixed;                      /* a fixed lease: it is not renewed */
     atomic_int_least64_t lease_ms;       /* longest lease that the server was asked for */
     atomic_int_least64_t valid_until_us; /* 0: its end does no harm; DLOCK__NEVER: not granted yet */
+    struct dlock__guard_group group;     /* of this grant alone; number 0: the client's works under it */
     uint64_t state[2][4];
     char token[DLOCK_TOKEN_MAX + 1];
     char name[DLOCK_FULL_NAME_MAX + 1];
@@ -37,18 +47,17 @@ struct dlock__guard_table {
     size_t entries_at;     /* offset of the entries in the table */
     uint32_t capacity;     /* entries there is room for */
     atomic_uint n_entries; /* entries ever used; the rest was never touched */
-    bool spares_group;     /* the process group is not killed while the client lives, whatever becomes of its grants */
+    bool spares_group;     /* no process group is killed while the client lives, whatever becomes of its grants */
     bool local;            /* the kernel ends a dead process's grants. The helper then releases nothing; it is started
-                            * for a process group only, and … */
-    uint32_t n_kept;       /* … keeps this many descriptors that grants live in until the group has ended */
+                            * for process groups only, and … */
+    uint32_t n_kept;       /* … keeps this many descriptors that grants live in until the groups have ended */
     bool hides;            /* the client is not dumpable, as after a change of its user: nor may the helper be */
     int64_t pid;           /* the client's process id */
     atomic_uint helper;    /* a robust futex: 0 until the helper runs, then its thread id; FUTEX_OWNER_DIED once it
                             * died */
     atomic_uint calls;     /* a futex, incremented when the helper should look at the table */
     atomic_uint closed;    /* the client was closed: there is nothing left to guard */
-    atomic_int group, session;        /* the process group that works under the grants, and its session; 0: none */
-    atomic_int killed_group;          /* the last group that the helper killed; written before the kill */
+    struct dlock__guard_group group;  /* works under all grants whose entries have none of their own */
     atomic_int_least64_t looks_at_us; /* when the helper looks at valid_until_us again unless it is called */
     char texts[];
 };

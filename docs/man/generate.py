@@ -17,7 +17,7 @@ DATE = "November 25, 2026"
 PAGES = {
     "dlock_client": (
         "open and close a client of a lock server",
-        ["dlock_open", "dlock_client_stop", "dlock_close", "dlock_close_within", "dlock_client_backend", "dlock_client_quarantine_ms", "dlock_client_guard"],
+        ["dlock_open", "dlock_client_stop", "dlock_close", "dlock_close_within", "dlock_client_backend", "dlock_client_quarantine_ms", "dlock_client_guard", "dlock_guard"],
         ["struct dlock_client_options", "enum dlock_client_flag"],
         ["dlock_new 3", "dlock_stats 3", "dlock\\-uri 7"],
     ),

@@ -158,8 +158,8 @@ enum dlock_client_flag {
     DLOCK_CLIENT_LAZY = 1,     /* dlock_open does not connect; the first operation does */
     DLOCK_CLIENT_MANUAL = 2,   /* callbacks run inside dlock_client_dispatch(): see dlock_callback */
     DLOCK_CLIENT_GUARDIAN = 4, /* as `guardian=on` in the URI; `guardian=off` there takes precedence */
-    /* The guardian kills the group of dlock_client_guard() only when this process is gone, and not when a grant ends.
-     * For a program that handles the loss itself. */
+    /* The guardian kills the groups of dlock_client_guard() and dlock_guard() only when this process is gone, and not
+     * when a grant ends. For a program that handles the loss itself. */
     DLOCK_CLIENT_SPARE_GROUP = 8
 };
 
@@ -397,10 +397,10 @@ DLOCK_EXPORT int dlock_client_dispatch(dlock_client *client);
  * For a client with a guardian (the URI's `guardian=on`). When this process is gone, the guardian kills that group
  * (SIGKILL), and releases the grants only once no process of it runs. Unless the client has DLOCK_CLIENT_SPARE_GROUP,
  * the guardian also kills the group before the first grant ends because this process is stopped or hangs, and so does
- * not renew it. Processes that have left the group are not killed. On file: and with mode=session the guardian keeps
- * only the grants that are held at the time of the call: acquire first. Call it before the group begins to work, and
- * with 0 before its number can be reused, that is, before its first process is waited for. Blocks while a guardian is
- * started.
+ * not renew it; grants with a group of their own (dlock_guard) do not count. A grant that was lost in another way ends
+ * for the guardian when its lease does. Processes that have left the group are not killed. On file: and with mode=session the guardian keeps only the grants that are held at the time of the call:
+ * acquire first. Call it before the group begins to work, and with 0 before its number can be reused, that is, before
+ * its first process is waited for. Blocks while a guardian is started.
  *
  * Errors:
  *   - EINVAL: the group includes this process
@@ -632,6 +632,19 @@ DLOCK_EXPORT int dlock_lost(dlock_lock *lock, struct dlock_error *err);
  *   - EOWNER: the caller does not hold the lock
  *   - EINVAL: `size` is too small */
 DLOCK_EXPORT int dlock_token(dlock_lock *lock, char *token, size_t size, struct dlock_error *err);
+
+/* Registers `group` as the process group that works under the caller's grant alone; 0: none does any more.
+ *
+ * For a program with several jobs. Otherwise as dlock_client_guard(): the guardian kills this group when this process
+ * is gone, or before this grant ends without a renewal, and leaves the groups of other grants alone. The group is
+ * registered until the caller has released the grant as often as it was acquired: call this with 0, or release the
+ * lock, before the group's first process is waited for. Blocks while a guardian is started.
+ *
+ * Errors:
+ *   - EOWNER: the caller does not hold the lock
+ *   - ELOST: the grant has ended; with 0: the guardian has already killed the group
+ *   - EINVAL, ENOTSUP, EUNAVAILABLE: as dlock_client_guard */
+DLOCK_EXPORT int dlock_guard(dlock_lock *lock, int group, struct dlock_error *err);
 
 /* Returns the lock's name as dlock_new() takes it, without the client's `prefix`.
  *

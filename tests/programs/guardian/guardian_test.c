@@ -9,6 +9,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -230,6 +231,24 @@ static void import_one(void) {
 TEST(an_imported_grant_ends_with_the_importer) {
     if (!can(DLOCK_CAP_EXPORT)) skip();
     expect_replaced(import_one, 2);
+}
+
+/* The first job's lock ends while the process lives, and that job with it. The second one's is renewed until the process
+ * is killed; when it is free the job, which has the other end of the pipe, has ended. */
+TEST(the_group_of_a_lock_ends_with_its_grant) {
+    struct pollfd jobs = {.events = 0};
+    char word[128];
+    for (int i = 0; i < 2; i++) {
+        snprintf(word, sizeof word, "job %d %s", i, nth_name(1 + i));
+        holder_do(&holder, word, "working");
+    }
+    holder_do(&holder, "jobs", "one works");
+    assert_false(free_within(2, 0));
+    holder_kill(&holder);
+    jobs.fd = holder.out;
+    assert_true(free_within(2, PATIENCE_MS));
+    assert_int_equal(poll(&jobs, 1, 0), 1);
+    assert_true(jobs.revents & POLLHUP);
 }
 
 /* ---- the guardian itself ----------------------------------------------------------------------------------------- */

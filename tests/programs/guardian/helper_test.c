@@ -109,50 +109,112 @@ static int64_t boot_us(void) {
     return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
 }
 
-static void enter(struct dlock__guard_table *table, int64_t until_us) {
+static struct dlock__guard_entry *enter(struct dlock__guard_table *table, int64_t until_us) {
     struct dlock__guard_entry *entry = dlock__guard_entry(table, dlock__guard_table_grow(table));
     entry->lease_ms = 60000;
     atomic_store(&entry->valid_until_us, until_us);
     atomic_store(&entry->used, 1);
+    return entry;
 }
 
-/* A group of one process, under three grants of a client that does not renew them. Returns how long before the first
- * end of a grant the process was dead; negative: after it. */
-static int64_t killed_before_the_end_us(void) {
-    int fd, status;
-    struct dlock__guard_table *table = dlock__guard_table_new("redis://h", environ, &fd);
-    assert_non_null(table);
+/* A group of one process. */
+static pid_t start_worker(struct dlock__guard_group *group) {
     pid_t worker = fork();
     if (worker == 0)
         for (;;) pause();
     setpgid(worker, worker);
-    const int64_t until_us = boot_us() + 2000000;
-    enter(table, until_us + 2000000);
-    enter(table, until_us);
-    enter(table, DLOCK__NEVER);
-    atomic_store(&table->session, getsid(worker));
-    atomic_store(&table->group, worker);
-    pid_t helper = start_helper(fd);
-    assert_int_equal(waitpid(worker, &status, 0), worker);
-    const int64_t before_us = until_us - boot_us();
-    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-    assert_int_equal(atomic_load(&table->killed_group), worker);
+    atomic_store(&group->session, getsid(worker));
+    atomic_store(&group->number, worker);
+    return worker;
+}
+
+static struct dlock__guard_table *new_table(int *fd) {
+    struct dlock__guard_table *table = dlock__guard_table_new("redis://h", environ, fd);
+    assert_non_null(table);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
+    return table;
+}
+
+static void dismiss(struct dlock__guard_table *table, int fd, pid_t helper) {
+    int status;
     atomic_store(&table->closed, 1);
     atomic_fetch_add(&table->calls, 1);
     dlock__guard_wake(&table->calls);
     assert_int_equal(waitpid(helper, &status, 0), helper);
+    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
     dlock__guard_table_free(table);
     close(fd);
+}
+
+static void expect_killed(pid_t worker) {
+    int status;
+    assert_int_equal(waitpid(worker, &status, 0), worker);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void end_worker(pid_t worker) {
+    assert_int_equal(waitpid(worker, NULL, WNOHANG), 0);
+    kill(worker, SIGKILL);
+    expect_killed(worker);
+}
+
+/* Under three grants of a client that does not renew them. Returns how long before the first end of a grant the process
+ * was dead; negative: after it. */
+static int64_t killed_before_the_end_us(void) {
+    int fd;
+    struct dlock__guard_table *table = new_table(&fd);
+    pid_t worker = start_worker(&table->group);
+    const int64_t until_us = boot_us() + 2000000;
+    enter(table, until_us + 2000000);
+    enter(table, until_us);
+    enter(table, DLOCK__NEVER);
+    pid_t helper = start_helper(fd);
+    expect_killed(worker);
+    const int64_t before_us = until_us - boot_us();
+    assert_int_equal(atomic_load(&table->group.killed), worker);
+    dismiss(table, fd, helper);
     return before_us;
 }
 
 /* Half a second before: on a busy machine not at each try. */
 TEST(the_group_is_dead_before_the_first_grant_ends) {
-    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 1), 0);
     bool ever = false;
     for (int tries = 0; tries < 10 && !ever; tries++) ever = killed_before_the_end_us() > 0;
-    assert_int_equal(prctl(PR_SET_CHILD_SUBREAPER, 0), 0);
     assert_true(ever);
+}
+
+/* Once killed it is killed no more: when the client has reaped it, its number may be another group's. */
+TEST(the_group_of_a_grant_ends_with_it_alone) {
+    int fd;
+    struct dlock__guard_table *table = new_table(&fd);
+    pid_t everything = start_worker(&table->group);
+    struct dlock__guard_entry *first = enter(table, boot_us() + 1000000);
+    struct dlock__guard_entry *second = enter(table, boot_us() + 600000000);
+    pid_t one = start_worker(&first->group), other = start_worker(&second->group);
+    pid_t helper = start_helper(fd);
+    expect_killed(one);
+    assert_int_equal(atomic_load(&first->group.killed), one);
+    while (atomic_load(&first->group.ended) != one) sleep_ms(PAUSE_MS);
+    atomic_store(&second->valid_until_us, boot_us()); /* later than the first, so that it has been looked at */
+    atomic_fetch_add(&table->calls, 1);
+    dlock__guard_wake(&table->calls);
+    expect_killed(other);
+    end_worker(everything);
+    dismiss(table, fd, helper);
+}
+
+TEST(a_withdrawn_group_is_spared_and_so_is_the_clients) {
+    int fd;
+    struct dlock__guard_table *table = new_table(&fd);
+    pid_t everything = start_worker(&table->group);
+    struct dlock__guard_entry *first = enter(table, boot_us());
+    atomic_store(&first->group.number, DLOCK__GUARD_NO_GROUP);
+    struct dlock__guard_entry *second = enter(table, boot_us());
+    pid_t worker = start_worker(&second->group);
+    pid_t helper = start_helper(fd);
+    expect_killed(worker);
+    end_worker(everything);
+    dismiss(table, fd, helper);
 }
 
 TESTS(NULL, NULL, NULL, NULL)

@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PATIENCE_MS = 120000, LOG_MS = 20000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4 };
+enum { PATIENCE_MS = 120000, LOG_MS = 20000, LINE = DLOCK_TICKET_MAX + 64, FORKED_LIVES_S = 4, JOB_MS = 2000 };
 
 /* ---- the other process ------------------------------------------------------------------------------------------- */
 
@@ -129,6 +129,32 @@ static int fork_a_child(void) {
     return child < 0 ? 1 : say("forked");
 }
 
+static pid_t jobs[2];
+
+/* One more lock, with a job in a process group of its own: job 0 has a fixed lease that ends in JOB_MS, job 1 is
+ * renewed. */
+static int work(struct held *held, const char *name, int job) {
+    struct dlock_options options = DLOCK_OPTIONS_INIT;
+    struct dlock_error err = {0};
+    dlock_lock *lock;
+    if (job == 0) options.flags = DLOCK_FIXED_LEASE;
+    if (job == 0) options.lease_ms = JOB_MS;
+    if (dlock_new(held->client, name, &options, &lock, &err) != 0) return complain(&err);
+    if (dlock_acquire(lock, 5000, &err) != 0) return complain(&err);
+    jobs[job] = fork();
+    if (jobs[job] == 0)
+        for (;;) pause();
+    if (jobs[job] < 0 || setpgid(jobs[job], jobs[job]) != 0) return 1;
+    return dlock_guard(lock, (int)jobs[job], &err) == 0 ? say("working") : complain(&err);
+}
+
+/* Waits until job 0 has been killed. */
+static int see_jobs(void) {
+    int status;
+    if (waitpid(jobs[0], &status, 0) != jobs[0] || !WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL) return 1;
+    return say(waitpid(jobs[1], &status, WNOHANG) == 0 ? "one works" : "none works");
+}
+
 static int obey(struct held *held, const char *word) {
     if (strcmp(word, "release") == 0) {
         let_go(held);
@@ -144,6 +170,9 @@ static int obey(struct held *held, const char *word) {
     if (strncmp(word, "import ", 7) == 0) return import(held, word + 7);
     if (strncmp(word, "read ", 5) == 0) return acquire_also(held, word + 5, DLOCK_SHARED, 0);
     if (strncmp(word, "permit ", 7) == 0) return acquire_also(held, word + 7, DLOCK_PERMIT, 2);
+    if (strncmp(word, "job 0 ", 6) == 0) return work(held, word + 6, 0);
+    if (strncmp(word, "job 1 ", 6) == 0) return work(held, word + 6, 1);
+    if (strcmp(word, "jobs") == 0) return see_jobs();
     if (strcmp(word, "churn") == 0) return churn(held);
     if (strcmp(word, "fork") == 0) return fork_a_child();
     if (strcmp(word, "children") == 0) {

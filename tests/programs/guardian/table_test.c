@@ -77,7 +77,8 @@ TEST(a_copy_has_everything_but_the_old_helper) {
     int fd, second_fd;
     struct dlock__guard_table *table = make(&fd);
     for (int i = 0; i < 1000; i++) add(table, "x");
-    atomic_store(&table->group, 42);
+    atomic_store(&table->group.number, 42);
+    atomic_store(&dlock__guard_entry(table, 7)->group.number, 43);
     atomic_store(&table->helper, 1);
     atomic_store(&table->closed, 1);
     struct dlock__guard_table *copy = dlock__guard_table_copy(table, &second_fd);
@@ -86,7 +87,8 @@ TEST(a_copy_has_everything_but_the_old_helper) {
     assert_string_equal(copy->texts, "redis://:secret@h");
     assert_string_equal(dlock__guard_entry(copy, 1000)->name, "x");
     assert_int_equal(add(copy, "y"), 1001);
-    assert_int_equal(atomic_load(&copy->group), 42);
+    assert_int_equal(atomic_load(&copy->group.number), 42);
+    assert_int_equal(atomic_load(&dlock__guard_entry(copy, 7)->group.number), 43);
     assert_int_equal(atomic_load(&copy->helper), 0);
     assert_int_equal(atomic_load(&copy->closed), 0);
     dlock__guard_table_free(copy);

@@ -116,10 +116,90 @@ TEST(a_grant_that_was_lost_has_ended) {
     assert_int_equal(release_by(actor, lock), DLOCK_ELOST);
 }
 
+/* ---- a group for one grant ---- */
+
+/* A client whose helper would release its grants. No process has this group. */
+static dlock_client *releasing_client(const char *uri) {
+    dlock_client *client = guarded_client(uri);
+    client->guard->table->local = false;
+    return client;
+}
+
+static int group(void) {
+    return getpgrp() + 1;
+}
+
+static int group_of(const dlock_client *client, const char *name) {
+    return atomic_load(&entry_of(client, name)->group.number);
+}
+
+TEST(a_group_is_of_one_grant_until_its_last_release) {
+    dlock_client *client = releasing_client("fake:");
+    dlock_lock *a = lock_new(client, "a"), *b = lock_new(client, "b");
+    assert_int_equal(dlock_guard(a, group(), NULL), DLOCK_EOWNER);
+    assert_int_equal(dlock_acquire(a, 0, NULL), 0);
+    assert_int_equal(dlock_acquire(b, 0, NULL), 0);
+    assert_int_equal(dlock_guard(a, group(), NULL), 0);
+    assert_int_equal(group_of(client, "a"), group());
+    assert_int_equal(group_of(client, "b"), 0);
+    assert_int_equal(atomic_load(&client->guard->table->group.number), 0);
+    assert_int_equal(dlock_acquire(a, 0, NULL), 0);
+    assert_int_equal(dlock_release(a, NULL), 0);
+    assert_int_equal(group_of(client, "a"), group());
+    assert_int_equal(dlock_release(a, NULL), 0);
+    assert_int_equal(dlock_guard(a, 0, NULL), DLOCK_EOWNER);
+    assert_int_equal(dlock_acquire(a, 0, NULL), 0);
+    assert_int_equal(group_of(client, "a"), 0);
+    assert_int_equal(dlock_release_all((dlock_lock *[]){a, b}, 2, NULL), 0);
+}
+
+TEST(the_group_of_one_grant_is_withdrawn_from_all) {
+    dlock_client *client = releasing_client("fake:");
+    dlock_lock *lock = lock_new(client, "a");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_guard(lock, group(), NULL), 0);
+    assert_int_equal(dlock_guard(lock, 0, NULL), 0);
+    assert_int_equal(group_of(client, "a"), DLOCK__GUARD_NO_GROUP);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+}
+
+/* The next holder's work is not that of the former one's group. */
+TEST(a_hand_over_leaves_the_group_behind) {
+    dlock_client *client = releasing_client("fakefull:");
+    dlock_lock *lock = lock_new(client, "a"), *same = lock_new(client, "a");
+    struct actor *waiter = actor_new();
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_guard(lock, group(), NULL), 0);
+    begin_acquire(waiter, same, LEASE_MS);
+    assert_int_equal(dlock_release(lock, NULL), 0);
+    wait_for(waiter, LEASE_MS);
+    assert_int_equal(result(waiter), 0);
+    assert_int_equal(group_of(client, "a"), 0);
+    assert_true(ends_us(client, "a") > dlock__now_us());
+    assert_int_equal(release_by(waiter, same), 0);
+}
+
+/* What the helper does is played: it has killed the group. */
+TEST(a_lost_grant_takes_no_group_and_tells_that_it_was_killed) {
+    dlock_client *client = releasing_client("fakefull:?lease=1s");
+    dlock_lock *lock = lock_new(client, "a");
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    assert_int_equal(dlock_guard(lock, group(), NULL), 0);
+    fake_fault(FAKE_RENEW, FAKE_LOST_BEFORE, 50);
+    fake_advance_ms(1100);
+    fake_faults_clear();
+    assert_int_equal(group_of(client, "a"), group());
+    assert_int_equal(dlock_guard(lock, group(), NULL), DLOCK_ELOST);
+    atomic_store(&dlock__guard_entry(client->guard->table, 1)->group.killed, group());
+    assert_int_equal(dlock_guard(lock, 0, NULL), DLOCK_ELOST);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+}
+
 TEST(without_a_guardian_no_group_is_registered) {
     dlock_client *client = client_new("fake:");
     assert_int_equal(dlock_client_guard(client, 0, NULL), DLOCK_ENOTSUP);
     assert_int_equal(dlock_client_guard(client, getpgrp() + 1, NULL), DLOCK_ENOTSUP);
+    assert_int_equal(dlock_guard(lock_new(client, "a"), getpgrp() + 1, NULL), DLOCK_ENOTSUP);
 }
 
 TESTS(fixture_setup, fixture_teardown, NULL, NULL)

@@ -161,6 +161,7 @@ FUNCTIONS = {
     "dlock_fence": (c_uint64, LockPointer),
     "dlock_token": (c_int, LockPointer, _Text, c_size_t, _Err),
     "dlock_name": (c_char_p, LockPointer),
+    "dlock_guard": (c_int, LockPointer, c_int, _Err),
     "dlock_acquire_all": (c_int, _Locks, c_size_t, c_int64, _Err),
     "dlock_release_all": (c_int, _Locks, c_size_t, _Err),
     "dlock_export": (c_int, LockPointer, _Text, c_size_t, _Err),

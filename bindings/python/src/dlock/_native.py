@@ -162,8 +162,8 @@ class NativeClient:
         errors.call(lib.dlock_break, self.pointer, _values.text(name, "the name"))
 
     def guard(self, group: int) -> None:
-        """Sets the process group that the guardian ends with the lock."""
-        errors.call(lib.dlock_client_guard, self.pointer, group)
+        """Sets the process group that the guardian ends with the client."""
+        errors.call(lib.dlock_client_guard, self.pointer, _values.group(group))
 
     def backend(self) -> _values.Backend:
         """Returns the backend of this client."""
@@ -407,6 +407,10 @@ class Handle:
         ms = _values.lease_milliseconds(lease)
         self.client.check_lease(ms)
         self._call(lib.dlock_extend, ms)
+
+    def guard(self, group: int) -> None:
+        """Sets the process group that the guardian ends with this grant."""
+        self._call(lib.dlock_guard, _values.group(group))
 
     def downgrade(self) -> None:
         """Turns the exclusive grant into a shared one. It counts as shared also if no answer has confirmed that."""

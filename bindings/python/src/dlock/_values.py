@@ -177,6 +177,13 @@ def lease_milliseconds(value: Optional[Seconds]) -> int:
     return ms
 
 
+def group(value: int) -> int:
+    """Checks the number of a process group."""
+    if not isinstance(value, int):
+        raise TypeError(f"group must be an int, not {type(value).__name__}")
+    return value
+
+
 def left(ms: int) -> Optional[float]:
     """Returns the library's remaining milliseconds as seconds; None if they are unknown or have no end: JSON has no
     infinity."""

@@ -166,8 +166,6 @@ class Client(BaseClient):
     def guard(self, group: int) -> None:
         """Puts a process group, which does the protected work, under the guardian of this client; 0 takes it back.
         Raises Lost if the guardian has killed the group, because the lock was not renewed in time."""
-        if not isinstance(group, int):
-            raise TypeError(f"group must be an int, not {type(group).__name__}")
         self._native.guard(group)
 
     def stop(self) -> None:

@@ -131,6 +131,13 @@ class Grant(BaseGrant):
         self._check()
         self._handle.extend(lease)
 
+    def guard(self, group: int) -> None:
+        """Puts a process group, which works under this grant alone, under the guardian of the client; 0 takes it back, as
+        does the release. Raises Lost if the grant has ended or the guardian has killed the group, NotOwner after the
+        release."""
+        self._check()
+        self._handle.guard(group)
+
     def downgrade(self) -> None:
         """Turns an exclusive grant into a shared one, without a writer in between. Raises NotOwner after the release."""
         self._check()
