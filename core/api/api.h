@@ -38,6 +38,16 @@ int dlock__not_owned(const struct dlock_lock *lock, struct dlock_error *err);
  * be zero. Needs no mutex. */
 int dlock__options_read(const struct dlock_options *from, struct dlock_options *options, struct dlock_error *err);
 
+/* ---- multi.c: calls on several handles. None of these expects the mutex held ---- */
+
+/* Returns EINVAL or EFORKED, if there is a NULL in the list, or a handle of before a fork. */
+int dlock__locks_check(dlock_lock *const *locks, size_t n, struct dlock_error *err);
+/* Begins the call on one handle. From here on dlock_cancel and dlock_free of the handle, and dlock_close of its client,
+ * cancel the latch, and the latter two wait for dlock__part_end. */
+int dlock__part_begin(struct dlock__part *part, struct dlock_lock *lock, struct dlock__latch *latch,
+                      struct dlock_error *err);
+void dlock__part_end(struct dlock__part *part);
+
 /* ---- renew.c ---- */
 
 /* Restarts the lease of the caller's grant, unless it is fixed, and waits until no renewal of it is on the way and no

@@ -82,7 +82,7 @@ static int in_order(const void *a, const void *b) {
     return order != 0 ? order : x < y ? -1 : 1;
 }
 
-static int check(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
+int dlock__locks_check(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
     if (n > 0 && !locks) return dlock_fail(err, DLOCK_EINVAL, "the list of locks is NULL");
     for (size_t i = 0; i < n; i++) {
         if (!locks[i]) return dlock_fail(err, DLOCK_EINVAL, "lock number %zu of the list is NULL", i);
@@ -128,33 +128,33 @@ static void set_deadline(struct all *all, int64_t timeout_ms) {
 
 /* ---- beginning and ending the call ---- */
 
-/* Begins the call on one handle. From here on dlock_free of the handle, and dlock_close of its client, cancel the wait
- * and wait for its end. */
-static int begin_item(struct item *item, struct dlock__latch *latch, struct dlock_error *err) {
-    struct dlock_client *client = item->client;
-    int rc = dlock__lock_begin(item->lock, err);
+int dlock__part_begin(struct dlock__part *part, struct dlock_lock *lock, struct dlock__latch *latch,
+                      struct dlock_error *err) {
+    struct dlock_client *client = lock->client;
+    int rc = dlock__lock_begin(lock, err);
     if (rc != 0) return rc;
-    item->in_call = true;
-    item->part = (struct dlock__part){.lock = item->lock, .latch = latch, .next = client->parts};
-    if (client->parts) client->parts->prev = &item->part;
-    client->parts = &item->part;
+    *part = (struct dlock__part){.lock = lock, .latch = latch, .next = client->parts};
+    if (client->parts) client->parts->prev = part;
+    client->parts = part;
     dlock__leave(client);
     return 0;
 }
 
-static void end_item(struct item *item) {
-    struct dlock__part *part = &item->part;
-    dlock__enter(item->client);
-    *(part->prev ? &part->prev->next : &item->client->parts) = part->next;
+void dlock__part_end(struct dlock__part *part) {
+    struct dlock_client *client = part->lock->client;
+    dlock__enter(client);
+    *(part->prev ? &part->prev->next : &client->parts) = part->next;
     if (part->next) part->next->prev = part->prev;
-    dlock__lock_end(item->lock, 0);
+    dlock__lock_end(part->lock, 0);
 }
 
 /* Begins the call on all handles, even after an error, so that all are in the call. Returns the first error. */
 static int begin(struct all *all, struct dlock_error *err) {
     int first = 0;
     for (size_t i = 0; i < all->n; i++) {
-        int rc = begin_item(&all->items[i], &all->latch, first == 0 ? err : NULL);
+        struct item *item = &all->items[i];
+        int rc = dlock__part_begin(&item->part, item->lock, &all->latch, first == 0 ? err : NULL);
+        item->in_call = rc == 0;
         if (first == 0) first = rc;
     }
     return first;
@@ -162,7 +162,7 @@ static int begin(struct all *all, struct dlock_error *err) {
 
 static void end(struct all *all) {
     for (size_t i = 0; i < all->n; i++)
-        if (all->items[i].in_call) end_item(&all->items[i]);
+        if (all->items[i].in_call) dlock__part_end(&all->items[i].part);
     all_free(all);
 }
 
@@ -203,7 +203,7 @@ static bool enter(struct all *all, struct item *item, bool try_only, int64_t dea
 }
 
 static void drive(struct all *all, size_t n) {
-    if (n > 0) dlock__waiters_drive(all->waiters, n);
+    if (n > 0) dlock__waiters_drive(all->waiters, n, false);
 }
 
 static void take_result(struct item *item) {
@@ -438,7 +438,7 @@ static int acquire_all(struct all *all, struct dlock_error *err) {
 }
 
 int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t timeout_ms, struct dlock_error *err) {
-    int rc = check(locks, n, err);
+    int rc = dlock__locks_check(locks, n, err);
     if (rc != 0 || n == 0) return rc;
     struct all all;
     if ((rc = all_new(&all, locks, n, err)) != 0) return rc;
@@ -459,10 +459,10 @@ static int release_each(dlock_lock *const *locks, size_t n, struct dlock_error *
 }
 
 int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err) {
-    if (n == 0 || !locks) return check(locks, n, err);
+    if (n == 0 || !locks) return dlock__locks_check(locks, n, err);
     struct all all;
     /* A NULL in the list, or no memory for it, is no reason to keep locks. */
-    if (check(locks, n, NULL) != 0 || all_new(&all, locks, n, NULL) != 0) return release_each(locks, n, err);
+    if (dlock__locks_check(locks, n, NULL) != 0 || all_new(&all, locks, n, NULL) != 0) return release_each(locks, n, err);
     int rc = begin(&all, err);
     for (size_t i = 0; i < n; i++) all.items[i].held = all.items[i].in_call;
     int released = release_from(&all, 0, rc == 0 ? err : NULL);

@@ -160,13 +160,20 @@ static void read_while_waiting(struct dlock__waiter *waiter, int64_t until_us) {
     if (client->n_waiting > !waiter->done) dlock__listener_needs_keeper(client);
 }
 
-void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n) {
+/* True if a waiter has a grant, or an error that is not about the time. */
+static bool one_is_settled(struct dlock__waiter *const *waiters, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (waiters[i]->over && waiters[i]->result != DLOCK_EBUSY && waiters[i]->result != DLOCK_ETIMEDOUT) return true;
+    return false;
+}
+
+void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n, bool any) {
     struct dlock_client *client = waiters[0]->lock->client;
     struct dlock__latch *latch = waiters[0]->latch;
     struct requests requests;
     int64_t until_us;
     for (;;) {
-        if (atomic_load_explicit(&latch->cancelled, memory_order_relaxed))
+        if (atomic_load_explicit(&latch->cancelled, memory_order_relaxed) || (any && one_is_settled(waiters, n)))
             for (size_t i = 0; i < n; i++) dlock__waiter_cancel(waiters[i]);
         if (take_turns(waiters, n, &requests, &until_us)) return;
         if (requests.n > 0) {
@@ -189,7 +196,7 @@ int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, 
     waiter.why = &why;
     waiter.latch = &latch;
     dlock__waiter_enter(&waiter, lock, try_only, deadline_us);
-    dlock__waiters_drive(&one, 1);
+    dlock__waiters_drive(&one, 1, false);
     if (waiter.result != 0 && err) *err = why;
     return waiter.result;
 }

@@ -44,8 +44,9 @@ int64_t dlock__last_question(const struct dlock__waiter *waiter);
  * Leaves the mutex in between. */
 int dlock__acquire(struct dlock_lock *lock, bool try_only, int64_t deadline_us, struct dlock_error *err);
 /* Takes the turns of n waiters of one client, which have the calling thread's latch, until all are over. Their requests
- * at the same time are one. Leaves the mutex in between. */
-void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n);
+ * at the same time are one. `any`: the first that ends with a grant, or an error other than EBUSY and ETIMEDOUT, ends the
+ * others with ECANCELED. Leaves the mutex in between. */
+void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n, bool any);
 /* Sleeps until until_us, until this thread's latch is woken, or until it is cancelled. Leaves the mutex in between. */
 void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch, int64_t until_us);
 

@@ -29,7 +29,7 @@ PAGES = {
     ),
     "dlock_acquire": (
         "acquire and release locks",
-        ["dlock_acquire", "dlock_release", "dlock_cancel", "dlock_ready", "dlock_acquire_all", "dlock_release_all"],
+        ["dlock_acquire", "dlock_release", "dlock_cancel", "dlock_ready", "dlock_acquire_all", "dlock_release_all", "dlock_acquire_any"],
         [],
         ["dlock_async 3", "dlock_held 3", "dlock_new 3"],
     ),

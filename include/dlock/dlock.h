@@ -675,6 +675,18 @@ DLOCK_EXPORT int dlock_acquire_all(dlock_lock *const *locks, size_t n, int64_t t
  * Returns the first error that occurred. Blocks. Errors: as dlock_release. */
 DLOCK_EXPORT int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *err);
 
+/* Acquires whichever of n locks of one client is free first, and stores its index in the list in *which.
+ *
+ * If several are free, that is the first of them in the list. A try, and the first question of a wait, is one request for
+ * up to 256 locks; the other free ones that it takes along are released at once, but another client's try may find them
+ * held in between. A wait is a wait for each of them. A lock that the caller holds already is acquired again, as by dlock_acquire, and nothing is asked
+ * then. dlock_cancel, dlock_free or dlock_close of any of them ends the call with ECANCELED. Blocks.
+ *
+ * Errors: as dlock_acquire, and
+ *   - EINVAL: n is 0, a handle stands twice in the list, or the locks are of several clients */
+DLOCK_EXPORT int dlock_acquire_any(dlock_lock *const *locks, size_t n, int64_t timeout_ms, size_t *which,
+                                   struct dlock_error *err);
+
 /* Turns the caller's grant into a ticket that another process can import, and writes it into `ticket`.
  *
  * `size` is at least DLOCK_TICKET_MAX + 1. A ticket is printable, has no spaces, and is as good as the grant itself:

@@ -18,12 +18,14 @@
 #include <dlock/dlock.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dlock {
 
@@ -265,6 +267,30 @@ class shared_mutex : public mutex {
 
     mutex reader_;
 };
+
+namespace detail {
+inline mutex *lock_any(const std::vector<mutex *> &locks, std::int64_t timeout_ms) {
+    std::vector<dlock_lock *> handles;
+    for (const mutex *one : locks) handles.push_back(one->get());
+    dlock_error err;
+    std::size_t which = 0;
+    const int rc = dlock_acquire_any(handles.data(), handles.size(), timeout_ms, &which, &err);
+    if (rc == DLOCK_EBUSY || rc == DLOCK_ETIMEDOUT) return nullptr;
+    check(rc, err);
+    return locks[which];
+}
+} // namespace detail
+
+/* As dlock_acquire_any: acquires whichever of the locks, all of one client, is free first, waiting without a limit, and
+ * returns it: std::unique_lock<dlock::lock> guard(*dlock::lock_any(slots), std::adopt_lock). Throws dlock::error. */
+inline mutex *lock_any(const std::vector<mutex *> &locks) {
+    return detail::lock_any(locks, -1);
+}
+/* The same, waiting up to `time`; 0 tries once. NULL: other owners held them until then. Throws dlock::error. */
+template <class Rep, class Period>
+mutex *try_lock_any_for(const std::vector<mutex *> &locks, const std::chrono::duration<Rep, Period> &time) {
+    return detail::lock_any(locks, detail::to_ms(time));
+}
 
 /* Unlocks `guard`, a std::unique_lock or std::shared_lock, as the release() of its lock: throws dlock::error. With
  * DLOCK_ELOST the work done may have overlapped with that of the next owner. The guard owns nothing afterwards. */

@@ -183,6 +183,11 @@ CASE(exclusion_when_holders_die, NEEDS_PROCESSES)
 CASE(readers_and_writers_die, DLOCK_CAP_SHARED | NEEDS_PROCESSES)
 CASE(permit_holders_die, DLOCK_CAP_PERMIT | NEEDS_PROCESSES)
 
+/* any_test.c */
+CASE(any_takes_a_free_one, 0)
+CASE(any_waits_for_the_first, 0)
+CASE(any_of_a_few_slots, 0)
+
 /* all_test.c */
 CASE(all_of_several, 0)
 CASE(all_or_nothing, 0)

@@ -274,6 +274,25 @@ static void losses_are_told(const std::string &uri) {
     }
 }
 
+static void any_of_two(const std::string &uri) {
+    dlock::client here(uri), there(uri);
+    dlock::lock one(here, "one"), two(here, "two"), theirs(there, "one"), too(there, "two");
+    CHECK(theirs.try_lock());
+    {
+        std::unique_lock<dlock::lock> guard(*dlock::lock_any({&one, &two}), std::adopt_lock);
+        CHECK(two.held() && !one.held());
+        CHECK(!too.try_lock());
+    }
+    CHECK(too.try_lock());
+    CHECK(dlock::try_lock_any_for({&one, &two}, std::chrono::milliseconds(20)) == nullptr);
+    try {
+        dlock::lock_any({&one, &theirs});
+        fail("took locks of two clients");
+    } catch (const dlock::error &why) {
+        CHECK(why.code() == DLOCK_EINVAL);
+    }
+}
+
 int main() {
     const char *base = std::getenv("DLOCK_TEST_DIR");
     std::string folder = std::string(base ? base : "/tmp") + "/dlock-cxx.XXXXXX";
@@ -281,6 +300,7 @@ int main() {
     a_guard_of_another_thread("file:" + folder);
     guards("file:" + folder);
     both_at_once("file:" + folder);
+    any_of_two("file:" + folder);
     errors("file:" + folder);
     losses_are_told("file:" + folder);
     release_of_a_guard("file:" + folder);

@@ -46,6 +46,7 @@ SPELLING = {
     ctypes.POINTER(_abi.StatsStruct): "struct dlock_stats *",
     ctypes.POINTER(_abi.ClientPointer): "dlock_client **",
     ctypes.POINTER(ctypes.c_int64): "int64_t *",
+    ctypes.POINTER(ctypes.c_size_t): "size_t *",
     _abi.Callback: "dlock_callback",
     _abi.Each: "dlock_each",
     _abi.EachFinding: "dlock_each_finding",
@@ -142,7 +143,7 @@ class Functions(unittest.TestCase):
 
     def spell(self, name, kind):
         if kind is ctypes.POINTER(_abi.LockPointer):
-            return "dlock_lock *const *" if name.endswith("_all") else "dlock_lock **"
+            return "dlock_lock *const *" if name.endswith(("_all", "_any")) else "dlock_lock **"
         return SPELLING[kind]
 
 

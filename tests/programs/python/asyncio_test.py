@@ -232,7 +232,7 @@ class Locks(Case):
 
 
 class Several(Case):
-    """acquire_all."""
+    """acquire_all and acquire_any."""
 
     async def asyncSetUp(self):
         await super().asyncSetUp()
@@ -260,6 +260,27 @@ class Several(Case):
                 async with dlock.acquire_all(*self.locks, timeout=2):
                     self.fail("one is taken")
         await self.all_free()
+
+    async def test_any(self):
+        other = await self.open()
+        async with other.lock(self.names[0]), dlock.acquire_any(*self.locks, timeout=5) as grant:
+            self.assertEqual((grant.name, grant.held), (self.names[1], True))
+            await (await other.lock(self.names[2]).acquire(5)).release()
+            with self.assertRaises(dlock.Deadlock):
+                async with self.locks[1]:
+                    self.fail("it waits for itself")
+        await self.all_free()
+
+    async def test_any_cancelled_at_every_moment(self):
+        for step in range(30):
+            task = asyncio.create_task(self.hold_any())
+            await asyncio.sleep(step / 10000)
+            await self.cancel(task)
+        await self.all_free()
+
+    async def hold_any(self):
+        async with dlock.acquire_any(*self.locks):
+            await asyncio.sleep(support.LONG)
 
     async def test_an_exception_in_the_block(self):
         with self.assertRaises(ZeroDivisionError):

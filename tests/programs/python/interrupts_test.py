@@ -164,6 +164,17 @@ class Everywhere(support.Case):
         grants = []
         self.interrupted(use, names)
 
+    def test_any_of_several(self):
+        names = [self.name + letter for letter in "ab"]
+        locks = [self.client.lock(name) for name in names]
+
+        def use():
+            with dlock.acquire_any(*locks) as taken:
+                grants.append(taken)
+
+        grants = []
+        self.interrupted(use, names)
+
     def test_a_wait(self):
         """For a lock that another client holds until there is a waiter."""
         holder, lock = self.open().lock(self.name), self.client.lock(self.name)

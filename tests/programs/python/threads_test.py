@@ -375,6 +375,27 @@ class Modes(support.Case):
             self.fail("one is taken")
         self.assertEqual([self.client.inspect(name) for name in names], [[], [], []])
 
+    def test_any_of_several(self):
+        names = [self.name + letter for letter in "abc"]
+        locks = [self.client.lock(name) for name in names]
+        other = self.open()
+        with other.lock(names[0]):
+            with dlock.acquire_any(*locks, timeout=5) as grant:
+                self.assertEqual((grant.name, grant.held), (names[1], True))
+                other.lock(names[2]).acquire(5).release()
+                with self.assertRaises(dlock.Deadlock), dlock.acquire_any(*locks):
+                    self.fail("it waits for itself")
+            with other.lock(names[1]), other.lock(names[2]):
+                with self.assertRaises(dlock.Busy), dlock.acquire_any(*locks, timeout=0):
+                    self.fail("all are taken")
+                with self.assertRaises(dlock.Timeout), dlock.acquire_any(*locks, timeout=0.5):
+                    self.fail("all are taken")
+        self.assertEqual([self.client.inspect(name) for name in names], [[], [], []])
+        with self.assertRaises(ValueError):
+            dlock.acquire_any()
+        with self.assertRaises(dlock.Invalid), dlock.acquire_any(locks[0], other.lock(names[1])):
+            self.fail("they are of two clients")
+
 
 class Decorator(support.Case):
     def test_runs_under_the_lock(self):

@@ -34,6 +34,8 @@ def work() -> Optional[float]:
     try:
         with lock as grant, dlock.acquire_all(client.lock("b"), client.lock("c")) as (second, third):
             fences: list[int] = [grant.fence, second.fence, third.fence]
+            with dlock.acquire_any(client.lock("d"), timeout=1) as any_of_them:
+                fences.append(any_of_them.fence)
             print(fences, grant.held)
             return grant.remaining
     except dlock.NotAcquired as error:
@@ -63,3 +65,5 @@ async def main() -> None:
         await report(1)  # type: ignore[arg-type]
         async with tasks.lock("a", cancel_on_lost=True) as grant, dlock.acquire_all(tasks.lock("b")) as grants:
             print(fence, day, grant.fence, [other.fence for other in grants])
+        async with dlock.acquire_any(tasks.lock("a"), tasks.lock("b")) as any_of_them:
+            print(any_of_them.fence)

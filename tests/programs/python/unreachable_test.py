@@ -20,6 +20,7 @@ USES = {
         lambda client, name, _: client.lock(name, permits=2).try_acquire(),
         lambda client, name, _: enter(client.lock(name, timeout=0.2)),
         lambda client, name, _: enter(dlock.acquire_all(client.lock(name), client.lock(name + "-b"), timeout=0.2)),
+        lambda client, name, _: enter(dlock.acquire_any(client.lock(name), client.lock(name + "-b"), timeout=0.2)),
     ],
     "locked": [lambda client, name, _: decorated(client, name)],
     "import_grant": [lambda client, name, ticket: client.import_grant(ticket)],

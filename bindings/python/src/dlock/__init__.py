@@ -44,13 +44,14 @@ from .errors import (
 from .errors import call as _call
 from .grant import Grant
 from .lock import Lock
-from .multi import acquire_all
+from .multi import acquire_all, acquire_any
 
 __all__ = [
     "AbiError", "AsyncClient", "AsyncGrant", "AsyncLock", "AuthError", "Backend", "Busy", "Canceled", "Client",
     "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Lost", "NoBackend",
     "NotAcquired", "NotOwner", "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Stats", "Timeout",
-    "Unavailable", "__version__", "acquire_all", "backends", "library_version", "parse_duration", "uri_without_secrets",
+    "Unavailable", "__version__", "acquire_all", "acquire_any", "backends", "library_version", "parse_duration",
+    "uri_without_secrets",
 ]  # fmt: skip
 
 

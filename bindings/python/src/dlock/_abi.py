@@ -163,6 +163,7 @@ FUNCTIONS = {
     "dlock_name": (c_char_p, LockPointer),
     "dlock_guard": (c_int, LockPointer, c_int, _Err),
     "dlock_acquire_all": (c_int, _Locks, c_size_t, c_int64, _Err),
+    "dlock_acquire_any": (c_int, _Locks, c_size_t, c_int64, POINTER(c_size_t), _Err),
     "dlock_release_all": (c_int, _Locks, c_size_t, _Err),
     "dlock_export": (c_int, LockPointer, _Text, c_size_t, _Err),
     "dlock_import": (c_int, ClientPointer, c_char_p, POINTER(Options), POINTER(LockPointer), _Err),

@@ -12,11 +12,14 @@ from __future__ import annotations
 import _thread
 import threading
 import time
-from typing import Any, Callable, List, Optional
+from ctypes import byref, c_size_t
+from typing import Any, Callable, List, Optional, Sequence, TypeVar
 
 from . import _abi, _callbacks, errors
 from ._abi import lib
 from ._native import Handle
+
+Item = TypeVar("Item")
 
 
 def in_main_thread() -> bool:
@@ -74,9 +77,9 @@ def _acquire_in_background(handle: Handle, ms: int) -> Optional[errors.Error]:
     return outcome[0]
 
 
-def acquire_all(handles: List[Handle], ms: int) -> Optional[errors.Error]:
-    """Calls dlock_acquire_all, as `acquire` does dlock_acquire. The library has no asynchronous form of it, so a thread
-    blocks in it."""
+def acquire_several(handles: List[Handle], ms: int, which: Optional[c_size_t]) -> Optional[errors.Error]:
+    """Calls dlock_acquire_any, or without `which` dlock_acquire_all, as `acquire` does dlock_acquire. The library has no
+    asynchronous form of them, so a thread blocks in it."""
     begun: List[int] = []
     outcome: List[Optional[errors.Error]] = []
     given_up: List[bool] = []
@@ -85,7 +88,7 @@ def acquire_all(handles: List[Handle], ms: int) -> Optional[errors.Error]:
     pointers = _callbacks.pointers(handle.pointer for handle in handles)
 
     def wait() -> None:
-        error = errors.outcome(lib.dlock_acquire_all, pointers, len(handles), ms)
+        error = call_several(pointers, len(handles), ms, which)
         outcome.append(error)
         ended.release()
         if given_up and error is None:
@@ -103,6 +106,18 @@ def acquire_all(handles: List[Handle], ms: int) -> Optional[errors.Error]:
             raise
     else:
         wait()
-    for handle in handles if outcome[0] is None else []:
+    for handle in chosen(handles, which) if outcome[0] is None else []:
         handle.enter()
     return outcome[0]
+
+
+def call_several(pointers: Any, n: int, ms: int, which: Optional[c_size_t]) -> Optional[errors.Error]:
+    """Calls dlock_acquire_any with `which`, else dlock_acquire_all. Returns the error, or None."""
+    if which is None:
+        return errors.outcome(lib.dlock_acquire_all, pointers, n, ms)
+    return errors.outcome(lib.dlock_acquire_any, pointers, n, ms, byref(which))
+
+
+def chosen(items: Sequence[Item], which: Optional[c_size_t]) -> Sequence[Item]:
+    """Returns the items whose locks such a call has acquired."""
+    return items if which is None else [items[which.value]]

@@ -1,13 +1,14 @@
-"""`acquire_all` for asyncio."""
+"""`acquire_all` and `acquire_any` for asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from typing import Any, AsyncIterator, List, Optional, Tuple
+from ctypes import c_size_t
+from typing import Any, AsyncIterator, List, Optional, Sequence, Tuple
 
-from . import _callbacks, errors
+from . import _callbacks, _wait, errors
 from ._abi import lib
 from ._native import Handle
 from ._values import Seconds, timeout_milliseconds
@@ -16,14 +17,16 @@ from .grant import leaving
 
 
 class _Wait:
-    """A call of dlock_acquire_all in a thread of its own: the library has no asynchronous form of it."""
+    """A call of dlock_acquire_all, or with `which` of dlock_acquire_any, in a thread of its own: the library has no
+    asynchronous form of them."""
 
-    def __init__(self, handles: List[Handle], ms: int) -> None:
+    def __init__(self, handles: List[Handle], ms: int, which: Optional[c_size_t]) -> None:
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[Optional[errors.Error]] = self._loop.create_future()
         self._handles = handles
         self._pointers = _callbacks.pointers(handle.pointer for handle in handles)
         self._ms = ms
+        self._which = which
         self._mutex = threading.Lock()
         self._given_up = False
         self._over = threading.Event()
@@ -46,7 +49,7 @@ class _Wait:
             self._handles[0].cancel()  # repeated, since a cancel has no effect before the wait has begun
 
     def _run(self) -> None:
-        error = errors.outcome(lib.dlock_acquire_all, self._pointers, len(self._handles), self._ms)
+        error = _wait.call_several(self._pointers, len(self._handles), self._ms, self._which)
         with self._mutex:
             self._granted = error is None
             self._over.set()
@@ -67,7 +70,9 @@ class _Wait:
         errors.outcome(lib.dlock_release_all, self._pointers, len(self._handles))
 
 
-async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, ...]:
+async def _acquire(
+    locks: Tuple[AsyncLock, ...], ms: int, which: Optional[c_size_t]
+) -> Sequence[Tuple[AsyncLock, AsyncGrant]]:
     for lock in locks:
         lock._client._loop.bind()
         if any(lock._collides(grant) for _, grant in lock._client._entered_here()):
@@ -75,7 +80,7 @@ async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, .
     handles = [lock._handle() for lock in locks]
     for lock, handle in zip(locks, handles):
         lock._waiting.add(handle)
-    wait = _Wait(handles, ms)
+    wait = _Wait(handles, ms, which)
     try:
         error = await wait.ended
     except BaseException:
@@ -86,9 +91,10 @@ async def _acquire(locks: Tuple[AsyncLock, ...], ms: int) -> Tuple[AsyncGrant, .
             lock._waiting.discard(handle)
     if error is not None:
         raise error
-    for handle in handles:
+    inside = _wait.chosen(list(zip(locks, handles)), which)
+    for _, handle in inside:
         handle.enter()
-    return tuple(lock._grant(handle) for lock, handle in zip(locks, handles))
+    return [(lock, lock._grant(handle)) for lock, handle in inside]
 
 
 async def _release(grants: List[AsyncGrant]) -> Optional[errors.Error]:
@@ -98,10 +104,19 @@ async def _release(grants: List[AsyncGrant]) -> Optional[errors.Error]:
 
 
 @asynccontextmanager
-async def acquire_all(locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds]) -> AsyncIterator[Tuple[AsyncGrant, ...]]:
-    """As `dlock.acquire_all`, with `async with`."""
-    grants = await _acquire(locks, timeout_milliseconds(timeout))
-    inside = list(zip(locks, grants))
+async def acquire_any(locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds]) -> AsyncIterator[AsyncGrant]:
+    """As `dlock.acquire_any`, with `async with`."""
+    async with acquire_all(locks, timeout, c_size_t()) as (grant,):
+        yield grant
+
+
+@asynccontextmanager
+async def acquire_all(
+    locks: Tuple[AsyncLock, ...], timeout: Optional[Seconds], which: Optional[c_size_t] = None
+) -> AsyncIterator[Tuple[AsyncGrant, ...]]:
+    """As `dlock.acquire_all`, with `async with`; with `which` only one of the locks."""
+    inside = await _acquire(locks, timeout_milliseconds(timeout), which)
+    grants = tuple(grant for _, grant in inside)
     for lock, grant in inside:
         lock._client._entered_here().append((lock, grant))
         grant._begin_block()

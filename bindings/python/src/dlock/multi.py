@@ -1,8 +1,9 @@
-"""`acquire_all`: several locks at once."""
+"""`acquire_all` and `acquire_any`: several locks at once, and the first of several."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
+from ctypes import c_size_t
 from typing import Any, AsyncContextManager, ContextManager, Iterator, List, Optional, Tuple, Union, overload
 
 from . import _callbacks, _wait, aio_multi, errors
@@ -27,29 +28,60 @@ def acquire_all(*locks: Union[Lock, AsyncLock], timeout: Optional[Seconds] = Non
     are ignored. If this thread or task holds one of them already, it raises Deadlock. The end of the block releases all
     of them, and raises the first error of these releases.
     """
-    asynchronous = tuple(lock for lock in locks if isinstance(lock, AsyncLock))
-    if not asynchronous:
-        return _acquired(locks, timeout)
-    if len(asynchronous) < len(locks):
+    make: Any = aio_multi.acquire_all if _asynchronous(locks) else _acquired
+    return make(locks, timeout)
+
+
+@overload
+def acquire_any(*locks: Lock, timeout: Optional[Seconds] = None) -> ContextManager[Grant]: ...
+@overload
+def acquire_any(*locks: AsyncLock, timeout: Optional[Seconds] = None) -> AsyncContextManager[AsyncGrant]: ...
+def acquire_any(*locks: Union[Lock, AsyncLock], timeout: Optional[Seconds] = None) -> Any:
+    """Acquires whichever of several locks of one client is free first; of several free ones the first in the list:
+
+        with dlock.acquire_any(client.lock("printer-1"), client.lock("printer-2"), timeout=5) as grant:
+            print_on(grant.name)
+
+    Otherwise as `acquire_all`.
+    """
+    if not locks:
+        raise ValueError("acquire_any needs at least one lock")
+    make: Any = aio_multi.acquire_any if _asynchronous(locks) else _acquired_any
+    return make(locks, timeout)
+
+
+def _asynchronous(locks: Tuple[Any, ...]) -> bool:
+    """True if these are locks of an AsyncClient."""
+    kinds = {isinstance(lock, AsyncLock) for lock in locks}
+    if len(kinds) > 1:
         raise TypeError("locks of a Client and of an AsyncClient cannot be acquired together")
-    return aio_multi.acquire_all(asynchronous, timeout)
+    return True in kinds
 
 
 @contextmanager
-def _acquired(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Tuple[Grant, ...]]:
+def _acquired_any(locks: Tuple[Any, ...], timeout: Optional[Seconds]) -> Iterator[Grant]:
+    with _acquired(locks, timeout, c_size_t()) as (grant,):
+        yield grant
+
+
+@contextmanager
+def _acquired(
+    locks: Tuple[Any, ...], timeout: Optional[Seconds], which: Optional[c_size_t] = None
+) -> Iterator[Tuple[Grant, ...]]:
     ms = timeout_milliseconds(timeout)
     for lock in locks:
         held = lock.held_by_me()
         if held is not None:
-            raise errors.Deadlock(f'lock "{lock.name}" is held by this thread already; acquire_all never enters again')
+            raise errors.Deadlock(f'lock "{lock.name}" is held by this thread already, and would not be entered again')
     handles = [lock.handle() for lock in locks]
     names = ", ".join(lock.name for lock in locks)
     grants: Tuple[Grant, ...] = ()
     try:
-        error = _wait.acquire_all(handles, ms) if handles else None
+        error = _wait.acquire_several(handles, ms, which) if handles else None
         if error is None:
-            grants = tuple(Grant(handle) for handle in handles)
-            for lock, handle in zip(locks, handles):
+            inside = _wait.chosen(list(zip(locks, handles)), which)
+            grants = tuple(Grant(handle) for _, handle in inside)
+            for lock, handle in inside:
                 lock.note(handle)
     except BaseException:
         _abandon(handles)
