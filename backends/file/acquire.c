@@ -128,12 +128,6 @@ static int lock_file(struct attempt *a, int how) {
 
 /* ---- the grant --------------------------------------------------------------------------------------------------- */
 
-static uint64_t clock_us(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return now.tv_sec < 0 ? 0 : (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
-
 /* True if an empty file may be used as a lock file. One with several names may be another user's empty file, to which a
  * stranger has made a hard link here. */
 static bool only_name(const struct attempt *a) {
@@ -160,7 +154,7 @@ static int write_grant(struct attempt *a, const char *token) {
         return dlock_fail(a->err, DLOCK_EINVAL,
                           "%s/%s holds the greatest possible fence: delete it while nobody uses the lock",
                           a->conn->path, a->file);
-    fence = clock_us();
+    fence = (uint64_t)file_clock_us();
     if (fence <= last || fence > last_fence) fence = last + 1;
     if (file_record_write(a->conn, a->fd, fence, token, a->claim->name) != 0)
         return file_fail(a->err, errno, "cannot write the lock file", a->conn->path, a->file);

@@ -139,6 +139,13 @@ static inline int64_t file_now_ms(void) {
     return now.tv_sec * INT64_C(1000) + now.tv_nsec / 1000000;
 }
 
+/* Returns this machine's wall clock in microseconds, which fences follow. */
+static inline int64_t file_clock_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return now.tv_sec < 0 ? 0 : now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000;
+}
+
 /* Returns a number for the current second, never 0, for checks made once a second. */
 static inline long long file_second(void) {
     struct timespec now;

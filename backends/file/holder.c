@@ -168,13 +168,11 @@ static bool probe(int fd) {
     return false;
 }
 
-/* Returns the pid at the end of a token of dlock; 0: there is none. */
+/* Returns the pid in a token of dlock; 0: there is none. */
 static long pid_of(const char *token) {
-    const char *colon = strrchr(token, ':');
-    char *end = NULL;
-    if (!colon || !strchr(token, '@')) return 0;
-    long pid = strtol(colon + 1, &end, 10);
-    return *end == '\0' ? pid : 0;
+    struct dlock_face face;
+    dlock_token_face(token, &face);
+    return (long)face.pid;
 }
 
 /* Returns the pid that a process has in its own PID namespace; `pid` if that cannot be read. */
@@ -244,6 +242,7 @@ static int show(const struct view *view, const char *token, uint64_t fence, enum
         .limit = limit,
         .fence = fence,
         .remaining_ms = DLOCK_FOREVER,
+        .held_ms = dlock_held_ms(file_clock_us(), (int64_t)fence), /* fences follow this machine's clock */
     };
     return view->viewer->each(&info, view->viewer->arg) != 0;
 }

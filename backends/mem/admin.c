@@ -32,7 +32,8 @@ static bool draw(struct picture *picture, const struct mem_name *name) {
                                            .waiters = waiters,
                                            .limit = entry->mode == DLOCK_PERMIT ? entry->limit : 1,
                                            .fence = entry->fence,
-                                           .remaining_ms = (entry->until_us - now + 999) / 1000};
+                                           .remaining_ms = (entry->until_us - now + 999) / 1000,
+                                           .held_ms = dlock_held_ms(now, entry->since_us)};
         memcpy(holder->token, entry->token, sizeof holder->token);
     }
     return true;

@@ -43,6 +43,7 @@ static struct mem_entry *entry_new(const struct dlock_claim *claim) {
     snprintf(entry->token, sizeof entry->token, "%s", claim->token);
     entry->mode = claim->mode;
     entry->limit = claim->limit;
+    entry->since_us = mem_now_us();
     entry->lease_ms = claim->lease_ms;
     entry->lingers = claim->flags & DLOCK_CLAIM_LINGER;
     return entry;
@@ -59,7 +60,8 @@ static bool fits(const struct mem_name *name, enum dlock_mode mode, uint32_t lim
 
 static void grant(struct mem_space *space, struct mem_name *name, struct mem_entry *entry, int64_t kept_ms) {
     entry->fence = next_fence(space, entry->mode == DLOCK_EXCLUSIVE ? 1 : DLOCK_JOINT_STEP);
-    entry->until_us = mem_now_us() + kept_ms * 1000;
+    entry->since_us = mem_now_us();
+    entry->until_us = entry->since_us + kept_ms * 1000;
     put_last(&name->holders, entry);
 }
 

@@ -27,6 +27,7 @@ struct mem_entry {
     enum dlock_mode mode;
     uint32_t limit;
     uint64_t fence;   /* grant: its fence */
+    int64_t since_us; /* by mem_now_us(): the time of the grant, or that since which it waits */
     int64_t until_us; /* grant: its end, by mem_now_us() */
     bool handed;      /* grant: handed over to a waiter, which has not confirmed it yet */
     bool lingers;     /* the client wants to be notified when others want the name */

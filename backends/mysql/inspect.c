@@ -4,11 +4,12 @@
 /* Names in one page of a list. */
 #define PAGE 500
 
-enum { NAME, TOKEN, FENCE, LEFT_US, COLUMNS };
+enum { NAME, TOKEN, FENCE, LEFT_US, NOW_US, COLUMNS };
 
 static void say_held(struct maria *maria) {
     maria_begin(maria);
     maria_say(maria, "SELECT name, token, fence, until_us - " MARIA_NOW_US
+                     ", " MARIA_NOW_US
                      " FROM dlock_locks WHERE name <> '' AND token <> '' AND until_us > " MARIA_NOW_US);
 }
 
@@ -22,7 +23,7 @@ static bool has_controls(const char *text) {
 static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MAX + 1], dlock_each each, void *arg,
                 bool *ended, struct dlock_error *err) {
     char token[256];
-    int64_t fence, left_us;
+    int64_t fence, left_us, now_us;
     int n = 0;
     *ended = false;
     if (maria->n_answers != 1 || !maria->answers[0].columns)
@@ -31,7 +32,7 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
     for (const struct maria_value *row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
         if (!maria_bytes(&row[NAME], 1, name, MARIA_NAME_MAX + 1) ||
             !maria_bytes(&row[TOKEN], 1, token, sizeof token) || !maria_number(&row[FENCE], &fence) ||
-            !maria_number(&row[LEFT_US], &left_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
+            !maria_number(&row[LEFT_US], &left_us) || !maria_number(&row[NOW_US], &now_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
             strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
             return maria_nonsense(maria, "a row about a holder", err);
         if (has_controls(name)) continue; /* not a valid name of a lock */
@@ -43,7 +44,8 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
                                         .mode = DLOCK_EXCLUSIVE,
                                         .limit = 1,
                                         .fence = (uint64_t)fence,
-                                        .remaining_ms = left_us / 1000};
+                                        .remaining_ms = left_us / 1000,
+                                        .held_ms = dlock_held_ms(now_us, fence)};
         *ended = each(&info, arg) != 0;
     }
     return n;

@@ -58,7 +58,7 @@ static const struct {
     [PG_GIVE] = {"dlock_give", "UPDATE {}.give SET name = $1, token = $2 RETURNING 1, ended", 2, 0},
     [PG_RELEASE] = {"dlock_release", "SELECT * FROM {}.release($1, $2, $3)", 3, PATIENT},
     [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break($1, $2)", 2, PATIENT},
-    [PG_HOLDERS] = {"dlock_holders", "SELECT * FROM {}.holders($1, $2, $3)", 7, 0},
+    [PG_HOLDERS] = {"dlock_holders", "SELECT *, " SINCE_EPOCH_US("pg_catalog.clock_timestamp()") " FROM {}.holders($1, $2, $3)", 8, 0},
     [PG_QUARANTINE] = {NULL, "SELECT {}.quarantine_left($1)", 1, 0},
     [PG_TRY] = {"dlock_try", TRY(""), 2, CREATES},
     [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, CREATES},

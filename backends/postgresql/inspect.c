@@ -4,18 +4,18 @@
 /* Names in one page of a list. Where few of many names are held, each page may read them all. */
 #define PAGE 5000
 
-enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS, MODE, PERMITS };
+enum { NAME, TOKEN, FENCE, LEFT_MS, WAITERS, MODE, PERMITS, NOW_US };
 
 /* Passes one row of holders() to `each`. False: the row is malformed. */
 static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG_NAME_MAX + 1], dlock_each each,
                  void *arg, bool *ended) {
     char token[DLOCK_TOKEN_MAX + 1];
-    int64_t fence, left_ms, waiters;
+    int64_t fence, left_ms, waiters, now_us;
     int32_t mode, permits;
     if (!pg_read_text(rows, row, NAME, name, PG_NAME_MAX + 1) || !pg_read_text(rows, row, TOKEN, token, sizeof token) ||
         !pg_read_int8(rows, row, FENCE, &fence) || !pg_read_int8(rows, row, LEFT_MS, &left_ms) ||
         !pg_read_int8(rows, row, WAITERS, &waiters) || !pg_read_int4(rows, row, MODE, &mode) ||
-        !pg_read_int4(rows, row, PERMITS, &permits) || mode < DLOCK_EXCLUSIVE || mode > DLOCK_PERMIT ||
+        !pg_read_int4(rows, row, PERMITS, &permits) || !pg_read_int8(rows, row, NOW_US, &now_us) || mode < DLOCK_EXCLUSIVE || mode > DLOCK_PERMIT ||
         (permits > 0) != (mode == DLOCK_PERMIT))
         return false;
     if (fence <= 0 || fence >= PG_FENCE_END || left_ms < 0 || waiters < 0 || waiters > UINT32_MAX ||
@@ -31,7 +31,8 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
                                     .waiters = (uint32_t)waiters,
                                     .limit = mode == DLOCK_PERMIT ? (uint32_t)permits : 1,
                                     .fence = (uint64_t)fence,
-                                    .remaining_ms = left_ms};
+                                    .remaining_ms = left_ms,
+                                    .held_ms = dlock_held_ms(now_us, fence)};
     *ended = each(&info, arg) != 0;
     return true;
 }

@@ -107,13 +107,14 @@ static int64_t reached(int64_t *numbers, const struct grant *grant, size_t major
 
 /* Gathers what the members show of the first grant of these n entries. */
 static void read_grant(struct quorum_seen *const *seen, size_t n, size_t majority, struct grant *grant) {
-    int64_t fences[QUORUM_MOST], left_ms[QUORUM_MOST];
+    int64_t fences[QUORUM_MOST], left_ms[QUORUM_MOST], held_ms[QUORUM_MOST];
     unsigned exclusive = 0;
     *grant = (struct grant){.info = seen[0]->info};
     for (; grant->n < n && by_token(seen[0], seen[grant->n]) == 0; grant->n++) {
         const struct quorum_seen *next = seen[grant->n];
         if (grant->n > 0 && next->member == seen[grant->n - 1]->member) continue; /* two pages have shown it */
         fences[grant->votes] = (int64_t)next->info.fence;
+        held_ms[grant->votes] = next->info.held_ms;
         left_ms[grant->votes++] = next->info.remaining_ms;
         exclusive += next->info.mode == DLOCK_EXCLUSIVE;
         if (next->info.mode != DLOCK_EXCLUSIVE) grant->info = next->info;
@@ -122,6 +123,7 @@ static void read_grant(struct quorum_seen *const *seen, size_t n, size_t majorit
     if (exclusive >= majority) grant->info.mode = DLOCK_EXCLUSIVE;
     grant->info.fence = (uint64_t)reached(fences, grant, majority);
     grant->info.remaining_ms = reached(left_ms, grant, majority);
+    grant->info.held_ms = reached(held_ms, grant, majority);
 }
 
 /* Shows a grant with the token of its claim: that of its first try. */

@@ -41,8 +41,9 @@ static void copy_token(char *out, size_t size, const redisReply *token) {
     out[length] = '\0';
 }
 
-/* Reads one holder: token, fence, remaining. */
-static bool read_holder(redisReply *const *part, char token[DLOCK_TOKEN_MAX + 1], struct dlock_info *info) {
+/* Reads one holder: token, fence, remaining. The fence follows the server's clock. */
+static bool read_holder(redisReply *const *part, int64_t now_us, char token[DLOCK_TOKEN_MAX + 1],
+                        struct dlock_info *info) {
     if (part[0]->type != REDIS_REPLY_STRING || part[1]->type != REDIS_REPLY_INTEGER ||
         part[2]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer >= REDIS_FENCE_END ||
         part[2]->integer < -1)
@@ -51,6 +52,7 @@ static bool read_holder(redisReply *const *part, char token[DLOCK_TOKEN_MAX + 1]
     info->token = token;
     info->fence = (uint64_t)part[1]->integer;
     info->remaining_ms = part[2]->integer < 0 ? DLOCK_FOREVER : part[2]->integer;
+    info->held_ms = dlock_held_ms(now_us, part[1]->integer);
     return true;
 }
 
@@ -60,8 +62,9 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
     char token[DLOCK_TOKEN_MAX + 1];
     redisReply **part = reply->element;
     if (reply->type == REDIS_REPLY_ERROR || reply->type == REDIS_REPLY_NIL) return 0; /* WRONGTYPE: no lock */
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 3 != 2 || part[0]->type != REDIS_REPLY_STRING ||
-        part[1]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer > UINT32_MAX)
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 3 || reply->elements % 3 != 0 ||
+        part[0]->type != REDIS_REPLY_STRING || part[1]->type != REDIS_REPLY_INTEGER ||
+        part[2]->type != REDIS_REPLY_INTEGER || part[1]->integer < 0 || part[1]->integer > UINT32_MAX)
         return redis_nonsense(redis, "the result of inspect.lua", err);
     info.name = name_of(walk, i);
     info.waiters = (uint32_t)part[1]->integer;
@@ -71,8 +74,9 @@ static int read_inspect(struct redis *redis, size_t i, const redisReply *reply, 
         info.mode = DLOCK_SHARED;
     else if (*part[0]->str)
         return redis_nonsense(redis, "the result of inspect.lua", err);
-    for (part += 2; part < reply->element + reply->elements; part += 3) {
-        if (!read_holder(part, token, &info)) return redis_nonsense(redis, "the result of inspect.lua", err);
+    const int64_t now_us = part[2]->integer;
+    for (part += 3; part < reply->element + reply->elements; part += 3) {
+        if (!read_holder(part, now_us, token, &info)) return redis_nonsense(redis, "the result of inspect.lua", err);
         if (!walk->ended) walk->ended = walk->each(&info, walk->arg) != 0;
     }
     return 0;

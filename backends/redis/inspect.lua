@@ -1,7 +1,7 @@
 -- Reads the state of the lock, and changes nothing.
 --   KEYS   K
 --   ARGV   '1' to see only locks that dlock has taken (the key may be any application's string)
---   reply  { kind, waiters, and for each holder: its token (its first 127 bytes), fence, remaining },
+--   reply  { kind, waiters, the clock, and for each holder: its token (its first 127 bytes), fence, remaining },
 --          or nil: there is no such holder. At most 20,000 joint holders, those whose leases end last.
 --          token      empty: the key never expires and dlock never locked it, so it may be an application's data
 --          fence      0: unknown, since the holder is not a client of dlock, or the fence's key holds none
@@ -11,7 +11,7 @@ local held, fence = call('GET', key), call('GET', '{' .. key .. '}:dlock:fence')
 if not held or (ARGV[1] == '1' and not fence) then return nil end
 local _, clock, is_ours, _, _, _, joint = dofile('library.lua')
 local now_ms = string.sub(clock, 1, 13)
-local reply, lock = { '', call('ZCARD', '{' .. key .. '}:dlock:queue') }, joint(held)
+local reply, lock = { '', call('ZCARD', '{' .. key .. '}:dlock:queue'), tonumber(clock) }, joint(held)
 if not lock.is_held() then
     local remaining = call('PTTL', key)
     if remaining == -1 and not fence then held = '' end

@@ -36,6 +36,13 @@ static int pass_on(const struct dlock_info *info, void *arg) {
     if (strlen(shown.name) < question->prefix) return 0;
     shown.name += question->prefix;
     shown.fence <<= 8; /* as dlock_fence shows it; the holder's ordinal is not known here */
+    if (!shown.token) shown.token = "";
+    struct dlock_face face;
+    dlock_token_face(shown.token, &face);
+    shown.host = face.host;
+    shown.pid = face.pid;
+    shown.label = face.label;
+    if (shown.held_ms <= 0) shown.held_ms = -1;
     question->seen++;
     question->ended = question->each(&shown, question->arg) != 0 || dlock__forked(question->client);
     return question->ended;

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int name_client(struct dlock_client *client, struct dlock_error *err) {
+static int name_client(struct dlock_client *client, const char *label, struct dlock_error *err) {
     unsigned char bytes[20 + sizeof client->token_key];
     if (dlock__random(bytes, sizeof bytes) != 0)
         return dlock_fail(err, DLOCK_EUNAVAILABLE, "the kernel has no random numbers yet: try again");
@@ -17,12 +17,12 @@ static int name_client(struct dlock_client *client, struct dlock_error *err) {
     client->jitter |= 1;
     memcpy(client->token_key, bytes + 20, sizeof client->token_key);
     char host[41];
+    if (!label) label = client->uri->label;
     if (gethostname(host, sizeof host) != 0) host[0] = '\0';
     host[sizeof host - 1] = '\0';
     for (char *p = host; *p; p++)
         if (!isalnum((unsigned char)*p) && *p != '.' && *p != '-') *p = '_';
-    client->token_tail_size =
-        (size_t)snprintf(client->token_tail, sizeof client->token_tail, "@%s:%ld", host, (long)getpid()) + 1;
+    dlock__token_tail(client, host, (long)getpid(), label);
     return 0;
 }
 
@@ -38,10 +38,10 @@ static int check_options(const struct dlock_client_options *options, struct dloc
     if (options->flags &
         ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL | DLOCK_CLIENT_GUARDIAN | DLOCK_CLIENT_SPARE_GROUP))
         return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
-    return 0;
+    return dlock__label_check(options->label ? options->label : "", "client options: label", err);
 }
 
-static int fill(struct dlock_client *client, const char *uri, struct dlock_error *err) {
+static int fill(struct dlock_client *client, const char *uri, const char *label, struct dlock_error *err) {
     struct dlock__server server = {0};
     int rc = dlock__server_open(uri, &server, err);
     client->uri = server.uri;
@@ -50,7 +50,7 @@ static int fill(struct dlock_client *client, const char *uri, struct dlock_error
     client->base_caps = server.base_caps;
     if (rc != 0) return rc;
     client->backend = &client->module->ops;
-    rc = name_client(client, err);
+    rc = name_client(client, label, err);
     if (rc == 0 && client->backend->caps & DLOCK_CAP_VOLATILE)
         client->quarantine_ms = client->uri->quarantine_ms < 0 ? client->uri->lease_ms : client->uri->quarantine_ms;
     return rc;
@@ -85,7 +85,7 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
     dlock__cond_init(&client->engine.cond);
-    rc = fill(client, uri, err);
+    rc = fill(client, uri, options ? options->label : NULL, err);
     if (rc == 0 && options && options->flags & DLOCK_CLIENT_MANUAL) rc = dlock__callback_manual(client, err);
     if (rc != 0) {
         dlock__client_put(client);

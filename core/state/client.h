@@ -27,7 +27,7 @@ struct dlock_client {
     void (*_Atomic log)(int level, const char *message, void *arg);
     void *log_arg;
     char id[25];
-    char token_tail[64]; /* @host:pid */
+    char token_tail[77]; /* @host:pid, and @label if it has one; with it the longest token has DLOCK_TOKEN_MAX bytes */
     size_t token_tail_size;
     int64_t quarantine_ms;
     struct dlock__guard *guard; /* NULL: no guardian */
@@ -237,6 +237,9 @@ void dlock__fork_watch(struct dlock_client *client);
 void dlock__fork_unwatch(struct dlock_client *client);
 
 /* ---- token.c ---- */
+
+/* Writes the end of this client's tokens, for the process `pid` on `host`. Of the label as many characters as fit. */
+void dlock__token_tail(struct dlock_client *client, const char *host, long pid, const char *label);
 
 /* True if the token's grant has left this client with a ticket a while ago: a wake-up may still announce it. */
 bool dlock__exported(const struct dlock_client *client, const char *token);

@@ -1,6 +1,7 @@
 /* Tokens, which name acquisitions to the server, and the memory of those that were exported. */
 #include "state/client.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +9,31 @@ enum { NUMBER_DIGITS = 16, LIMIT_DIGITS = 8 };
 
 size_t dlock__token_room(const struct dlock_client *client) {
     return 24 + 1 + NUMBER_DIGITS + 2 + LIMIT_DIGITS + client->token_tail_size;
+}
+
+/* Returns the bytes of the first character of UTF-8, or 1. */
+static size_t character(const char *text) {
+    size_t n = 1;
+    while (n < 4 && (*text & 0xc0) == 0xc0 && (text[n] & 0xc0) == 0x80) n++;
+    return n;
+}
+
+void dlock__token_tail(struct dlock_client *client, const char *host, long pid, const char *label) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    char *tail = client->token_tail;
+    const size_t most = sizeof client->token_tail - 1;
+    size_t used = (size_t)snprintf(tail, sizeof client->token_tail, "@%.40s:%ld", host, pid), n;
+    if (*label && used < most) tail[used++] = '@';
+    for (; *label; label += n) {
+        n = character(label);
+        size_t need = n == 1 && strchr(plain, *label) ? 1 : 3 * n;
+        if (used + need > most) break;
+        if (need == 1) tail[used++] = *label;
+        for (size_t i = 0; need > 1 && i < n; i++)
+            used += (size_t)sprintf(tail + used, "@%02X", (unsigned)(unsigned char)label[i]);
+    }
+    tail[used] = '\0';
+    client->token_tail_size = used + 1;
 }
 
 static uint64_t turned(uint64_t word, int by) {

@@ -300,7 +300,8 @@ static int builder_new(struct builder *b, const char *text) {
                                   .quarantine_ms = -1,
                                   .connections = 4,
                                   .guardian = -1,
-                                  .prefix = ""};
+                                  .prefix = "",
+                                  .label = ""};
     return DLOCK_OK;
 }
 

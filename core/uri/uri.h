@@ -16,6 +16,7 @@ struct dlock__uri {
     uint32_t connections;      /* default 4 */
     int guardian;              /* -1: not given; 0: off; 1: on */
     const char *prefix;        /* default "" */
+    const char *label;         /* default "" */
     const char *password_file; /* NULL: none */
     uint32_t common_seen;      /* bits by the index in dlock__uri_common_keys: the keys that were given */
 };
@@ -63,6 +64,9 @@ extern const char *const dlock__uri_common_keys[];
  * each key that was set. Returns 0, 1 if the key is none of the common ones, or EINVAL. */
 int dlock__uri_common_set(struct dlock__uri *uri, const char *key, const char *value, uint32_t *seen,
                           struct dlock_error *err);
+
+/* Checks a label, which the message calls `what`. Returns 0 or EINVAL. */
+int dlock__label_check(const char *label, const char *what, struct dlock_error *err);
 
 /* ---- password.c: passwords that are kept in a file ---- */
 

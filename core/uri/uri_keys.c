@@ -32,10 +32,14 @@ static int set_duration(int64_t *ms, const char *key, const char *value, int64_t
     return DLOCK_OK;
 }
 
+static bool has_control(const char *text) {
+    while ((unsigned char)*text >= 0x20 && *text != 0x7f) text++;
+    return *text != '\0';
+}
+
 /* Stores a text, which must have no control characters. */
 static int set_text(const char **text, const char *key, const char *value, struct dlock_error *err) {
-    for (const unsigned char *p = (const unsigned char *)value; *p; p++)
-        if (*p < 0x20 || *p == 0x7f) return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" has a control character", key);
+    if (has_control(value)) return dlock_fail(err, DLOCK_EINVAL, "URI: \"%s\" has a control character", key);
     *text = value;
     return DLOCK_OK;
 }
@@ -69,6 +73,18 @@ static int set_password_file(struct dlock__uri *uri, const char *value, struct d
     return set_text(&uri->password_file, "password_file", value, err);
 }
 
+int dlock__label_check(const char *label, const char *what, struct dlock_error *err) {
+    if (strlen(label) > DLOCK_LABEL_MAX)
+        return dlock_fail(err, DLOCK_EINVAL, "%s is longer than %d bytes", what, DLOCK_LABEL_MAX);
+    return has_control(label) ? dlock_fail(err, DLOCK_EINVAL, "%s has a control character", what) : DLOCK_OK;
+}
+
+static int set_label(struct dlock__uri *uri, const char *value, struct dlock_error *err) {
+    int rc = dlock__label_check(value, "URI: \"label\"", err);
+    if (rc == 0) uri->label = value;
+    return rc;
+}
+
 int dlock__uri_common_set(struct dlock__uri *uri, const char *key, const char *value, uint32_t *seen,
                           struct dlock_error *err) {
     int which = 0;
@@ -85,6 +101,7 @@ int dlock__uri_common_set(struct dlock__uri *uri, const char *key, const char *v
     case KEY_connections: return set_connections(uri, value, err);
     case KEY_prefix: return set_prefix(uri, value, err);
     case KEY_guardian: return set_guardian(uri, value, err);
+    case KEY_label: return set_label(uri, value, err);
     case KEY_password_file: break;
     }
     return set_password_file(uri, value, err);

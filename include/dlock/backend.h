@@ -76,12 +76,12 @@ struct dlock_param {
 
 /* The keys that the core takes out of every URI. A backend's own keys must have other names. */
 #define DLOCK_URI_KEYS(X) \
-    X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file)
+    X(lease) X(timeout) X(connections) X(prefix) X(linger) X(quarantine) X(guardian) X(password_file) X(label)
 
 /* The connection string, split and percent-decoded. Absent parts are NULL. User, password, path and values may contain
  * control characters, newlines among them: check before you write them into a protocol of lines. Common keys (lease,
- * timeout, connections, prefix, linger, quarantine, guardian, password_file) are not among the params. Valid during the
- * call only: with password_file the password is read from the file for this one connection and wiped afterwards;
+ * timeout, connections, prefix, linger, quarantine, guardian, password_file, label) are not among the params. Valid
+ * during the call only: with password_file the password is read from the file for this one connection and wiped afterwards;
  * `accepts` gets a stand-in for it. */
 struct dlock_uri {
     const char *scheme;               /* lower case */
@@ -363,7 +363,8 @@ struct dlock_backend {
      *   - EUNAVAILABLE, EPROTO: the connection is dead */
     int (*wake)(void *conn, struct dlock_wake *out, struct dlock_error *err);
 
-    /* Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire).
+    /* Calls `each` for every holder of `name` (info.name as given here, info.fence as from acquire, info.held_ms 0 for
+     * unknown: see dlock_held_ms(); host, pid and label are the core's).
      *
      * In this operation and those below, `check` included, the core drops the connection for EUNAVAILABLE and EPROTO
      * only (THREADSAFE: only while no claim depends on it); any other code is just passed on.
@@ -456,6 +457,12 @@ struct dlock_backend {
  * quorum can make as many different fences of it, one for each of its members: joint grants that begin at the same time
  * may have the same greatest fence at different members. */
 #define DLOCK_JOINT_STEP 16
+
+/* Returns dlock_info.held_ms as `inspect` and `list` give it, of a grant at `since_us` by the same clock as `now_us`, such
+ * as that of a fence that follows the clock; 0, unknown, if that time is yet to come: the clock was set back. */
+static inline int64_t dlock_held_ms(int64_t now_us, int64_t since_us) {
+    return since_us > 0 && now_us >= since_us ? (now_us - since_us) / 1000 + 1 : 0;
+}
 
 /* QUEUE: how long the receiver of a hand-over may take to confirm it, by a renewal or another acquire; its lease, if
  * that is shorter. */

@@ -215,6 +215,51 @@ static inline bool dlock_decode_name(char *out, size_t size, const char *text) {
     return true;
 }
 
+/* ---- tokens ------------------------------------------------------------------------------------------------------ */
+
+/* What the end of a token tells about its process: see DLOCK_TOKEN_MAX. */
+struct dlock_face {
+    char host[64];                   /* "": the token tells none of the three */
+    int64_t pid;                     /* in its own PID namespace */
+    char label[DLOCK_LABEL_MAX + 1]; /* "": none */
+};
+
+/* Reads a label, encoded as in tokens, up to a ':', the end, or half a character that was cut there. Control characters
+ * become '?'. */
+static inline void dlock_read_label(char out[DLOCK_LABEL_MAX + 1], const char *text) {
+    static const char hex[] = "0123456789ABCDEF0123456789abcdef";
+    size_t used = 0;
+    for (; *text && *text != ':' && used < DLOCK_LABEL_MAX; text++) {
+        unsigned byte = (unsigned char)*text;
+        if (byte == '@') {
+            const char *high = text[1] ? strchr(hex, text[1]) : NULL,
+                       *low = high && text[2] ? strchr(hex, text[2]) : NULL;
+            if (!low) break;
+            byte = (unsigned)((high - hex) % 16 * 16 + (low - hex) % 16);
+            text += 2;
+        }
+        out[used++] = byte < 0x20 || byte == 0x7f ? '?' : (char)byte;
+    }
+    out[used] = '\0';
+}
+
+/* Reads who the token says its process is. Any client may have written the token. A ':' and digits at its end, which a
+ * quorum adds at its members, are skipped. */
+static inline void dlock_token_face(const char *token, struct dlock_face *face) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    const char *host = strchr(token, '@'), *pid;
+    memset(face, 0, sizeof *face);
+    if (!host) return;
+    size_t length = strspn(++host, letters);
+    if (length == 0 || length >= sizeof face->host || host[length] != ':') return;
+    pid = host + length + 1;
+    size_t digits = strspn(pid, "0123456789");
+    if (digits == 0 || digits > 10 || (pid[digits] && pid[digits] != '@' && pid[digits] != ':')) return;
+    memcpy(face->host, host, length);
+    face->pid = strtoll(pid, NULL, 10);
+    if (pid[digits] == '@') dlock_read_label(face->label, pid + digits + 1);
+}
+
 /* ---- texts that grow --------------------------------------------------------------------------------------------- */
 
 /* A text that grows, for requests and answers. All zeros: it is empty. */

@@ -66,8 +66,12 @@ extern "C" {
 /* Shortest and longest lease, in milliseconds. */
 #define DLOCK_LEASE_MIN_MS 100
 #define DLOCK_LEASE_MAX_MS (INT64_C(366) * 24 * 3600 * 1000)
-/* Longest token, in bytes, without the terminating NUL. Tokens consist of [A-Za-z0-9._:@-]. */
+/* Longest token, in bytes, without the terminating NUL. Tokens consist of [A-Za-z0-9._:@-]. Those of this library end
+ * in "@host:pid", or in "@host:pid@label" where the client has a label; in the label other bytes than [A-Za-z0-9._-] are
+ * written as '@' and two hex digits ("nightly@20report"), and what exceeds the token's length is missing. */
 #define DLOCK_TOKEN_MAX 127
+/* Longest label of a client, in bytes. */
+#define DLOCK_LABEL_MAX 48
 /* Longest ticket of dlock_export(), in bytes, without the terminating NUL. */
 #define DLOCK_TICKET_MAX 1279
 
@@ -208,6 +212,14 @@ struct dlock_info {
      * client, a downgrade or an import. */
     uint64_t fence;
     int64_t remaining_ms; /* time left of the lease; -1: unknown; DLOCK_FOREVER: it ends with its holder */
+    /* The holder's machine, process and label, from its token: "", 0 and "" where that does not tell, as tokens of other
+     * programs. Anybody who may write to the server can write anything there. */
+    const char *host;
+    int64_t pid;
+    const char *label; /* without control characters */
+    /* How long ago the server granted it, by the server's clock: less if that was set back since; -1: unknown. Hand-overs
+     * within the holder's client, and imports, continue the same grant. */
+    int64_t held_ms;
 };
 
 /* A backend as this process sees it. Everything in it is valid for the life of the process. */
@@ -261,10 +273,14 @@ struct dlock_client_options {
     void (*log)(int level, const char *message,
                 void *arg); /* gets a line for the log, in any thread; must not call the library; NULL: none */
     void *log_arg;          /* the last argument of `log` */
+    /* Tells people who holds a lock: what this program does, up to DLOCK_LABEL_MAX bytes without control characters. It is
+     * part of every token (see DLOCK_TOKEN_MAX), which whoever may read the server's locks can see. NULL: the URI's
+     * `label`, else none; "": none */
+    const char *label;
 };
 /* The default values of the members. */
 #define DLOCK_CLIENT_OPTIONS_INIT \
-    { sizeof(struct dlock_client_options), 0, NULL, NULL }
+    { sizeof(struct dlock_client_options), 0, NULL, NULL, NULL }
 
 /* The options of dlock_new(). */
 struct dlock_options {

@@ -78,6 +78,7 @@ template <class Rep, class Period> std::int64_t to_ms(const std::chrono::duratio
 struct client_options {
     std::uint32_t flags = 0; /* DLOCK_CLIENT_…; with DLOCK_CLIENT_LAZY a program starts while its server is down */
     std::function<void(int level, const char *message)> log; /* as there; must not throw */
+    const char *label = nullptr;                             /* as there */
 };
 
 /* A client of one server. Movable. Need not outlive its locks: afterwards their calls fail with DLOCK_ECANCELED.
@@ -89,6 +90,7 @@ class client {
         : handle_(nullptr, closer(std::move(how.log))) {
         dlock_client_options raw = DLOCK_CLIENT_OPTIONS_INIT;
         raw.flags = how.flags;
+        raw.label = how.label;
         if (*handle_.get_deleter().log) {
             raw.log = &closer::tell;
             raw.log_arg = handle_.get_deleter().log.get();

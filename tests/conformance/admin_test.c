@@ -2,7 +2,9 @@
 #include "actor.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The holders that one walk has shown, with details of the last one. */
 struct seen {
@@ -43,6 +45,45 @@ void case_inspect_shows_the_holder(void) {
     EXPECT_CODE(0, dlock_inspect(watcher, suite.name, note_holder, &seen, ERR));
     EXPECT(seen.n == 1);
     EXPECT_CODE(DLOCK_EINVAL, dlock_inspect(watcher, "", note_holder, &seen, ERR));
+}
+
+/* Who the holder is, and since when: what people ask. */
+struct known {
+    int n;
+    char host[80], label[DLOCK_LABEL_MAX + 1];
+    int64_t pid, held_ms;
+};
+
+static int note_who(const struct dlock_info *info, void *arg) {
+    struct known *known = arg;
+    known->n++;
+    snprintf(known->host, sizeof known->host, "%s", info->host);
+    snprintf(known->label, sizeof known->label, "%s", info->label);
+    known->pid = info->pid;
+    known->held_ms = info->held_ms;
+    return 0;
+}
+
+void case_inspect_shows_who_and_since_when(void) {
+    enum { MOMENT = 300, EARLIER = 1000 }; /* a clock of fences may be read once a second */
+    SCOPED_CLIENT *watcher = open_client();
+    char *uri = uri_with(suite.uri, "label", "50%25%20off%20%c3%a9");
+    dlock_client *client = NULL;
+    EXPECT_CODE(0, dlock_open(uri, NULL, &client, ERR));
+    free(uri);
+    struct dlock_options options = options_with(LONG_LEASE_MS, 0);
+    dlock_lock *lock = new_lock(client, suite.name, &options);
+    struct known known = {0};
+    int64_t began = now_ms();
+    EXPECT_CODE(0, dlock_acquire(lock, 0, ERR));
+    sleep_ms(MOMENT);
+    EXPECT_CODE(0, dlock_inspect(watcher, suite.name, note_who, &known, ERR));
+    EXPECT(known.n == 1 && known.host[0] && known.pid == getpid());
+    if (strcmp(known.label, "50% off \xc3\xa9") != 0) FAIL("the label is \"%s\"", known.label);
+    if (known.held_ms != -1) EXPECT_BETWEEN(MOMENT - 1, now_ms() - began + EARLIER, known.held_ms);
+    EXPECT_CODE(0, dlock_release(lock, ERR));
+    dlock_free(lock);
+    dlock_close(client);
 }
 
 enum { MANY = 150 };

@@ -113,6 +113,7 @@ CASE(unresolvable_host, NEEDS_HOST)
 
 /* admin_test.c */
 CASE(inspect_shows_the_holder, DLOCK_CAP_INSPECT)
+CASE(inspect_shows_who_and_since_when, DLOCK_CAP_INSPECT)
 CASE(list_by_prefix, DLOCK_CAP_LIST)
 CASE(break_wakes_a_waiter, DLOCK_CAP_BREAK)
 

@@ -103,13 +103,18 @@ AT(dlock_info, waiters, 28);
 AT(dlock_info, limit, 32);
 AT(dlock_info, fence, 40);
 AT(dlock_info, remaining_ms, 48);
-SIZE(dlock_info, 56);
+AT(dlock_info, host, 56);
+AT(dlock_info, pid, 64);
+AT(dlock_info, label, 72);
+AT(dlock_info, held_ms, 80);
+SIZE(dlock_info, 88);
 
 AT(dlock_client_options, size, 0);
 AT(dlock_client_options, flags, 8);
 AT(dlock_client_options, log, 16);
 AT(dlock_client_options, log_arg, 24);
-SIZE(dlock_client_options, 32);
+AT(dlock_client_options, label, 32);
+SIZE(dlock_client_options, 40);
 
 AT(dlock_options, size, 0);
 AT(dlock_options, mode, 8);

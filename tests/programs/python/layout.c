@@ -21,6 +21,10 @@ static void structs(void) {
     FIELD(dlock_info, limit);
     FIELD(dlock_info, fence);
     FIELD(dlock_info, remaining_ms);
+    FIELD(dlock_info, host);
+    FIELD(dlock_info, pid);
+    FIELD(dlock_info, label);
+    FIELD(dlock_info, held_ms);
     STRUCT(dlock_backend_info);
     FIELD(dlock_backend_info, name);
     FIELD(dlock_backend_info, schemes);
@@ -53,6 +57,7 @@ static void structs(void) {
     FIELD(dlock_client_options, flags);
     FIELD(dlock_client_options, log);
     FIELD(dlock_client_options, log_arg);
+    FIELD(dlock_client_options, label);
     STRUCT(dlock_options);
     FIELD(dlock_options, size);
     FIELD(dlock_options, mode);
@@ -68,6 +73,7 @@ int main(void) {
     structs();
     NUMBER(FOREVER);
     NUMBER(TOKEN_MAX);
+    NUMBER(LABEL_MAX);
     NUMBER(TICKET_MAX);
     NUMBER(LEASE_MIN_MS);
     NUMBER(LEASE_MAX_MS);

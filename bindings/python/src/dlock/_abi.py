@@ -12,6 +12,7 @@ from ._library import load
 
 FOREVER = 2**63 - 1
 TOKEN_MAX = 127
+LABEL_MAX = 48
 TICKET_MAX = 1279
 LEASE_MIN_MS = 100
 LEASE_MAX_MS = 366 * 24 * 3600 * 1000
@@ -56,6 +57,10 @@ class Info(Structure):
         ("limit", c_uint32),
         ("fence", c_uint64),
         ("remaining_ms", c_int64),
+        ("host", c_char_p),
+        ("pid", c_int64),
+        ("label", c_char_p),
+        ("held_ms", c_int64),
     ]
 
 
@@ -109,7 +114,7 @@ Log = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
 class ClientOptions(Structure):
     """struct dlock_client_options"""
 
-    _fields_ = [("size", c_size_t), ("flags", c_uint32), ("log", Log), ("log_arg", c_void_p)]
+    _fields_ = [("size", c_size_t), ("flags", c_uint32), ("log", Log), ("log_arg", c_void_p), ("label", c_char_p)]
 
 
 class Options(Structure):

@@ -68,7 +68,7 @@ def check_threads() -> None:
 class NativeClient:
     """An open client of the library."""
 
-    def __init__(self, uri: str, flags: int, log: Optional[logging.Logger]) -> None:
+    def __init__(self, uri: str, flags: int, log: Optional[logging.Logger], label: Optional[str]) -> None:
         check_threads()
         self._pid = os.getpid()
         self._mutex = threading.Lock()
@@ -80,6 +80,7 @@ class NativeClient:
         self.closed = True
         self._anchor = _abi.LockPointer()
         options = _abi.ClientOptions(sizeof(_abi.ClientOptions), flags)
+        options.label = None if label is None else _values.text(label, "the label")
         anchor = _options(Terms(flags=_abi.FIXED_LEASE, lease_ms=100))
         if log is not None:
             self._log = _callbacks.register(_log_handler(log))

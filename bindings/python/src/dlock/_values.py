@@ -33,6 +33,14 @@ class Holder(NamedTuple):
     """0 if unknown."""
     remaining: Optional[float]
     """Seconds that are left of the lease; None if unknown, or if the grant ends with its holder."""
+    host: str
+    """The holder's machine, as it says; empty if it does not."""
+    pid: int
+    """Its process there; 0 if unknown."""
+    label: str
+    """What it says that it does; empty if it does not."""
+    held: Optional[float]
+    """Seconds since the grant, by the server's clock; None if unknown."""
 
 
 class Finding(NamedTuple):
@@ -200,6 +208,10 @@ def holder(info: Any) -> Holder:
         info.limit,
         info.fence,
         left(info.remaining_ms),
+        plain(info.host),
+        info.pid,
+        plain(info.label),
+        left(info.held_ms),
     )
 
 

@@ -369,10 +369,11 @@ class AsyncClient(BaseClient):
     """
 
     def __init__(
-        self, uri: str, *, lazy: bool = True, guardian: bool = False, log: Optional[logging.Logger] = logger
-    ) -> None:
+        self, uri: str, *, lazy: bool = True, guardian: bool = False, log: Optional[logging.Logger] = logger,
+        label: Optional[str] = None,
+    ) -> None:  # fmt: skip
         flags = _abi.CLIENT_MANUAL | lazy * _abi.CLIENT_LAZY | guardian * _abi.CLIENT_GUARDIAN
-        self._native = NativeClient(uri, flags, log)
+        self._native = NativeClient(uri, flags, log, label)
         self._loop = _Loop(self._native)
         self._entered: weakref.WeakKeyDictionary[Any, List[Tuple[AsyncLock, AsyncGrant]]]
         self._entered = weakref.WeakKeyDictionary()

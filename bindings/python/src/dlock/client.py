@@ -63,16 +63,18 @@ class Client(BaseClient):
     guardian: as `guardian=on` in the URI.
     log: the logger for the library's messages, about failed renewals for example; None: no messages. Its handlers must
     not use dlock.
+    label: what this program does, for people who look who holds a lock: up to 48 bytes; None: as the URI says.
 
     Its methods may be called from any thread. It is closed by `close`, by the end of a with-block, or at the
     interpreter's end. In a forked child its methods raise Forked: open another client there.
     """
 
     def __init__(
-        self, uri: str, *, lazy: bool = False, guardian: bool = False, log: Optional[logging.Logger] = logger
-    ) -> None:
+        self, uri: str, *, lazy: bool = False, guardian: bool = False, log: Optional[logging.Logger] = logger,
+        label: Optional[str] = None,
+    ) -> None:  # fmt: skip
         flags = lazy * _abi.CLIENT_LAZY | guardian * _abi.CLIENT_GUARDIAN
-        self._native = NativeClient(uri, flags, log)
+        self._native = NativeClient(uri, flags, log, label)
         self._inside = threading.local()
 
     def lock(
