@@ -29,14 +29,14 @@ static void say_held(const struct hold *hold) {
     const struct hold_plan *plan = hold->plan;
     char left[32];
     if (!plan->verbose && (!isatty(STDERR_FILENO) || left_ms(plan) < WORTH_A_WORD_MS)) return;
-    remaining_text(left_ms(plan), left, sizeof left);
+    time_text(left_ms(plan), left);
     note("the command has ended with status %d; \"%s\" is held for another %s (--hold)%s", hold->ending->status,
          plan->command->name, left, isatty(STDERR_FILENO) ? ", Ctrl-C releases it" : "");
 }
 
 static void say_interrupted(const struct hold_plan *plan, int sig) {
     char left[32];
-    remaining_text(left_ms(plan), left, sizeof left);
+    time_text(left_ms(plan), left);
     note("%s: \"%s\" is released %s before the end of --hold", signals_name(sig), plan->command->name, left);
 }
 

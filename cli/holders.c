@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static void drop(const struct dlock_info *item) {
+    free((char *)item->name);
+    free((char *)item->token);
+    free((char *)item->host);
+    free((char *)item->label);
+}
+
 int holders_keep(const struct dlock_info *info, void *arg) {
     struct holders *holders = arg;
     if (holders->n == holders->capacity) {
@@ -21,10 +28,11 @@ int holders_keep(const struct dlock_info *info, void *arg) {
     struct dlock_info *item = &holders->items[holders->n];
     *item = *info;
     item->name = strdup(info->name);
-    item->token = strdup(info->token ? info->token : "");
-    if (!item->name || !item->token) {
-        free((char *)item->name);
-        free((char *)item->token);
+    item->token = strdup(info->token);
+    item->host = strdup(info->host);
+    item->label = strdup(info->label);
+    if (!item->name || !item->token || !item->host || !item->label) {
+        drop(item);
         holders->failed = true;
         return 1;
     }
@@ -51,31 +59,47 @@ const char *mode_word(enum dlock_mode mode) {
     return "unknown";
 }
 
-void remaining_text(int64_t remaining_ms, char *text, size_t size) {
-    int64_t seconds = remaining_ms / 1000;
-    if (remaining_ms < 0)
-        snprintf(text, size, "unknown");
-    else if (remaining_ms == DLOCK_FOREVER)
-        snprintf(text, size, "until released");
-    else if (seconds < 60)
-        snprintf(text, size, "%" PRId64 ".%" PRId64 "s", seconds, remaining_ms % 1000 / 100);
-    else
-        snprintf(text, size, "%" PRId64 "m %" PRId64 "s", seconds / 60, seconds % 60);
+/* Writes a time in its two greatest units, of which `units` has the names. */
+static void two_units(int64_t seconds, const char *const units[4], char text[32]) {
+    static const int64_t lengths[] = {1, 60, 3600, 86400};
+    int unit = seconds < 3600 ? 1 : seconds < 86400 ? 2 : 3;
+    snprintf(text, 32, "%" PRId64 "%s %" PRId64 "%s", seconds / lengths[unit], units[unit],
+             seconds % lengths[unit] / lengths[unit - 1], units[unit - 1]);
 }
 
-struct place place_of(const char *token) {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    struct place place = {"", ""};
-    const char *at = strrchr(token, '@');
-    if (!at) return place;
-    size_t host = strspn(at + 1, letters);
-    const char *pid = at + 1 + host + 1;
-    if (host == 0 || host >= sizeof place.host || at[1 + host] != ':') return place;
-    size_t digits = strspn(pid, "0123456789");
-    if (digits == 0 || digits > 10 || pid[digits]) return place;
-    snprintf(place.host, sizeof place.host, "%.*s", (int)host, at + 1);
-    snprintf(place.pid, sizeof place.pid, "%s", pid);
-    return place;
+const char *time_text(int64_t ms, char text[32]) {
+    static const char *const units[] = {"s", "m", "h", "d"};
+    if (ms < 0 || ms == DLOCK_FOREVER)
+        snprintf(text, 32, ms < 0 ? "unknown" : "until released");
+    else if (ms < 60000)
+        snprintf(text, 32, "%" PRId64 ".%" PRId64 "s", ms / 1000, ms % 1000 / 100);
+    else
+        two_units(ms / 1000, units, text);
+    return text;
+}
+
+const char *holder_text(const struct dlock_info *holder, char text[WHO_MAX]) {
+    static const char *const units[] = {" s", " min", " h", " d"};
+    const bool known = holder->host[0];
+    const char *who = holder->label[0] ? holder->label : "a process";
+    char since[32] = "";
+    if (!known) who = holder->token[0] ? holder->token : "somebody";
+    if (holder->held_ms >= 3600000)
+        two_units(holder->held_ms / 1000, units, since);
+    else if (holder->held_ms >= 0)
+        snprintf(since, sizeof since, holder->held_ms < 60000 ? "%d s" : "%d min",
+                 (int)(holder->held_ms / (holder->held_ms < 60000 ? 1000 : 60000)));
+    int used = snprintf(text, WHO_MAX, "%s", who);
+    if (known) used += snprintf(text + used, WHO_MAX - (size_t)used, " on %s, pid %" PRId64, holder->host, holder->pid);
+    if (*since) snprintf(text + used, WHO_MAX - (size_t)used, ", for %s", since);
+    return text;
+}
+
+const char *holders_text(const struct holders *holders, char text[HOLDERS_TEXT_MAX]) {
+    size_t used = strlen(holder_text(&holders->items[0], text));
+    if (holders->n > 1)
+        snprintf(text + used, HOLDERS_TEXT_MAX - used, ", and %zu other%s", holders->n - 1, holders->n > 2 ? "s" : "");
+    return text;
 }
 
 /* The fence is a string: it has 64 bits, and most JSON readers keep only 53 bits of a number. */
@@ -89,12 +113,12 @@ void holders_json(const struct holders *holders, struct json *json) {
         json_begin(json, NULL, '{');
         json_string(json, "name", holder->name);
         json_string(json, "token", holder->token);
-        struct place place = place_of(holder->token);
-        json_string(json, "host", *place.host ? place.host : NULL);
-        if (*place.pid)
-            json_number(json, "pid", strtoll(place.pid, NULL, 10));
+        json_string(json, "host", *holder->host ? holder->host : NULL);
+        if (holder->pid)
+            json_number(json, "pid", holder->pid);
         else
             json_null(json, "pid");
+        json_string(json, "label", *holder->label ? holder->label : NULL);
         json_string(json, "mode", mode_word(holder->mode));
         json_string(json, "fence", holder->fence ? fence : NULL);
         if (holder->remaining_ms < 0 || endless)
@@ -102,6 +126,10 @@ void holders_json(const struct holders *holders, struct json *json) {
         else
             json_number(json, "remaining_ms", holder->remaining_ms);
         json_bool(json, "until_released", endless);
+        if (holder->held_ms < 0)
+            json_null(json, "held_ms");
+        else
+            json_number(json, "held_ms", holder->held_ms);
         json_number(json, "waiters", holder->waiters);
         json_number(json, "limit", holder->limit);
         json_end(json, '}');
@@ -109,37 +137,80 @@ void holders_json(const struct holders *holders, struct json *json) {
     json_end(json, ']');
 }
 
-void holder_cells(const struct dlock_info *holder, struct holder_cells *cells) {
-    *cells = (struct holder_cells){.place = place_of(holder->token), .fence = "unknown"};
-    snprintf(cells->mode, sizeof cells->mode, "%s", mode_word(holder->mode));
-    if (holder->mode == DLOCK_PERMIT) snprintf(cells->mode, sizeof cells->mode, "permit of %" PRIu32, holder->limit);
-    if (holder->fence) snprintf(cells->fence, sizeof cells->fence, "%" PRIu64, holder->fence);
-    remaining_text(holder->remaining_ms, cells->remaining, sizeof cells->remaining);
-    snprintf(cells->waiters, sizeof cells->waiters, "%" PRIu32, holder->waiters);
-    cells->host = *cells->place.host ? cells->place.host : "-";
-    cells->pid = *cells->place.pid ? cells->place.pid : "-";
-    cells->token = holder->token[0] ? holder->token : "unknown";
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+enum { NAME, MODE, HELD_BY, FOR, WAITERS, EXPIRES, RATE, FENCE, TOKEN, COLUMNS };
+_Static_assert((int)COLUMNS <= (int)TABLE_COLUMNS, "a table has room for all columns");
+
+/* Adds a row of those cells that the view shows. */
+static void add_shown(struct table *table, const struct holder_view *view, const char *const cells[COLUMNS]) {
+    const char *shown[COLUMNS];
+    size_t n = 0;
+    for (int i = 0; i < COLUMNS; i++)
+        if (i < RATE || (i == RATE ? view->rates : view->wide)) shown[n++] = cells[i];
+    table->columns = n;
+    table_add(table, shown);
 }
 
-int holders_table(const struct holders *holders) {
-    struct table table = {.columns = 8};
-    table_add(&table, (const char *const[]){"NAME", "MODE", "FENCE", "REMAINING", "WAITERS", "HOST", "PID", "TOKEN"});
-    for (size_t i = 0; i < holders->n; i++) {
-        struct holder_cells cells;
-        holder_cells(&holders->items[i], &cells);
-        table_add(&table, (const char *const[]){holders->items[i].name, cells.mode, cells.fence, cells.remaining,
-                                                cells.waiters, cells.host, cells.pid, cells.token});
-    }
+void holder_heading(struct table *table, const struct holder_view *view) {
+    static const char *const words[COLUMNS] = {"NAME",    "MODE",     "HELD BY", "FOR",  "WAITERS",
+                                               "EXPIRES", "GRANTS/S", "FENCE",   "TOKEN"};
+    add_shown(table, view, words);
+}
+
+/* Returns `text`, or, if it has more than `longest` characters (0: no limit), its beginning with "…", in `space`. */
+static const char *cut(const char *text, size_t longest, char *space, size_t size) {
+    size_t length = strlen(text), first = longest ? first_characters(text, longest) : length;
+    if (first == length || first >= size) return text;
+    first = first_characters(text, longest - 1);
+    snprintf(space, size, "%.*s…", (int)first, text);
+    return space;
+}
+
+/* Writes "web3[4711] nightly.sh", or the token of another program. */
+static void held_by(const struct dlock_info *holder, char text[256]) {
+    if (holder->host[0])
+        snprintf(text, 256, "%s[%" PRId64 "]%s%s", holder->host, holder->pid, holder->label[0] ? " " : "",
+                 holder->label);
+    else
+        snprintf(text, 256, "%s", holder->token[0] ? holder->token : "unknown");
+}
+
+void holder_row(struct table *table, const struct holder_view *view, const struct dlock_info *holder,
+                const char *rate) {
+    char mode[32], who[256], since[32], left[32], waiters[16], fence[24] = "unknown";
+    char cuts[3][1024];
+    snprintf(mode, sizeof mode, "%s", mode_word(holder->mode));
+    if (holder->mode == DLOCK_PERMIT) snprintf(mode, sizeof mode, "permit of %" PRIu32, holder->limit);
+    held_by(holder, who);
+    snprintf(waiters, sizeof waiters, "%" PRIu32, holder->waiters);
+    if (holder->fence) snprintf(fence, sizeof fence, "%" PRIu64, holder->fence);
+    const char *const cells[COLUMNS] = {
+        cut(holder->name, view->longest, cuts[0], sizeof cuts[0]),
+        mode,
+        cut(who, view->longest, cuts[1], sizeof cuts[1]),
+        time_text(holder->held_ms, since),
+        waiters,
+        time_text(holder->remaining_ms, left),
+        rate,
+        fence,
+        cut(holder->token[0] ? holder->token : "unknown", view->longest, cuts[2], sizeof cuts[2]),
+    };
+    add_shown(table, view, cells);
+}
+
+int holders_table(const struct holders *holders, bool wide) {
+    const struct holder_view view = {.wide = wide};
+    struct table table = {0};
+    holder_heading(&table, &view);
+    for (size_t i = 0; i < holders->n; i++) holder_row(&table, &view, &holders->items[i], "");
     bool failed = table.failed;
     table_print(&table, stdout);
     return failed ? STATUS_OS : STATUS_OK;
 }
 
 void holders_free(struct holders *holders) {
-    for (size_t i = 0; i < holders->n; i++) {
-        free((char *)holders->items[i].name);
-        free((char *)holders->items[i].token);
-    }
+    for (size_t i = 0; i < holders->n; i++) drop(&holders->items[i]);
     free(holders->items);
     *holders = (struct holders){0};
 }

@@ -4,38 +4,45 @@
 #include "text.h"
 
 #include <getopt.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* The options and the operand of each of the three commands. */
 struct look {
     const char *uri;
-    bool json;
+    bool json, wide, watch;
     const char *operand; /* the name, or the prefix */
 };
 
 enum operand { NAME_NEEDED, NAME_OPTIONAL };
 
+/* The first options are those of `inspect` only, then those of commands that print a table. */
+static const struct option longs[] = {
+    {"watch", no_argument, NULL, 'w'},       {"wide", no_argument, NULL, 'W'},
+    {"backend", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+};
+static const struct option *const of_inspect = longs, *const of_list = longs + 1, *const of_break = longs + 2;
+
 /* Asks the server and prints the answer. Returns the exit status. */
 typedef int look_ask(const struct look *look, dlock_client *client);
 
 /* Runs one of the three commands: reads the options, opens the client, calls `ask`. Returns the exit status. */
-static int look_at(const struct command *command, int argc, char **argv, enum operand operand, look_ask *ask) {
-    static const struct option longs[] = {
-        {"backend", required_argument, NULL, 'b'},
-        {"json", no_argument, NULL, 'j'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
-    };
+static int look_at(const struct command *command, int argc, char **argv, const struct option *options,
+                   enum operand operand, look_ask *ask) {
     struct look look = {0};
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, ":b:h", longs, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, ":b:h", options, NULL)) != -1;) {
         switch (c) {
         case 'b': look.uri = optarg; break;
         case 'j': look.json = true; break;
+        case 'W': look.wide = true; break;
+        case 'w': look.watch = true; break;
         case 'h': return print_help(command);
-        default: return option_error(command, argv, longs, c);
+        default: return option_error(command, argv, options, c);
         }
     }
     if (argc - optind > 1) return usage_error(command, "%s takes one name", command->name);
@@ -67,7 +74,7 @@ static void say_state(const struct look *look, const char *word, const char *key
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
-static int print_inspection(const struct look *look, struct holders *holders) {
+static int print_inspection(const struct look *look, const struct holders *holders) {
     if (holders->failed) return no_memory();
     if (look->json) {
         struct json json = {.out = stdout};
@@ -79,15 +86,68 @@ static int print_inspection(const struct look *look, struct holders *holders) {
         json_newline(&json);
     } else if (holders->n == 0) {
         say_state(look, "free", "held", false);
-    } else if (holders_table(holders) != STATUS_OK) {
+    } else if (holders_table(holders, look->wide) != STATUS_OK) {
         return no_memory();
     }
     return holders->n ? STATUS_OK : STATUS_FREE;
 }
 
+enum { WATCH_MS = 500 };
+
+/* True if the holders are the same. Their leases and their waiters change all the time. */
+static bool same(const struct holders *a, const struct holders *b) {
+    bool equal = a->n == b->n;
+    for (size_t i = 0; equal && i < a->n; i++)
+        equal = strcmp(a->items[i].token, b->items[i].token) == 0 && a->items[i].fence == b->items[i].fence &&
+                a->items[i].mode == b->items[i].mode;
+    return equal;
+}
+
+/* Prints one line: the time, and what is so from now on. Returns STATUS_OK unless it cannot. */
+static int print_change(const struct look *look, const struct holders *holders, const struct dlock_error *err) {
+    char when[32], who[HOLDERS_TEXT_MAX], text[sizeof who + 16];
+    time_t now = time(NULL);
+    struct tm local;
+    if (look->json && err->code == 0) {
+        if (print_inspection(look, holders) == STATUS_OS) return STATUS_OS;
+    } else {
+        if (err->code != 0)
+            snprintf(text, sizeof text, "no answer: %.300s", err->message);
+        else if (holders->n > 0)
+            snprintf(text, sizeof text, "held by %s", holders_text(holders, who));
+        else
+            snprintf(text, sizeof text, "free");
+        mask_text(text);
+        strftime(when, sizeof when, "%F %T", localtime_r(&now, &local));
+        fprintf(look->json ? stderr : stdout, "%s  %s\n", when, text);
+    }
+    return fflush(stdout) == 0 ? STATUS_OK : STATUS_OS;
+}
+
+/* Prints each change, until it is ended by a signal or the server refuses. */
+static int watch(const struct look *look, dlock_client *client) {
+    struct holders last = {0}, now = {0};
+    int code = 1; /* of the last line: none yet */
+    for (int status; true; poll(NULL, 0, WATCH_MS)) {
+        struct dlock_error err = {0, ""};
+        int result = dlock_inspect(client, look->operand, holders_keep, &now, &err);
+        if (now.failed) return no_memory();
+        if (result != 0 && result != DLOCK_EUNAVAILABLE) return report(&err);
+        holders_sort(&now);
+        if (result != code || (result == 0 && !same(&last, &now))) {
+            if ((status = print_change(look, &now, &err)) != STATUS_OK) return status;
+            code = result;
+        }
+        holders_free(result == 0 ? &last : &now);
+        if (result == 0) last = now;
+        now = (struct holders){0};
+    }
+}
+
 static int ask_inspect(const struct look *look, dlock_client *client) {
     struct holders holders = {0};
     struct dlock_error err = {0, ""};
+    if (look->watch) return watch(look, client);
     int result = dlock_inspect(client, look->operand, holders_keep, &holders, &err);
     holders_sort(&holders);
     int status = result == 0 ? print_inspection(look, &holders) : report(&err);
@@ -96,7 +156,7 @@ static int ask_inspect(const struct look *look, dlock_client *client) {
 }
 
 static int inspect_main(int argc, char **argv) {
-    return look_at(&command_inspect, argc, argv, NAME_NEEDED, ask_inspect);
+    return look_at(&command_inspect, argc, argv, of_inspect, NAME_NEEDED, ask_inspect);
 }
 
 /* ---- list -------------------------------------------------------------------------------------------------------- */
@@ -110,7 +170,7 @@ static int print_list(const struct look *look, struct holders *holders) {
         holders_json(holders, &json);
         json_end(&json, '}');
         json_newline(&json);
-    } else if (holders->n && holders_table(holders) != STATUS_OK) {
+    } else if (holders->n && holders_table(holders, look->wide) != STATUS_OK) {
         return no_memory();
     } else if (holders->n == 0 && isatty(STDOUT_FILENO)) { /* a script gets no lines instead */
         printf(*look->operand ? "no lock is held whose name begins with \"%s\"\n" : "no lock is held\n", look->operand);
@@ -129,7 +189,7 @@ static int ask_list(const struct look *look, dlock_client *client) {
 }
 
 static int list_main(int argc, char **argv) {
-    return look_at(&command_list, argc, argv, NAME_OPTIONAL, ask_list);
+    return look_at(&command_list, argc, argv, of_list, NAME_OPTIONAL, ask_list);
 }
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
@@ -143,7 +203,7 @@ static int ask_break(const struct look *look, dlock_client *client) {
 }
 
 static int break_main(int argc, char **argv) {
-    return look_at(&command_break, argc, argv, NAME_NEEDED, ask_break);
+    return look_at(&command_break, argc, argv, of_break, NAME_NEEDED, ask_break);
 }
 
 /* ---- the table's entries ----------------------------------------------------------------------------------------- */
@@ -152,25 +212,28 @@ static int break_main(int argc, char **argv) {
     "  -b, --backend URI  the lock server; default $DLOCK_URI, then file:\n" \
     "      --json         print JSON\n"                                      \
     "  -h, --help         show this\n"
+#define WIDE_OPTION "      --wide         also show fences and tokens\n"
 
-const struct command command_inspect = {"inspect", "show who holds a lock",
-                                        "Usage: dlock inspect [-b URI] [--json] NAME\n\n"
-                                        "Shows who holds the lock NAME.\n\n" COMMON_OPTIONS
-                                        "\nExit status: 0 it is held, 1 it is free, 64 wrong usage, 69 "
-                                        "the server cannot be used.\n\n"
-                                        "Examples:\n"
-                                        "  dlock inspect -b redis://locks.example deploy\n"
-                                        "  dlock inspect --json deploy | jq -r '.holders[].host'\n",
-                                        inspect_main};
+const struct command command_inspect = {
+    "inspect", "show who holds a lock",
+    "Usage: dlock inspect [-b URI] [--wide] [--json] [--watch] NAME\n\n"
+    "Shows who holds the lock NAME, and since when.\n\n" WIDE_OPTION
+    "      --watch        print a line now and at each change, without end\n" COMMON_OPTIONS
+    "\nExit status: 0 it is held, 1 it is free, 64 wrong usage, 69 the server cannot be used.\n\n"
+    "Examples:\n"
+    "  dlock inspect -b redis://locks.example deploy\n"
+    "  dlock inspect --json deploy | jq -r '.holders[].host'\n",
+    inspect_main};
 
-const struct command command_list = {"list", "show the locks that are held",
-                                     "Usage: dlock list [-b URI] [--json] [PREFIX]\n\n"
-                                     "Shows every held lock whose name begins with PREFIX.\n\n" COMMON_OPTIONS
-                                     "\nExit status: 0, 64 wrong usage, 69 the server cannot be used.\n\n"
-                                     "Examples:\n"
-                                     "  dlock list -b redis://locks.example nightly\n"
-                                     "  dlock list --json | jq -r '.holders[].name'\n",
-                                     list_main};
+const struct command command_list = {
+    "list", "show the locks that are held",
+    "Usage: dlock list [-b URI] [--wide] [--json] [PREFIX]\n\n"
+    "Shows every held lock whose name begins with PREFIX.\n\n" WIDE_OPTION COMMON_OPTIONS
+    "\nExit status: 0, 64 wrong usage, 69 the server cannot be used.\n\n"
+    "Examples:\n"
+    "  dlock list -b redis://locks.example nightly\n"
+    "  dlock list --json | jq -r '.holders[].name'\n",
+    list_main};
 
 const struct command command_break = {
     "break", "take a lock away from its holder",

@@ -1,9 +1,11 @@
 #include "lock_options.h"
 
+#include "holders.h"
 #include "lease.h"
 #include "wait.h"
 
 #include <inttypes.h>
+#include <unistd.h>
 
 int take_duration(const struct command *command, const char *option, int64_t *ms) {
     struct dlock_error err = {0, ""};
@@ -45,6 +47,7 @@ int lock_options_take(struct lock_options *wanted, const struct command *command
     case 'l': return take_lease(wanted, command);
     case 'E': return take_conflict_status(wanted, command);
     case 'v': wanted->verbose = true; return GO_ON;
+    case 'A': wanted->label = optarg; return GO_ON;
     case 's': return take_mode(wanted, DLOCK_SHARED, 0);
     case 'p': return take_permits(wanted, command);
     default: return take_mode(wanted, DLOCK_EXCLUSIVE, 0); /* -x, -e */
@@ -63,9 +66,23 @@ int lock_options_new(const struct lock_options *wanted, dlock_client *client, st
     return dlock_new(client, wanted->name, &options, lock, &err) == 0 ? STATUS_OK : report(&err);
 }
 
-static int not_acquired(const struct lock_options *wanted, const struct dlock_error *err) {
+/* Says who has the lock; if that cannot be found out, or it is free by now, why it was not acquired. */
+static void say_who_has_it(const struct lock_options *wanted, dlock_client *client, const struct dlock_error *err) {
+    struct holders holders = {0};
+    char who[HOLDERS_TEXT_MAX];
+    if (dlock_inspect(client, wanted->name, holders_keep, &holders, NULL) == 0 && holders.n > 0) {
+        holders_sort(&holders);
+        note("\"%s\" is held by %s", wanted->name, holders_text(&holders, who));
+    } else {
+        note("%s", err->message);
+    }
+    holders_free(&holders);
+}
+
+/* Whoever sits at a terminal wants to know why; a job that is not started by hand is silent. */
+static int not_acquired(const struct lock_options *wanted, dlock_client *client, const struct dlock_error *err) {
     if (err->code != DLOCK_EBUSY && err->code != DLOCK_ETIMEDOUT) return report(err);
-    if (wanted->verbose) note("%s", err->message);
+    if (wanted->verbose || isatty(STDERR_FILENO)) say_who_has_it(wanted, client, err);
     return wanted->conflict_status;
 }
 
@@ -76,7 +93,7 @@ int lock_options_wait(const struct lock_options *wanted, dlock_client *client, d
                                    wanted->verbose, signals};
     int rc = wait_for_lock(&plan, sig, &err);
     if (*sig) return STATUS_SOFTWARE; /* never used: the caller dies of the signal */
-    if (rc != 0) return not_acquired(wanted, &err);
+    if (rc != 0) return not_acquired(wanted, client, &err);
     if (wanted->verbose) note("got \"%s\", fence %" PRIu64, wanted->name, dlock_fence(lock));
     return GO_ON;
 }

@@ -11,6 +11,7 @@
 struct lock_options {
     const char *uri;
     const char *name;
+    const char *label; /* NULL: the URI's */
     int64_t wait_ms;
     int64_t lease_ms;       /* 0: the URI's */
     const char *lease_text; /* the value of -l as it was given */
@@ -29,7 +30,7 @@ struct lock_options {
     X("backend", required_argument, 'b'), X("wait", required_argument, 'w'), X("timeout", required_argument, 'w'), \
         X("nonblock", no_argument, 'n'), X("nb", no_argument, 'n'), X("lease", required_argument, 'l'),            \
         X("conflict-exit-code", required_argument, 'E'), X("exclusive", no_argument, 'x'),                         \
-        X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("verbose", no_argument, 'v')
+        X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("label", required_argument, 'A'), X("verbose", no_argument, 'v')
 #define LOCK_OPTIONS_LONG(word, argument, letter) \
     { word, argument, NULL, letter }
 #define LOCK_OPTIONS_HELP                                                                                  \
@@ -40,6 +41,7 @@ struct lock_options {
     "  -s, --shared                   many readers at a time, or one exclusive holder\n"                   \
     "  -p, --permits N                one of N permits: up to N holders at a time, all with the same N\n"  \
     "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"                               \
+    "      --label TEXT               tells people who holds the lock: what it is for, up to 48 bytes\n"       \
     "  -v, --verbose                  say on standard error which holder it waits for, and when it got the lock\n"
 
 /* Reads the option that getopt_long() found; `command` is for error messages. Returns GO_ON, or the exit status. */
@@ -55,8 +57,8 @@ int take_duration(const struct command *command, const char *option, int64_t *ms
 int lock_options_new(const struct lock_options *wanted, dlock_client *client, struct dlock_options options,
                      dlock_lock **lock);
 
-/* Acquires the lock; blocks as long as `wanted` says. Returns GO_ON when it is held; otherwise prints why not (a lock
- * that is not free: only with verbose) and returns the exit status. *sig is the signal that ended the wait, or 0. */
+/* Acquires the lock; blocks as long as `wanted` says. Returns GO_ON when it is held; otherwise prints why not (who holds
+ * a lock that is not free: only with verbose or to a terminal) and returns the exit status. *sig is the signal that ended the wait, or 0. */
 int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
                       const struct signals *signals, int *sig);
 

@@ -31,7 +31,7 @@ static int compare(const void *left, const void *right) {
     const struct dlock_info *a = left, *b = right;
     int order = strcmp(a->name, b->name);
     if (order == 0) order = (int)a->mode - (int)b->mode;
-    return order ? order : strcmp(place_of(a->token).host, place_of(b->token).host);
+    return order ? order : strcmp(a->host, b->host);
 }
 
 /* ---- samples per lock, which may have several holders ------------------------------------------------------------ */
@@ -70,9 +70,8 @@ static void put_held(const struct metrics *metrics, const char *family, const st
 static void put_holders(const struct metrics *metrics, const char *family, const struct label *labels,
                         const struct dlock_info *begin, const struct dlock_info *end) {
     for (const struct dlock_info *from = begin; from < end;) {
-        struct place place = place_of(from->token);
         const struct label more[] = {
-            labels[0], labels[1], {"mode", mode_word(from->mode)}, {"host", place.host}, {NULL, NULL}};
+            labels[0], labels[1], {"mode", mode_word(from->mode)}, {"host", from->host}, {NULL, NULL}};
         const struct dlock_info *alike = from;
         while (from < end && compare(alike, from) == 0) from++;
         prometheus_number(metrics->out, family, more, (uint64_t)(from - alike));

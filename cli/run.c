@@ -10,6 +10,7 @@
 #include "signals.h"
 #include "supervise.h"
 #include "terminal.h"
+#include "text.h"
 #include "wait.h"
 
 #include <dlock/backend.h>
@@ -27,6 +28,7 @@ struct request {
     struct loss_policy policy;
     char **argv;         /* the command */
     char *shell_argv[4]; /* storage for `argv` when the command is a shell line (-c) */
+    char label[DLOCK_LABEL_MAX + 1];
     bool pass_uri;
     const char *metrics; /* path of the metrics file; NULL: none */
 };
@@ -50,6 +52,31 @@ struct run {
 };
 
 /* ---- the command line -------------------------------------------------------------------------------------------- */
+
+/* Labels the lock with the command's name, unless there is a label, as --label or in the URI. Of a shell line that is its
+ * first word if it is plain, since others may be secret, else the shell. */
+static void default_label(struct request *request) {
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/";
+    const char *uri = uri_or_default(request->wanted.uri), *name = request->argv[0], *slash;
+    if (request->wanted.label || strstr(uri, "?label=") || strstr(uri, "&label=")) return;
+    size_t length = strlen(name);
+    if (request->argv == request->shell_argv) {
+        size_t word = strspn(request->argv[2], plain);
+        if (word > 0 && (request->argv[2][word] == ' ' || !request->argv[2][word])) {
+            name = request->argv[2];
+            length = word;
+        }
+    }
+    if ((slash = memrchr(name, '/', length))) {
+        length -= (size_t)(slash + 1 - name);
+        name = slash + 1;
+    }
+    if (length >= sizeof request->label) length = sizeof request->label - 1;
+    while ((name[length] & 0xc0) == 0x80 && length > 0) length--; /* whole characters */
+    snprintf(request->label, sizeof request->label, "%.*s", (int)length, name);
+    mask_text(request->label);
+    request->wanted.label = request->label;
+}
 
 /* Parses what follows the options: NAME, then a command, or -c and a line for the shell. */
 static int parse_operands(struct request *request, int argc, char **argv) {
@@ -248,6 +275,7 @@ static int open_server(struct run *run) {
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
     options.flags = DLOCK_CLIENT_GUARDIAN;
     if (request->policy.action == LOSS_WARN) options.flags |= DLOCK_CLIENT_SPARE_GROUP;
+    options.label = request->wanted.label;
     options.log = loss_log;
     options.log_arg = &run->loss;
     return open_client_with(request->wanted.uri, &options, &run->client);
@@ -283,6 +311,7 @@ static int run_main(int argc, char **argv) {
     struct request request;
     int status = parse(argc, argv, &request);
     if (status != GO_ON) return status;
+    default_label(&request);
     struct run run = {.request = &request, .job = -1, .loss = LOSS_INIT, .metrics = RUN_METRICS_INIT};
     if (!inherited_note(&run.inherited)) return no_memory();
     signals_begin(&run.signals);

@@ -116,7 +116,9 @@ static int acquire_main(int argc, char **argv) {
     int status = parse_acquire(argc, argv, &what);
     if (status != GO_ON) return status;
     signals_begin(&signals);
-    status = open_client(what.wanted.uri, &client);
+    struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.label = what.wanted.label;
+    status = open_client_with(what.wanted.uri, &options, &client);
     if (status != STATUS_OK) return status;
     status = signals_open(&signals) == 0 ? acquire(&what, client, &signals, &sig) : no_descriptor(errno);
     wait_end();

@@ -61,14 +61,13 @@ static struct {
 
 /* Reports the holder if it is another one than at the last report. */
 static int say_holder(const struct dlock_info *info, void *arg) {
-    char remaining[32];
+    char who[WHO_MAX], remaining[32];
     (void)arg;
     pthread_mutex_lock(&question.mutex);
     if (!question.over && strncmp(question.token, info->token, DLOCK_TOKEN_MAX) != 0) {
         snprintf(question.token, sizeof question.token, "%s", info->token);
-        remaining_text(info->remaining_ms, remaining, sizeof remaining);
-        note("waiting for \"%s\": held by %s (lease: %s)", info->name, info->token[0] ? info->token : "somebody",
-             remaining);
+        note("waiting for \"%s\": held by %s (lease: %s)", info->name, holder_text(info, who),
+             time_text(info->remaining_ms, remaining));
     }
     pthread_mutex_unlock(&question.mutex);
     return 1;

@@ -20,7 +20,7 @@ static void print_time(int64_t wall_ms) {
     printf("%s  ", text);
 }
 
-static int print_table(const struct look *look) {
+static int print_table(const struct look *look, bool wide) {
     char sum[160];
     print_time(look->wall_ms);
     if (look->rc != 0) {
@@ -32,7 +32,7 @@ static int print_table(const struct look *look) {
     sum_text(look, sum, sizeof sum);
     printf("%s\n", sum);
     if (look->holders.n == 0) return STATUS_OK;
-    bool whole = rows_print(look, &(struct rows_plan){.filter = ""}, stdout) >= 0;
+    bool whole = rows_print(look, &(struct rows_plan){.filter = "", .wide = wide}, stdout) >= 0;
     putchar('\n');
     return whole ? STATUS_OK : STATUS_OS;
 }
@@ -87,8 +87,9 @@ static void print_json(const struct look *look, int64_t wall_ms, int64_t took_ms
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-static int print_look(const struct look *look, const struct lines_plan *plan) {
-    if (!plan->json) return print_table(look);
+static int print_look(const struct watch *watch, const struct lines_plan *plan) {
+    const struct look *look = watch->last;
+    if (!plan->json) return print_table(look, watch->plan->wide);
     print_json(look->rc == 0 ? look : NULL, look->wall_ms, look->ended_ms - look->began_ms, look->err.message);
     return STATUS_OK;
 }
@@ -116,7 +117,7 @@ int lines_run(struct watch *watch, const struct lines_plan *plan) {
             if (watch_hopeless(watch)) return watch_close(watch, report(&watch->last->err));
             looks++;
             said_ms = 0;
-            status = print_look(watch->last, plan);
+            status = print_look(watch, plan);
         } else if (silent_ms >= said_ms + watch->plan->interval_ms && silent_ms > 0) {
             said_ms = silent_ms;
             print_silence(silent_ms, plan);

@@ -46,6 +46,7 @@ static int top_main(int argc, char **argv) {
         {"interval", required_argument, NULL, 'i'},
         {"count", required_argument, NULL, 'n'},
         {"json", no_argument, NULL, 'j'},
+        {"wide", no_argument, NULL, 'W'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -59,6 +60,7 @@ static int top_main(int argc, char **argv) {
         case 'i': status = take_interval(&request); break;
         case 'n': status = take_count(&request); break;
         case 'j': request.lines.json = true; break;
+        case 'W': request.watch.wide = true; break;
         case 'h': return print_help(&command_top);
         default: return option_error(&command_top, argv, longs, c);
         }
@@ -69,12 +71,13 @@ static int top_main(int argc, char **argv) {
 
 const struct command command_top = {
     "top", "watch the locks of a server",
-    "Usage: dlock top [-b URI] [-i TIME] [-n N] [--json] [--prefix PREFIX | NAME…]\n\n"
+    "Usage: dlock top [-b URI] [-i TIME] [-n N] [--wide] [--json] [--prefix PREFIX | NAME…]\n\n"
     "Shows at regular intervals which locks are held: on a terminal as a screen that is updated in place, elsewhere "
     "as lines. Give NAMEs if the server cannot list its locks.\n\n"
     "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n"
     "  -i, --interval TIME  time between two updates; default 2s, at least 100ms\n"
     "  -n, --count N        exit after N updates\n"
+    "      --wide           also show fences and tokens\n"
     "      --json           print a line of JSON for each update\n" SUBJECT_HELP "  -h, --help           show this\n\n"
     "Keys: q quits, s changes the sort order, / filters, space updates now, arrow keys scroll.\n\n"
     "GRANTS/S counts new fences of the listed locks; a grant that began and ended between two updates is not "

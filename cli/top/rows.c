@@ -48,41 +48,26 @@ static int by_grants(const void *left, const void *right) {
 static int (*const orders[ORDERS])(const void *, const void *) = {by_name, by_remaining, by_waiters, by_grants};
 
 static bool passes(const struct dlock_info *holder, const char *filter) {
-    return strcasestr(holder->name, filter) || strcasestr(holder->token, filter);
-}
-
-/* Returns `text`, or, if it has more than `longest` characters (0: no limit), its beginning with "…", in `space`. */
-static const char *cut(const char *text, size_t longest, char *space, size_t size) {
-    size_t length = strlen(text), first = longest ? first_characters(text, longest) : length;
-    if (first == length || first >= size) return text;
-    first = first_characters(text, longest - 1);
-    snprintf(space, size, "%.*s…", (int)first, text);
-    return space;
-}
-
-static void add_row(struct table *table, const struct look *look, const struct row *row, size_t longest) {
-    struct holder_cells cells;
-    char rate[RATE_MAX], name[1024], token[1024];
-    holder_cells(row->holder, &cells);
-    rate_text(look, row->grants, rate);
-    table_add(table, (const char *const[]){cut(row->holder->name, longest, name, sizeof name), cells.mode, cells.fence,
-                                           cells.remaining, cells.waiters, rate, cells.host, cells.pid,
-                                           cut(cells.token, longest, token, sizeof token)});
+    return strcasestr(holder->name, filter) || strcasestr(holder->token, filter) || strcasestr(holder->label, filter);
 }
 
 long rows_print(const struct look *look, const struct rows_plan *plan, FILE *out) {
     const struct holders *holders = &look->holders;
     struct row *rows = calloc(holders->n + 1, sizeof *rows);
-    struct table table = {.columns = 9};
+    struct table table = {0};
+    const struct holder_view view = {.rates = true, .wide = plan->wide, .longest = plan->longest};
     size_t n = 0;
     if (!rows) return -1;
     for (size_t i = 0; i < holders->n; i++)
         if (passes(&holders->items[i], plan->filter))
             rows[n++] = (struct row){&holders->items[i], look->grants ? look->grants[i] : 0, i};
     qsort(rows, n, sizeof *rows, orders[plan->order]);
-    table_add(&table, (const char *const[]){"NAME", "MODE", "FENCE", "REMAINING", "WAITERS", "GRANTS/S", "HOST", "PID",
-                                            "TOKEN"});
-    for (size_t i = 0; i < n; i++) add_row(&table, look, &rows[i], plan->longest);
+    holder_heading(&table, &view);
+    for (size_t i = 0; i < n; i++) {
+        char rate[RATE_MAX];
+        rate_text(look, rows[i].grants, rate);
+        holder_row(&table, &view, rows[i].holder, rate);
+    }
     bool failed = table.failed;
     table_print(&table, out);
     free(rows);

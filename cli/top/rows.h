@@ -11,8 +11,9 @@ extern const char *const order_words[ORDERS];
 
 struct rows_plan {
     enum order order;
-    const char *filter; /* shows names and tokens that contain this, in upper or lower case; "": all */
-    size_t longest;     /* most characters shown of a name or token; 0: all */
+    const char *filter; /* shows names, tokens and labels that contain this, in upper or lower case; "": all */
+    size_t longest;     /* most characters of a cell; 0: all */
+    bool wide;          /* with fences and tokens */
 };
 
 /* Writes the table, heading first. Returns the number of holders in it, or -1: out of memory. */

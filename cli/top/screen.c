@@ -140,7 +140,8 @@ static void draw_table(struct screen *screen) {
     size_t size = 0;
     FILE *out = look ? open_memstream(&text, &size) : NULL;
     if (!out) return;
-    const struct rows_plan plan = {screen->order, screen->filter, COLS > 60 ? (size_t)COLS / 3 : 20};
+    const struct rows_plan plan = {screen->order, screen->filter, COLS > 60 ? (size_t)COLS / 3 : 20,
+                                   screen->watch->plan->wide};
     screen->rows = rows_print(look, &plan, out);
     if (fclose(out) == 0 && screen->rows >= 0) draw_rows(screen, text);
     free(text);

@@ -12,6 +12,7 @@ struct watch_plan {
     const char *uri;
     struct subject subject;
     int64_t interval_ms;
+    bool wide; /* the table has fences and tokens */
 };
 
 /* The result of one look at the server. */
