@@ -2,6 +2,8 @@
 
 #include "cli.h"
 
+#include <dlock/backend.h>
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,18 +82,16 @@ const char *time_text(int64_t ms, char text[32]) {
 
 const char *holder_text(const struct dlock_info *holder, char text[WHO_MAX]) {
     static const char *const units[] = {" s", " min", " h", " d"};
-    const bool known = holder->host[0];
-    const char *who = holder->label[0] ? holder->label : "a process";
-    char since[32] = "";
-    if (!known) who = holder->token[0] ? holder->token : "somebody";
-    if (holder->held_ms >= 3600000)
-        two_units(holder->held_ms / 1000, units, since);
-    else if (holder->held_ms >= 0)
-        snprintf(since, sizeof since, holder->held_ms < 60000 ? "%d s" : "%d min",
-                 (int)(holder->held_ms / (holder->held_ms < 60000 ? 1000 : 60000)));
-    int used = snprintf(text, WHO_MAX, "%s", who);
-    if (known) used += snprintf(text + used, WHO_MAX - (size_t)used, " on %s, pid %" PRId64, holder->host, holder->pid);
-    if (*since) snprintf(text + used, WHO_MAX - (size_t)used, ", for %s", since);
+    const int64_t seconds = holder->held_ms / 1000;
+    char since[32];
+    dlock_holder_text(text, holder->token);
+    if (holder->held_ms < 0) return text;
+    if (seconds < 3600)
+        snprintf(since, sizeof since, "%d%s", (int)(seconds < 60 ? seconds : seconds / 60), units[seconds >= 60]);
+    else
+        two_units(seconds, units, since);
+    size_t used = strlen(text);
+    snprintf(text + used, WHO_MAX - used, ", for %s", since);
     return text;
 }
 

@@ -26,8 +26,7 @@ struct holder_view {
     size_t longest; /* most characters of a cell; 0: all */
 };
 void holder_heading(struct table *table, const struct holder_view *view); /* into an empty table */
-void holder_row(struct table *table, const struct holder_view *view, const struct dlock_info *holder,
-                const char *rate);
+void holder_row(struct table *table, const struct holder_view *view, const struct dlock_info *holder, const char *rate);
 
 int holders_table(const struct holders *holders, bool wide); /* 0, or STATUS_OS */
 void holders_free(struct holders *holders);
@@ -36,7 +35,7 @@ void holders_free(struct holders *holders);
 const char *mode_word(enum dlock_mode mode);
 
 /* Writes who the holder is and since when, as "nightly.sh on web3, pid 4711, for 9 min". Returns `text`. */
-enum { WHO_MAX = 320 };
+enum { WHO_MAX = 240 };
 const char *holder_text(const struct dlock_info *holder, char text[WHO_MAX]);
 
 /* The same of all holders, of which there is one at least: ", and 2 others" follows the first. */

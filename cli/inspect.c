@@ -21,9 +21,8 @@ enum operand { NAME_NEEDED, NAME_OPTIONAL };
 
 /* The first options are those of `inspect` only, then those of commands that print a table. */
 static const struct option longs[] = {
-    {"watch", no_argument, NULL, 'w'},       {"wide", no_argument, NULL, 'W'},
-    {"backend", required_argument, NULL, 'b'}, {"json", no_argument, NULL, 'j'},
-    {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+    {"watch", no_argument, NULL, 'w'}, {"wide", no_argument, NULL, 'W'}, {"backend", required_argument, NULL, 'b'},
+    {"json", no_argument, NULL, 'j'},  {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
 };
 static const struct option *const of_inspect = longs, *const of_list = longs + 1, *const of_break = longs + 2;
 
@@ -105,14 +104,14 @@ static bool same(const struct holders *a, const struct holders *b) {
 
 /* Prints one line: the time, and what is so from now on. Returns STATUS_OK unless it cannot. */
 static int print_change(const struct look *look, const struct holders *holders, const struct dlock_error *err) {
-    char when[32], who[HOLDERS_TEXT_MAX], text[sizeof who + 16];
+    char when[32], who[HOLDERS_TEXT_MAX], text[600];
     time_t now = time(NULL);
     struct tm local;
     if (look->json && err->code == 0) {
         if (print_inspection(look, holders) == STATUS_OS) return STATUS_OS;
     } else {
         if (err->code != 0)
-            snprintf(text, sizeof text, "no answer: %.300s", err->message);
+            snprintf(text, sizeof text, "no answer: %s", err->message);
         else if (holders->n > 0)
             snprintf(text, sizeof text, "held by %s", holders_text(holders, who));
         else

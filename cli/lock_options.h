@@ -30,7 +30,8 @@ struct lock_options {
     X("backend", required_argument, 'b'), X("wait", required_argument, 'w'), X("timeout", required_argument, 'w'), \
         X("nonblock", no_argument, 'n'), X("nb", no_argument, 'n'), X("lease", required_argument, 'l'),            \
         X("conflict-exit-code", required_argument, 'E'), X("exclusive", no_argument, 'x'),                         \
-        X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("label", required_argument, 'A'), X("verbose", no_argument, 'v')
+        X("shared", no_argument, 's'), X("permits", required_argument, 'p'), X("label", required_argument, 'A'),   \
+        X("verbose", no_argument, 'v')
 #define LOCK_OPTIONS_LONG(word, argument, letter) \
     { word, argument, NULL, letter }
 #define LOCK_OPTIONS_HELP                                                                                  \
@@ -41,7 +42,7 @@ struct lock_options {
     "  -s, --shared                   many readers at a time, or one exclusive holder\n"                   \
     "  -p, --permits N                one of N permits: up to N holders at a time, all with the same N\n"  \
     "  -E, --conflict-exit-code CODE  exit status on giving up; default 1\n"                               \
-    "      --label TEXT               tells people who holds the lock: what it is for, up to 48 bytes\n"       \
+    "      --label TEXT               tells people who holds the lock: what it is for, up to 48 bytes\n"   \
     "  -v, --verbose                  say on standard error which holder it waits for, and when it got the lock\n"
 
 /* Reads the option that getopt_long() found; `command` is for error messages. Returns GO_ON, or the exit status. */

@@ -145,9 +145,10 @@ static int64_t left_ms(const struct mem_name *name) {
     return least;
 }
 
-static void busy(struct mem_space *space, struct mem_name *name, struct dlock_claim *claim) {
+static void busy(struct mem_space *space, struct mem_name *name, struct dlock_claim *claim, struct dlock_error *err) {
     int64_t place = 0;
     claim->result = DLOCK_EBUSY;
+    if (name->holders) dlock_held_by(err, name->holders->token);
     for (struct mem_entry *holder = name->holders; holder; holder = holder->next)
         if (holder->lingers && strncmp(holder->token, claim->token, MEM_CLIENT) != 0)
             mem_tell(space, DLOCK_WAKE_WANTED, name->text, holder);
@@ -160,7 +161,7 @@ static void busy(struct mem_space *space, struct mem_name *name, struct dlock_cl
     }
 }
 
-static void ask(struct mem_space *space, struct mem_name *name, struct dlock_claim *claim) {
+static void ask(struct mem_space *space, struct mem_name *name, struct dlock_claim *claim, struct dlock_error *err) {
     struct mem_entry *mine = *find(&name->holders, claim->token);
     bool waits = *find(&name->queue, claim->token);
     if (!mine && !waits && !name->queue && fits(name, claim->mode, claim->limit) && (mine = entry_new(claim)))
@@ -171,7 +172,7 @@ static void ask(struct mem_space *space, struct mem_name *name, struct dlock_cla
         return;
     }
     if (!waits && claim->flags & DLOCK_CLAIM_QUEUE && (mine = entry_new(claim))) put_last(&name->queue, mine);
-    busy(space, name, claim);
+    busy(space, name, claim, err);
 }
 
 void mem_acquire(struct mem_space *space, struct dlock_claim *claim, struct dlock_error *err) {
@@ -186,7 +187,7 @@ void mem_acquire(struct mem_space *space, struct dlock_claim *claim, struct dloc
     if (used_otherwise(name, claim))
         claim->result = refuse_use(name, err);
     else
-        ask(space, name, claim);
+        ask(space, name, claim, err);
     mem_tidy(space, name);
 }
 

@@ -8,8 +8,7 @@ enum { NAME, TOKEN, FENCE, LEFT_US, NOW_US, COLUMNS };
 
 static void say_held(struct maria *maria) {
     maria_begin(maria);
-    maria_say(maria, "SELECT name, token, fence, until_us - " MARIA_NOW_US
-                     ", " MARIA_NOW_US
+    maria_say(maria, "SELECT name, token, fence, until_us - " MARIA_NOW_US ", " MARIA_NOW_US
                      " FROM dlock_locks WHERE name <> '' AND token <> '' AND until_us > " MARIA_NOW_US);
 }
 
@@ -32,8 +31,8 @@ static int tell(struct maria *maria, const char *prefix, char name[MARIA_NAME_MA
     for (const struct maria_value *row; !*ended && (row = maria_row(maria, 0, COLUMNS)); n++) {
         if (!maria_bytes(&row[NAME], 1, name, MARIA_NAME_MAX + 1) ||
             !maria_bytes(&row[TOKEN], 1, token, sizeof token) || !maria_number(&row[FENCE], &fence) ||
-            !maria_number(&row[LEFT_US], &left_us) || !maria_number(&row[NOW_US], &now_us) || fence <= 0 || fence >= MARIA_FENCE_END ||
-            strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
+            !maria_number(&row[LEFT_US], &left_us) || !maria_number(&row[NOW_US], &now_us) || fence <= 0 ||
+            fence >= MARIA_FENCE_END || strncmp(name, prefix, strlen(prefix)) != 0 || n == PAGE)
             return maria_nonsense(maria, "a row about a holder", err);
         if (has_controls(name)) continue; /* not a valid name of a lock */
         token[DLOCK_TOKEN_MAX] = '\0';    /* the column has room for longer tokens, which are not dlock's */

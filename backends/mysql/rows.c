@@ -108,6 +108,7 @@ static int read_rows(struct maria *maria, struct dlock_claim *const *claims, siz
             return maria_nonsense(maria, "a row about another lock", err);
         claims[at]->fence = (uint64_t)fence; /* the holder's, if that is another one */
         claims[at]->result = !asks_only && strcmp(token, claims[at]->token) == 0 ? 0 : DLOCK_EBUSY;
+        if (claims[at]->result == DLOCK_EBUSY && n == 1 && *token) dlock_held_by(err, token);
     }
     return 0;
 }

@@ -15,8 +15,8 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
     if (!pg_read_text(rows, row, NAME, name, PG_NAME_MAX + 1) || !pg_read_text(rows, row, TOKEN, token, sizeof token) ||
         !pg_read_int8(rows, row, FENCE, &fence) || !pg_read_int8(rows, row, LEFT_MS, &left_ms) ||
         !pg_read_int8(rows, row, WAITERS, &waiters) || !pg_read_int4(rows, row, MODE, &mode) ||
-        !pg_read_int4(rows, row, PERMITS, &permits) || !pg_read_int8(rows, row, NOW_US, &now_us) || mode < DLOCK_EXCLUSIVE || mode > DLOCK_PERMIT ||
-        (permits > 0) != (mode == DLOCK_PERMIT))
+        !pg_read_int4(rows, row, PERMITS, &permits) || !pg_read_int8(rows, row, NOW_US, &now_us) ||
+        mode < DLOCK_EXCLUSIVE || mode > DLOCK_PERMIT || (permits > 0) != (mode == DLOCK_PERMIT))
         return false;
     if (fence <= 0 || fence >= PG_FENCE_END || left_ms < 0 || waiters < 0 || waiters > UINT32_MAX ||
         strncmp(name, prefix, strlen(prefix)) != 0)

@@ -18,7 +18,7 @@
 --          since when the server has been the master (incarnation.lua);
 --          a negative number: token holds the lock, for its whole lease from now; its fence is the absolute value;
 --          a positive number: the same; it is both the server's clock in microseconds and the fence;
---          { server's clock in microseconds, fence, position, remaining, ours }
+--          { server's clock in microseconds, fence, position, remaining, ours, and sometimes holder }
 --          fence      > 0: token holds the lock, for its whole lease from now; a retry gets the same fence.
 --                     0: busy, and then
 --          position   in the queue, from 0; -1: not queued
@@ -26,6 +26,7 @@
 --                     never ends; -2: only the quarantine prevents the grant
 --          ours       1: the holders are clients of dlock, which hand over; 0: the holder is not, and does not;
 --                     plus 2 if no connection of the caller's client is subscribed, so that it would wait for nothing
+--          holder     the token that has the lock
 --          or a string: the lock is in use in another way: a word `dlock:permits:<limit>`, or empty for a lock
 local call, key, token, how, kind = redis.call, KEYS[1], ARGV[1], ARGV[3] or '', ARGV[4] or ''
 local prefix = '{' .. key .. '}:dlock:'
@@ -103,7 +104,7 @@ if dot == 25 and held ~= token then
         local channel, publish = channel_of(held, false, ARGV[7])
         if channel then redis.pcall(publish, channel, 'wanted ' .. key) end
     end
-    return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard }
+    return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard, string.sub(held, 1, 127) }
 end
 
 -- The next: the caller was handed the lock exclusively, and asks since a message told it to.

@@ -20,10 +20,10 @@ struct batch {
     struct dlock_error why; /* valid if explained */
 };
 
-/* Sets a claim's result, and the batch's explanation if it has none yet. */
+/* Sets a claim's result, and the batch's explanation if it has none yet, or just who holds a lock. */
 static void explain(struct batch *batch, struct dlock_claim *claim, int result, const char *why) {
     claim->result = result;
-    if (!batch->explained) dlock_fail(&batch->why, result, "%s", why);
+    if (!batch->explained || batch->why.code == DLOCK_EBUSY) dlock_fail(&batch->why, result, "%s", why);
     batch->explained = true;
 }
 
@@ -84,9 +84,9 @@ bool redis_limit_of(const char *kind, uint32_t *limit) {
     return number > 0 && number <= UINT32_MAX;
 }
 
-/* Reads an array of exactly n integers. */
-static bool read_integers(const redisReply *reply, int64_t *out, size_t n) {
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != n) return false;
+/* Reads an array of exactly `elements`, of which the first n are integers. */
+static bool read_integers(const redisReply *reply, size_t elements, int64_t *out, size_t n) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != elements) return false;
     for (size_t i = 0; i < n; i++) {
         if (reply->element[i]->type != REDIS_REPLY_INTEGER) return false;
         out[i] = reply->element[i]->integer;
@@ -220,9 +220,10 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         granted(redis, claim, 0, -reply->integer);
         return 0;
     }
-    if (!read_integers(reply, answer, N) || answer[SERVER_US] <= 0 || answer[FENCE] < 0 ||
-        answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 || answer[POSITION] > INT32_MAX ||
-        answer[REMAINING] < -2 || answer[OURS] < 0 || answer[OURS] > 3)
+    const redisReply *holder = reply->type == REDIS_REPLY_ARRAY && reply->elements == N + 1 ? reply->element[N] : NULL;
+    if (!read_integers(reply, holder ? N + 1 : N, answer, N) || (holder && holder->type != REDIS_REPLY_STRING) ||
+        answer[SERVER_US] <= 0 || answer[FENCE] < 0 || answer[FENCE] >= REDIS_FENCE_END || answer[POSITION] < -1 ||
+        answer[POSITION] > INT32_MAX || answer[REMAINING] < -2 || answer[OURS] < 0 || answer[OURS] > 3)
         return redis_nonsense(redis, "the result of acquire.lua", err);
     claim->server_us = answer[SERVER_US];
     if (answer[FENCE]) {
@@ -234,6 +235,10 @@ static int read_acquire(struct redis *redis, size_t i, const redisReply *reply, 
         redis->queued = answer[POSITION] >= 0;
         claim->retry_ms = retry_ms(claim, answer[POSITION], answer[REMAINING], answer[OURS] & 1);
         claim->result = DLOCK_EBUSY;
+        if (holder && !batch->explained) {
+            dlock_held_by(&batch->why, holder->str);
+            batch->explained = true;
+        }
         if (unheard) claim->hints = DLOCK_HINT_UNHEARD;
         if (answer[POSITION] >= 0 && (unheard || batch->asks))
             redis->heard_until_us = unheard ? 0 : batch->begun_us + HEARD_US;

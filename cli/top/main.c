@@ -41,14 +41,10 @@ static int look_on(const struct request *request) {
 
 static int top_main(int argc, char **argv) {
     static const struct option longs[] = {
-        {"backend", required_argument, NULL, 'b'},
-        {"prefix", required_argument, NULL, 'p'},
-        {"interval", required_argument, NULL, 'i'},
-        {"count", required_argument, NULL, 'n'},
-        {"json", no_argument, NULL, 'j'},
-        {"wide", no_argument, NULL, 'W'},
-        {"help", no_argument, NULL, 'h'},
-        {NULL, 0, NULL, 0},
+        {"backend", required_argument, NULL, 'b'},  {"prefix", required_argument, NULL, 'p'},
+        {"interval", required_argument, NULL, 'i'}, {"count", required_argument, NULL, 'n'},
+        {"json", no_argument, NULL, 'j'},           {"wide", no_argument, NULL, 'W'},
+        {"help", no_argument, NULL, 'h'},           {NULL, 0, NULL, 0},
     };
     struct request request = {.watch = {.interval_ms = 2000}};
     int status = STATUS_OK;
@@ -71,7 +67,7 @@ static int top_main(int argc, char **argv) {
 
 const struct command command_top = {
     "top", "watch the locks of a server",
-    "Usage: dlock top [-b URI] [-i TIME] [-n N] [--wide] [--json] [--prefix PREFIX | NAME…]\n\n"
+    "Usage: dlock top [OPTION…] [--prefix PREFIX | NAME…]\n\n"
     "Shows at regular intervals which locks are held: on a terminal as a screen that is updated in place, elsewhere "
     "as lines. Give NAMEs if the server cannot list its locks.\n\n"
     "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n"

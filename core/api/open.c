@@ -38,7 +38,7 @@ static int check_options(const struct dlock_client_options *options, struct dloc
     if (options->flags &
         ~(uint32_t)(DLOCK_CLIENT_LAZY | DLOCK_CLIENT_MANUAL | DLOCK_CLIENT_GUARDIAN | DLOCK_CLIENT_SPARE_GROUP))
         return dlock_fail(err, DLOCK_EINVAL, "client options: unknown flags 0x%x", (unsigned)options->flags);
-    return dlock__label_check(options->label ? options->label : "", "client options: label", err);
+    return dlock__label_check(options->label ? options->label : "", "the label", err);
 }
 
 static int fill(struct dlock_client *client, const char *uri, const char *label, struct dlock_error *err) {

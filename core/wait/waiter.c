@@ -71,6 +71,14 @@ static void explain_not_ready(struct dlock__waiter *waiter) {
     explain(waiter, err.code, "%s", err.message);
 }
 
+static void explain_busy(struct dlock__waiter *waiter) {
+    const char *shown = dlock__name_shown(name_of(waiter));
+    if (why_code(waiter) == DLOCK_EBUSY)
+        explain(waiter, DLOCK_EBUSY, "lock \"%s\" is busy: %s", shown, waiter->why->message);
+    else
+        explain(waiter, DLOCK_EBUSY, "lock \"%s\" is held by somebody else", shown);
+}
+
 /* True, with an error set, if the server grants nothing yet and so no holder is known. */
 static bool not_ready(struct dlock__waiter *waiter) {
     if (dlock__name_ready(name_of(waiter), NULL) == 0) return false;
@@ -330,8 +338,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     judge(waiter, rc);
     if (waiter->try_only || !dlock__asks_again(name_of(waiter)->accepted, rc) || acq->op->status == DLOCK__OP_RUNNING) {
         give_up(waiter);
-        if (rc == DLOCK_EBUSY && why_code(waiter) != rc)
-            explain(waiter, rc, "lock \"%s\" is held by somebody else", dlock__name_shown(name_of(waiter)));
+        if (rc == DLOCK_EBUSY) explain_busy(waiter);
         if (rc == DLOCK_ENOTREADY) explain_not_ready(waiter);
         end(waiter, rc == DLOCK_EUNAVAILABLE && waiter->heard ? timed_out(waiter) : rc);
     } else if (rc == DLOCK_EUNAVAILABLE || rc == DLOCK_EAUTH) {

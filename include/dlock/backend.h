@@ -24,8 +24,8 @@
  *     disk. Every other value is treated as EPROTO. After any error the core disconnects, and the outcome of every claim
  *     of the call is unknown, whatever its result says. dlock_batch says how the core continues.
  *   - Fill `err` whenever you return non-zero. For a batch, also when you return 0, for the first claim whose result is
- *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY that needs an explanation. Never put a password into
- *     it. It may be NULL: use dlock_fail().
+ *     an error other than EBUSY, ENOTREADY and ELOST, or an EBUSY with an explanation, such as the holder
+ *     (dlock_held_by()), which follows "is busy:". Never put a password into it. It may be NULL: use dlock_fail().
  *   - Every operation is idempotent by token, and may arrive more than once. The release of a token may run beside a
  *     renewal of it, on another connection or in another thread, and end first.
  *   - THREADSAFE: a client has one connection, on which any number of threads call operations at the same time.

@@ -260,6 +260,30 @@ static inline void dlock_token_face(const char *token, struct dlock_face *face) 
     if (pid[digits] == '@') dlock_read_label(face->label, pid + digits + 1);
 }
 
+/* Room for dlock_holder_text(). */
+#define DLOCK_HOLDER_MAX 160
+
+/* Writes who has a token: "nightly.sh on web3, pid 4711", or the token itself if it is another program's. Returns
+ * `out`. */
+static inline const char *dlock_holder_text(char out[DLOCK_HOLDER_MAX], const char *token) {
+    struct dlock_face face;
+    dlock_token_face(token, &face);
+    if (face.host[0])
+        snprintf(out, DLOCK_HOLDER_MAX, "%s on %s, pid %lld", face.label[0] ? face.label : "a process", face.host,
+                 (long long)face.pid);
+    else
+        snprintf(out, DLOCK_HOLDER_MAX, "%.*s", DLOCK_TOKEN_MAX, token[0] ? token : "somebody");
+    dlock_one_line(out);
+    return out;
+}
+
+/* Explains an EBUSY by the token that has the lock, for an acquire of one claim whose answer has that token at no extra
+ * cost. `err` may be NULL. */
+static inline void dlock_held_by(struct dlock_error *err, const char *token) {
+    char who[DLOCK_HOLDER_MAX];
+    if (err) dlock_fail(err, DLOCK_EBUSY, "held by %s", dlock_holder_text(who, token));
+}
+
 /* ---- texts that grow --------------------------------------------------------------------------------------------- */
 
 /* A text that grows, for requests and answers. All zeros: it is empty. */

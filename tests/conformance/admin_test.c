@@ -64,6 +64,14 @@ static int note_who(const struct dlock_info *info, void *arg) {
     return 0;
 }
 
+/* The message of an acquire that was in vain names the holder, if the server's answer does. */
+static void expect_named(dlock_lock *lock, int64_t timeout_ms, int code) {
+    struct dlock_error err = {0, ""};
+    EXPECT_CODE(code, dlock_acquire(lock, timeout_ms, &err));
+    if (!strstr(err.message, "held by somebody else") && !strstr(err.message, ": held by 50% off \xc3\xa9 on "))
+        FAIL("the message is \"%s\"", err.message);
+}
+
 void case_inspect_shows_who_and_since_when(void) {
     enum { MOMENT = 300, EARLIER = 1000 }; /* a clock of fences may be read once a second */
     SCOPED_CLIENT *watcher = open_client();
@@ -80,6 +88,9 @@ void case_inspect_shows_who_and_since_when(void) {
     EXPECT_CODE(0, dlock_inspect(watcher, suite.name, note_who, &known, ERR));
     EXPECT(known.n == 1 && known.host[0] && known.pid == getpid());
     if (strcmp(known.label, "50% off \xc3\xa9") != 0) FAIL("the label is \"%s\"", known.label);
+    SCOPED_LOCK *other = new_lock(watcher, suite.name, NULL);
+    expect_named(other, 0, DLOCK_EBUSY);
+    expect_named(other, MOMENT_MS, DLOCK_ETIMEDOUT);
     if (known.held_ms != -1) EXPECT_BETWEEN(MOMENT - 1, now_ms() - began + EARLIER, known.held_ms);
     EXPECT_CODE(0, dlock_release(lock, ERR));
     dlock_free(lock);

@@ -62,7 +62,7 @@ static void expect_seen(const struct grant *grant, enum dlock_mode mode) {
         EXPECT(info->mode == mode);
         EXPECT(info->limit == (mode == DLOCK_PERMIT ? grant->claim.limit : 1));
         EXPECT(info->fence == grant->claim.fence);
-        EXPECT_BETWEEN(0, HELD_MS, info->held_ms); /* 0: unknown */
+        EXPECT_BETWEEN(0, HELD_MS, info->held_ms);                      /* 0: unknown */
         if (can(DLOCK_CAP_SESSION) || info->remaining_ms == -1) return; /* the session's end, or unknown */
         EXPECT_BETWEEN(HELD_MS - (now_ms() - grant->asked_ms) - SLACK_MS, HELD_MS, info->remaining_ms);
         return;

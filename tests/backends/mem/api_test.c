@@ -55,7 +55,9 @@ TEST(uris_are_taken) {
 
 static int try_lock(dlock_client *client, const char *name) {
     dlock_lock *lock = api_lock(client, name, NULL);
-    int rc = dlock_acquire(lock, 0, NULL);
+    struct dlock_error err;
+    int rc = dlock_acquire(lock, 0, &err);
+    if (rc == DLOCK_EBUSY) assert_non_null(strstr(err.message, "\" is busy: held by a process on "));
     dlock_free(lock);
     return rc;
 }

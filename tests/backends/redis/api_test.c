@@ -149,6 +149,7 @@ TEST(restarted_while_held) {
     api_begin(&holder);
     api_await_grant(&holder);
     assert_int_equal(dlock_acquire(lock, 0, &err), DLOCK_EBUSY);
+    assert_non_null(strstr(err.message, "lock \"held\" is busy: held by a process on "));
     restart();
     if (dlock_acquire(lock, 10000, &err) != 0) fail_msg("%s", err.message);
     fence = dlock_fence(lock);

@@ -42,11 +42,16 @@ for option in "-w .3" "--wait 0.3" "--timeout=300ms"; do
 done
 gives "-E 0" 0 "$DLOCK" run -E 0 -n held false
 gives "-v -n" 1 "$DLOCK" run -v -n held true
-contains "-v says why" "$err" held
+who="\"held\" is held by sleep on [^ ]*, pid $holder, for [0-9]+ s"
+[[ $err =~ ^"dlock: "$who$ ]] || fail "-v says who has it" "$err"
+run "$DLOCK" run -n held true
+equal "without it nothing is said, for cron" "$status $err" "1 "
+run "$DLOCK" run -v -w 10ms held true
+[[ $err =~ "dlock: "$who$ ]] || fail "nor after a wait" "$err"
 "$DLOCK" run -v -w 60 held true 2>"$work/waiter" &
 waiter=$!
 started+=("$waiter")
-within 10 "-v says whom it waits for" grep -q "waiting for \"held\": held by .*@" "$work/waiter"
+within 10 "-v says whom it waits for" grep -q "waiting for \"held\": held by sleep on .*, pid $holder, for .* (lease: until released)" "$work/waiter"
 kill -TERM "$holder"
 ends "the holder's status" 143 "$holder"
 ends "a waiter gets it" 0 "$waiter"
@@ -127,7 +132,7 @@ describe "messages have no control sequences of terminals"
 name=$'\xc2\x9b31m\x9b\xff… é\u202egpj.\u200b' # U+009B is what ESC [ is; the next two bytes are not UTF-8
 hold "$name"
 run "$DLOCK" run -v -n "$name" true
-equal "they are masked" "$status $err" '1 dlock: lock "?31m??… é?gpj.?" is held by somebody else'
+equal "they are masked" "$status ${err%% by *}" '1 dlock: "?31m??… é?gpj.?" is held'
 run "$DLOCK" list
 lacks "nor has a list" "$out" $'\u202e'
 run "$DLOCK" list --json

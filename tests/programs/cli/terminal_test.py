@@ -378,10 +378,20 @@ def nothing_held(case):
     case.shell.line("$D list --json", until=r'[\r\n]\{"prefix": "", "holders": \[\]\}\r\n')
 
 
+def gives_up(case):
+    """Whoever gives up on a terminal is told who has the lock; a file is told nothing."""
+    case.shell.line("$D run x -- sleep 1000 & sleep 0", until=r"\$> ")
+    case.until(lambda: case.is_busy("x"), "the lock is not held")
+    who = r'dlock: "x" is held by sleep on \S+, pid \d+, for \d+ s\r\n'
+    case.shell.line("$D run -n x true", until=who)
+    case.shell.line("$D run -w 0.1 x true", until=who)
+    case.shell.line('echo "<$($D run -n x true 2>&1)>"', until=r"[\r\n]<>\r\n")
+
+
 CASES = [reads_the_terminal, interrupt, interrupt_ends_a_script, interrupt_ends_a_redirected_script, handled_interrupt,
          shell_inside, stop_and_continue, kill_while_stopped, stop_while_waiting, interrupt_while_waiting, background,
          orphaned_background, pipeline, no_shell_above, hold, interrupt_leaves_no_hold, stop_while_held,
-         pipeline_while_held, killed_front, hangup, nothing_held]
+         pipeline_while_held, killed_front, hangup, nothing_held, gives_up]
 
 
 def main():

@@ -122,11 +122,13 @@ def lines():
         out, err = done.communicate(timeout=PATIENCE)
         check("status", (done.returncode, err), (0, b""))
         check("looks", len(re.findall(rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  2 locks, 2 holders, 0 waiting, ", out, re.M)), 2)
-        check("tables", len(re.findall(rb"^alpha +exclusive +\d+ +\d\.\ds +0 +(?:-|0\.0) +", out, re.M)), 2)
-        check("escaped", (out.count(SHOWN), out.count(b"somebody?]0;owned??[2J\n")), (2, 2))
+        check("tables", len(re.findall(rb"^alpha +exclusive +\S+\[\d+\] sleep +\d\.\ds +0 +\d\.\ds +(?:-|0\.0)$", out, re.M)), 2)
+        check("escaped", (out.count(SHOWN), out.count(b"somebody?]0;owned??[2J ")), (2, 2))
         check("control characters", re.findall(rb"[\x00-\x09\x0b-\x1f\x7f]", out), [])
         out = top("-n", "1", "--prefix", "al").communicate(timeout=PATIENCE)[0]
         check("a prefix", (b"alpha" in out, b"evil" in out), (True, False))
+        out = top("-n", "1", "--wide").communicate(timeout=PATIENCE)[0]
+        check("wide", re.findall(rb"^alpha .* \d+ +[0-9a-f]{24}\.[0-9a-f]{16}@\S+:\d+@sleep$", out, re.M) != [], True)
         out = top("-n", "1", "alpha", "none").communicate(timeout=PATIENCE)[0]
         check("names", (b"1 lock, 1 holder" in out, b"evil" in out), (True, False))
 

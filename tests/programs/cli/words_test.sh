@@ -61,7 +61,7 @@ fi
 describe "unknown keys and values in a URI"
 uri 'file does not know the key "lesae"; did you mean "lease"?' "file:x?lesae=5s"
 uri 'file does not know the key "mod"; did you mean "mode"?' "file:x?mod=0600"
-uri 'file does not know the key "xyz"; it takes mode, group, and as every backend lease, timeout, connections, prefix, linger, quarantine, guardian, password_file' "file:x?xyz=1"
+uri 'file does not know the key "xyz"; it takes mode, group, and as every backend lease, timeout, connections, prefix, linger, quarantine, guardian, password_file, label' "file:x?xyz=1"
 uri '"guardian" must be on or off; did you mean "off"?' "file:x?guardian=offf"
 uri '"guardian" must be on or off' "file:x?guardian=xyz"
 if has postgresql; then

@@ -23,7 +23,8 @@ static void tail_of(dlock_client *client, enum dlock_mode mode, char tail[DLOCK_
     assert_int_equal(dlock_new(client, "n", &options, &lock, NULL), 0);
     assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
     assert_int_equal(dlock_token(lock, token, sizeof token, NULL), 0);
-    assert_int_equal(strspn(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-"), strlen(token));
+    assert_int_equal(strspn(token, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._:@-"),
+                     strlen(token));
     assert_in_range(strlen(token), 1, DLOCK_TOKEN_MAX);
     strcpy(tail, strchr(token, '@'));
     assert_int_equal(dlock_release(lock, NULL), 0);
