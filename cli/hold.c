@@ -82,7 +82,7 @@ static void wait_for_end(struct hold *hold) {
                                {plan->command->signals->fd, POLLIN, 0},
                                {plan->command->job, POLLIN, 0}};
         if (poll(fds, 3, look(plan)) <= 0) continue;
-        if (fds[0].revents) hear_loss(hold);
+        if (fds[0].revents && loss_read(plan->command->loss).lost) hear_loss(hold);
         if (fds[1].revents) hear_signals(hold);
         if (fds[2].revents) (void)!read(plan->command->job, &answer, 1); /* the answer to JOB_STOP: nothing to do */
     }

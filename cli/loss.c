@@ -30,12 +30,25 @@ void loss_close(struct loss *loss) {
     if (loss->fd >= 0) close(loss->fd);
 }
 
+/* The eventfd counts losses in its lower half and wishes in its upper one. */
+static void count(const struct loss *loss, uint64_t what) {
+    (void)!write(loss->fd, &what, sizeof what);
+}
+
 void loss_happened(dlock_lock *lock, const struct dlock_error *err, void *arg) {
-    const struct loss *loss = arg;
-    const uint64_t one = 1;
-    (void)lock;
-    (void)err;
-    (void)!write(loss->fd, &one, sizeof one);
+    (void)lock, (void)err;
+    count(arg, 1);
+}
+
+void loss_wanted(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock, (void)err;
+    count(arg, UINT64_C(1) << 32);
+}
+
+struct loss_news loss_read(const struct loss *loss) {
+    uint64_t count;
+    if (read(loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return (struct loss_news){false, false};
+    return (struct loss_news){(uint32_t)count > 0, count >> 32 > 0};
 }
 
 int64_t lease_look(struct lease *lease, dlock_lock *lock) {

@@ -1,4 +1,4 @@
-/* The lease of the lock that `dlock run` holds, and its loss. */
+/* The lease of the lock that `dlock run` holds, its loss, and other clients' wish for it. */
 #ifndef DLOCK_CLI_LOSS_H
 #define DLOCK_CLI_LOSS_H
 
@@ -10,7 +10,7 @@ int64_t now_ms(void);
 
 /* Written by the library's callbacks, on its threads. */
 struct loss {
-    int fd;                /* an eventfd, readable once the lock is lost; -1 until loss_open() */
+    int fd;                /* an eventfd, readable once the lock is lost or wanted; -1 until loss_open() */
     pthread_mutex_t mutex; /* protects the two below */
     char trouble[256];     /* the last warning or error that was logged, a failed renewal for example */
     int64_t trouble_ms;    /* when it was logged, by now_ms() */
@@ -23,6 +23,14 @@ int loss_open(struct loss *loss);                         /* 0 or -1 */
 void loss_close(struct loss *loss);
 void loss_happened(dlock_lock *lock, const struct dlock_error *err,
                    void *arg); /* the on_lost; arg is the struct loss */
+void loss_wanted(dlock_lock *lock, const struct dlock_error *err,
+                 void *arg); /* the on_wanted; arg is the struct loss */
+
+/* What has happened since the last call, both possibly. Neither, if nothing did. */
+struct loss_news {
+    bool lost, wanted;
+};
+struct loss_news loss_read(const struct loss *loss);
 
 /* The lock's lease as lease_look() has read it. */
 struct lease {

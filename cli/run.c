@@ -26,6 +26,7 @@ struct request {
     struct lock_options wanted;
     int64_t hold_ms; /* shortest time from the grant to the release of the lock */
     struct loss_policy policy;
+    int wanted_signal;   /* --on-wanted; 0: none */
     char **argv;         /* the command */
     char *shell_argv[4]; /* storage for `argv` when the command is a shell line (-c) */
     char label[DLOCK_LABEL_MAX + 1];
@@ -111,6 +112,14 @@ static int take_action(struct loss_policy *policy) {
     return usage_error(&command_run, "--on-lost takes term, kill or warn");
 }
 
+static int take_wanted_signal(int *sig) {
+    *sig = signals_number(optarg);
+    if (*sig) return GO_ON;
+    return usage_error(&command_run,
+                       "--on-wanted takes the name of a signal: USR1, USR2, TERM, INT, HUP, QUIT, ALRM or "
+                       "WINCH");
+}
+
 static int take_kill_after(struct loss_policy *policy) {
     int status = take_duration(&command_run, "--kill-after", &policy->kill_after_ms);
     if (status != GO_ON || policy->kill_after_ms > 0) return status;
@@ -124,6 +133,7 @@ static int parse(int argc, char **argv, struct request *request) {
         {"hold", required_argument, NULL, 'H'},
         {"on-lost", required_argument, NULL, 'L'},
         {"kill-after", required_argument, NULL, 'K'},
+        {"on-wanted", required_argument, NULL, 'W'},
         {"close", no_argument, NULL, 'o'},
         {"pass-uri", no_argument, NULL, 'u'},
         {"metrics", required_argument, NULL, 'M'},
@@ -149,6 +159,8 @@ static int parse(int argc, char **argv, struct request *request) {
             status = take_action(&request->policy);
         else if (c == 'K')
             status = take_kill_after(&request->policy);
+        else if (c == 'W')
+            status = take_wanted_signal(&request->wanted_signal);
         else
             status = lock_options_take(&request->wanted, &command_run, c);
         if (status != GO_ON) return status;
@@ -181,9 +193,10 @@ static int guard(const struct run *run, pid_t group) {
 /* Waits for the command's end, and then until the end of --hold. */
 static struct ending attend(struct run *run, pid_t child) {
     const struct request *request = run->request;
-    const struct supervise_plan command = {run->client, run->lock,      request->wanted.name, &run->loss,
-                                           &run->lease, &run->signals,  &run->terminal,       run->job,
-                                           child,       request->policy};
+    const struct supervise_plan command = {
+        run->client, run->lock,       request->wanted.name,   &run->loss,
+        &run->lease, &run->signals,   &run->terminal,         run->job,
+        child,       request->policy, request->wanted_signal, request->wanted.verbose};
     const struct hold_plan hold = {&command, run->granted_ms + request->hold_ms, request->wanted.verbose};
     struct ending ending = supervise_command(&command);
     if (!ending.lost) run->sig = hold_lock(&hold, &ending);
@@ -255,6 +268,8 @@ static int run_locked(struct run *run) {
     struct dlock_options options = DLOCK_OPTIONS_INIT;
     options.on_lost = loss_happened;
     options.on_lost_arg = &run->loss;
+    if (run->request->wanted_signal) options.on_wanted = loss_wanted;
+    options.on_wanted_arg = &run->loss;
     int status = lock_options_new(wanted, run->client, options, &run->lock);
     if (status != STATUS_OK) return status;
     status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig);
@@ -347,6 +362,8 @@ const struct command command_run = {
     "                                 kill: SIGKILL; warn: nothing, it continues\n"
     "      --kill-after TIME          how long after SIGTERM; at most a third of the\n"
     "                                 lease; default: a sixth of it, at most 10s\n"
+    "      --on-wanted SIGNAL         send COMMAND this signal when another client asks\n"
+    "                                 for the lock, so that it can finish early\n"
     "  -c, --command 'SHELL LINE'     (after NAME) run this with $SHELL\n"
     "      --metrics FILE             count grants, waits and losses of all runs in FILE, for node_exporter\n"
     "      --pass-uri                 pass the URI to COMMAND in DLOCK_URI with its password\n"

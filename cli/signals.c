@@ -1,6 +1,7 @@
 #include "signals.h"
 
 #include <stddef.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -51,13 +52,22 @@ bool signals_asks_to_end(int sig) {
     return sig == SIGINT || sig == SIGTERM || sig == SIGHUP || sig == SIGQUIT;
 }
 
+static const struct {
+    int sig;
+    const char *name;
+} names[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},   {SIGHUP, "SIGHUP"},   {SIGQUIT, "SIGQUIT"},
+             {SIGUSR1, "SIGUSR1"}, {SIGUSR2, "SIGUSR2"}, {SIGALRM, "SIGALRM"}, {SIGWINCH, "SIGWINCH"}};
+
 const char *signals_name(int sig) {
-    switch (sig) {
-    case SIGINT: return "SIGINT";
-    case SIGHUP: return "SIGHUP";
-    case SIGQUIT: return "SIGQUIT";
-    default: return "SIGTERM";
-    }
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i].sig == sig) return names[i].name;
+    return "a signal";
+}
+
+int signals_number(const char *name) {
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i].name, name) == 0 || strcmp(names[i].name + 3, name) == 0) return names[i].sig;
+    return 0;
 }
 
 void signals_restore(const struct signals *signals) {

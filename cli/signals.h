@@ -32,8 +32,11 @@ int signals_next(const struct signals *signals);
 /* True for SIGINT, SIGTERM, SIGHUP and SIGQUIT. To a command SIGUSR1 and SIGUSR2 mean what it likes. */
 bool signals_asks_to_end(int sig);
 
-/* Returns the name of a signal that asks to end, such as "SIGTERM". Static. */
+/* Returns the name of a signal that asks to end or that signals_number() knows, such as "SIGTERM". Static. */
 const char *signals_name(int sig);
+
+/* Returns the number of the signal with this name, such as "USR1" or "SIGUSR1"; 0: none that one would send. */
+int signals_number(const char *name);
 
 /* Restores the inherited mask and dispositions. Async-signal-safe, for the child before its exec. */
 void signals_restore(const struct signals *signals);

@@ -83,10 +83,17 @@ static void lock_lost(struct supervision *supervision, int64_t remaining_ms) {
     say_lost(supervision, remaining_ms, why != 0 ? goes_on : does[action]);
 }
 
-static void hear_loss(struct supervision *supervision) {
-    uint64_t count;
-    if (read(supervision->plan->loss->fd, &count, sizeof count) != (ssize_t)sizeof count) return;
-    lock_lost(supervision, 0);
+static void lock_wanted(const struct supervision *supervision) {
+    const struct supervise_plan *plan = supervision->plan;
+    if (plan->verbose)
+        note("another client asks for \"%s\": %s to the command", plan->name, signals_name(plan->wanted_signal));
+    child_signal(plan->child, plan->wanted_signal);
+}
+
+static void hear_callbacks(struct supervision *supervision) {
+    struct loss_news news = loss_read(supervision->plan->loss);
+    if (news.lost) lock_lost(supervision, 0);
+    if (news.wanted && !supervision->lost) lock_wanted(supervision);
 }
 
 static void say_late(const struct supervision *supervision, const char *consequence) {
@@ -219,7 +226,7 @@ struct ending supervise_command(const struct supervise_plan *plan) {
     while (!ended) {
         struct pollfd fds[] = {{plan->signals->fd, POLLIN, 0}, {plan->loss->fd, POLLIN, 0}, {plan->job, POLLIN, 0}};
         if (poll(fds, 3, look_at_lease(&supervision)) < 0) continue;
-        if (fds[1].revents) hear_loss(&supervision);
+        if (fds[1].revents) hear_callbacks(&supervision);
         if (fds[2].revents) hear_job(&supervision);
         if (fds[0].revents) ended = hear_signals(&supervision);
     }

@@ -31,6 +31,8 @@ struct supervise_plan {
     int job;     /* the descriptor to the job process, see job_control.h; -1: none */
     pid_t child; /* the command; also its process group */
     struct loss_policy policy;
+    int wanted_signal; /* sent to the command when another client asks for the lock; 0: none */
+    bool verbose;
 };
 
 /* How a command ended. */

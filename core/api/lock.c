@@ -51,8 +51,32 @@ static int check_options(struct dlock_client *client, struct dlock_options *opti
         return dlock__not_supported(client, DLOCK_CAP_SHARED, "has no shared locks", err);
     if (options->mode == DLOCK_PERMIT && !dlock__can(client, DLOCK_CAP_PERMIT))
         return dlock__not_supported(client, DLOCK_CAP_PERMIT, "has no permits", err);
+    if (options->on_wanted && options->mode != DLOCK_EXCLUSIVE)
+        return dlock_fail(err, DLOCK_EINVAL, "lock options: on_wanted is for exclusive locks");
+    if (options->on_wanted && !dlock__can(client, DLOCK_CAP_WANTED))
+        return dlock__not_supported(client, DLOCK_CAP_WANTED, "does not tell holders that somebody waits", err);
     if (options->lease_ms == 0) options->lease_ms = client->uri->lease_ms;
     return dlock__lease_check(client, options->lease_ms, err);
+}
+
+/* With its watch behind it, if it needs one. NULL: out of memory. */
+static struct dlock_lock *make(struct dlock_client *client, const struct dlock_options *options) {
+    struct dlock_lock *lock = calloc(1, sizeof *lock + (options->on_wanted ? sizeof *lock->watch : 0));
+    if (!lock) return NULL;
+    lock->client = client;
+    lock->mode = options->mode;
+    lock->owner = options->owner;
+    lock->limit = options->limit;
+    lock->flags = options->flags;
+    lock->lease_ms = options->lease_ms;
+    lock->on_lost = options->on_lost;
+    lock->on_lost_arg = options->on_lost_arg;
+    if (!options->on_wanted) return lock;
+    lock->watch = (struct dlock__watch *)(lock + 1);
+    lock->watch->lock = lock;
+    lock->watch->on_wanted = options->on_wanted;
+    lock->watch->arg = options->on_wanted_arg;
+    return lock;
 }
 
 int dlock_new(dlock_client *client, const char *name, const struct dlock_options *from, dlock_lock **out,
@@ -69,20 +93,13 @@ int dlock_new(dlock_client *client, const char *name, const struct dlock_options
     size_t prefix = strlen(client->uri->prefix);
     memcpy(full, client->uri->prefix, prefix);
     memcpy(full + prefix, name, strlen(name) + 1);
-    struct dlock_lock *lock = calloc(1, sizeof *lock);
+    struct dlock_lock *lock = make(client, &options);
     if (!lock) return dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
-    lock->client = client;
-    lock->mode = options.mode;
-    lock->owner = options.owner;
-    lock->limit = options.limit;
-    lock->flags = options.flags;
-    lock->lease_ms = options.lease_ms;
-    lock->on_lost = options.on_lost;
-    lock->on_lost_arg = options.on_lost_arg;
 
     dlock__enter(client);
     if (client->closed) rc = dlock_fail(err, DLOCK_ECANCELED, "the client is closed");
-    if (rc == 0 && lock->on_lost) rc = dlock__callback_start(client, err);
+    if (rc == 0 && (lock->on_lost || lock->watch)) rc = dlock__callback_start(client, err);
+    if (rc == 0 && lock->watch) client->watches = true;
     if (rc == 0 && !(lock->name = dlock__name_get(client, full)))
         rc = dlock_fail(err, DLOCK_ENOMEM, "out of memory for a lock");
     if (rc == 0) {

@@ -85,8 +85,10 @@ struct dlock__event {
     struct dlock__event *next, *prev;
     enum {
         DLOCK__EVENT_LOST,
-        DLOCK__EVENT_ASYNC
-    } kind : 8; /* LOST: member of a hold, with a reference to its acquisition; ASYNC: member of a dlock__async */
+        DLOCK__EVENT_ASYNC,
+        DLOCK__EVENT_WANTED
+    } kind : 8; /* LOST: member of a hold, with a reference to its acquisition; ASYNC: member of a dlock__async; WANTED:
+                 * member of a dlock__watch */
     bool queued;
 };
 
@@ -159,7 +161,7 @@ struct dlock__acquisition {
     uint8_t ordinal;         /* hand-overs inside this process: the fence's low byte */
     uint32_t flags : 8;      /* DLOCK_FIXED_LEASE, DLOCK_NO_REENTRY */
     bool renewing : 1;       /* the keeper has it in a request */
-    bool may_linger : 1;     /* it was acquired with LINGER */
+    bool watched : 1;        /* it was acquired with LINGER: the server sends WANTED */
     bool wanted : 1;         /* a WANTED came, or may have been missed: it may linger no more */
     bool contended : 1;      /* the server said busy before it granted this */
 

@@ -37,6 +37,7 @@ struct dlock_client {
     unsigned refs;                  /* one of the opener, one of each handle */
     int64_t closed;                 /* by when dlock_close has to return, except for callbacks; 0: it was not called */
     bool stopped;                   /* it acquires nothing any more */
+    bool watches;                   /* a handle had an on_wanted: wake-ups are read at once */
     bool ended;                     /* its threads and connections have, too */
     unsigned inside;                /* threads in a call on this client */
     const atomic_uint *to_wake; /* a latch to wake when the mutex is left: sooner, its thread would only wait for the

@@ -230,6 +230,7 @@ void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock
     /* an ordinal above 0: handed over, taken while it lingered, or imported */
     lock->client->stats.local_grants += acq->ordinal > 0;
     DLOCK__PROBE_GRANT(granted, acq);
+    if (acq->wanted) dlock__callback_wanted(acq);
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
 }
 

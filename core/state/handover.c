@@ -17,6 +17,7 @@ enum { SHORT_HOLD_US = 100 };
 enum { BACKOFF_WAKE_US = 5000, BACKOFF_POLL_US = 50000 };
 
 static bool same_terms(const struct dlock__acquisition *acq, const struct dlock_lock *lock) {
+    if (lock->watch && !acq->watched) return false;
     return acq->mode == lock->mode && acq->limit == lock->limit && acq->lease_ms == lock->lease_ms &&
            acq->flags == lock->flags;
 }
@@ -79,8 +80,8 @@ enum { BRIEFLY_US = 1000, REQUEST_MIN_US = 10 };
 bool dlock__linger_begin(struct dlock__acquisition *acq) {
     struct dlock__name *name = acq->name;
     struct dlock_client *client = name->client;
-    if (!acq->may_linger || acq->wanted || name->head || client->stopped) return false;
-    if (acq->mode != DLOCK_EXCLUSIVE || acq->ordinal >= ORDINAL_MAX) return false;
+    if (client->uri->linger_ms == 0 || !acq->watched || acq->wanted || name->head || client->stopped) return false;
+    if (acq->mode != DLOCK_EXCLUSIVE || acq->flags & DLOCK_FIXED_LEASE || acq->ordinal >= ORDINAL_MAX) return false;
     dlock__acq_disown(acq);
     dlock__acq_linger(acq, dlock__after(dlock__now(client), dlock__us(client->uri->linger_ms)));
     dlock__keeper_arm(client, acq->linger_until_us);
@@ -125,6 +126,10 @@ struct dlock__acquisition *dlock__linger_misfit(const struct dlock_lock *lock) {
 }
 
 void dlock__linger_not(struct dlock__acquisition *acq) {
+    bool was_wanted = acq->wanted;
     acq->wanted = true;
-    if (dlock__lingers(acq)) dlock__linger_end(acq);
+    if (dlock__lingers(acq))
+        dlock__linger_end(acq);
+    else if (!was_wanted)
+        dlock__callback_wanted(acq);
 }

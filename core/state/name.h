@@ -45,6 +45,14 @@ struct dlock__name {
 /* Thread number of a grant that is owned by a handle; dlock__thread_id() never returns it. */
 #define DLOCK__ANY_THREAD UINT64_MAX
 
+/* A handle's on_wanted. */
+struct dlock__watch {
+    struct dlock__event event;
+    struct dlock_lock *lock;
+    dlock_callback on_wanted;
+    void *arg;
+};
+
 struct dlock_lock {
     struct dlock__name *name;
     struct dlock_client *client;
@@ -55,7 +63,8 @@ struct dlock_lock {
     int64_t lease_ms;
     dlock_callback on_lost;
     void *on_lost_arg;
-    struct dlock__hold *holds; /* of the acquisitions held through this handle, youngest first */
+    struct dlock__watch *watch; /* its on_wanted; NULL: none */
+    struct dlock__hold *holds;  /* of the acquisitions held through this handle, youngest first */
     struct {
         const struct dlock__acquisition *acq; /* of those that it holds (under the mutex); NULL: none */
         atomic_uint_fast64_t thread;          /* its owner, or DLOCK__ANY_THREAD if that is the handle; 0: none */
@@ -145,8 +154,17 @@ static inline struct dlock__async *dlock__event_async(struct dlock__event *event
     return (struct dlock__async *)((char *)event - offsetof(struct dlock__async, event));
 }
 
+static inline struct dlock__watch *dlock__event_watch(struct dlock__event *event) {
+    return (struct dlock__watch *)((char *)event - offsetof(struct dlock__watch, event));
+}
+
 static inline struct dlock_lock *dlock__event_lock(struct dlock__event *event) {
-    return event->kind == DLOCK__EVENT_LOST ? dlock__event_hold(event)->handle : dlock__event_async(event)->waiter.lock;
+    switch (event->kind) {
+    case DLOCK__EVENT_LOST: return dlock__event_hold(event)->handle;
+    case DLOCK__EVENT_ASYNC: return dlock__event_async(event)->waiter.lock;
+    case DLOCK__EVENT_WANTED: break;
+    }
+    return dlock__event_watch(event)->lock;
 }
 
 /* ---- name.c ---- */
@@ -249,6 +267,8 @@ void dlock__keeper_kick(struct dlock_client *client);
 void dlock__callback_arm(struct dlock_client *client, int64_t at_us);
 /* Queues the on_lost of each handle that holds the acquisition. */
 void dlock__callback_lost(struct dlock__acquisition *acq);
+/* Queues the on_wanted of each handle that holds the acquisition, which is wanted. */
+void dlock__callback_wanted(struct dlock__acquisition *acq);
 /* Queues the callback at the end of an asynchronous operation. */
 void dlock__callback_async(struct dlock__async *async);
 

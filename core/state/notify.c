@@ -112,6 +112,17 @@ void dlock__callback_lost(struct dlock__acquisition *acq) {
     }
 }
 
+void dlock__callback_wanted(struct dlock__acquisition *acq) {
+    struct dlock_client *client = acq->name->client;
+    if (client->callback.stop || !dlock__acq_held(acq)) return;
+    for (struct dlock__hold *hold = acq->hold; hold; hold = hold->next) {
+        const struct dlock_lock *lock = hold->handle;
+        if (hold->count == 0 || !lock || !lock->watch || lock->freed || lock->watch->event.queued) continue;
+        lock->watch->event.kind = DLOCK__EVENT_WANTED;
+        push(client, &lock->watch->event);
+    }
+}
+
 void dlock__callback_async(struct dlock__async *async) {
     async->event.kind = DLOCK__EVENT_ASYNC;
     push(async->waiter.lock->client, &async->event);

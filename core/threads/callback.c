@@ -27,8 +27,9 @@ static void count_told(struct dlock__acquisition *acq) {
     if (acq->untold == 0 && dlock__acq_orphaned(acq)) dlock__orphan(acq);
 }
 
-/* Drops the event of a loss that its handle need not be told of. */
+/* Drops the event of a loss or a wish that its handle need not be told of. */
 static void not_told(struct dlock__event *event) {
+    if (event->kind == DLOCK__EVENT_WANTED) return;
     struct dlock__acquisition *acq = dlock__event_hold(event)->acq;
     count_told(acq);
     dlock__acq_put(acq);
@@ -91,6 +92,19 @@ static void call_lost(struct dlock_client *client, struct dlock__event *event) {
     dlock__acq_put(acq);
 }
 
+/* The grant may have been released since the event was queued. */
+static void call_wanted(struct dlock_client *client, struct dlock__event *event) {
+    const struct dlock__watch *watch = dlock__event_watch(event);
+    struct dlock_lock *lock = watch->lock;
+    const struct dlock__acquisition *acq = dlock__name_exclusive(lock->name);
+    const struct dlock__hold *hold = lock->holds;
+    while (hold && (hold->acq != acq || hold->count == 0)) hold = hold->other;
+    if (!hold || !acq->wanted) return;
+    leave_for_call(client);
+    watch->on_wanted(lock, NULL, watch->arg);
+    enter_after_call(client);
+}
+
 static void call_async(struct dlock_client *client, struct dlock__event *event) {
     struct dlock__async *async = dlock__event_async(event);
     struct dlock__waiter *waiter = &async->waiter;
@@ -114,7 +128,11 @@ static void call(struct dlock_client *client, struct dlock__event *event) {
     struct dlock_lock *lock = dlock__event_lock(event);
     client->callback.running = lock;
     client->callback.runner = dlock__thread_id();
-    (event->kind == DLOCK__EVENT_LOST ? call_lost : call_async)(client, event);
+    switch (event->kind) {
+    case DLOCK__EVENT_LOST: call_lost(client, event); break;
+    case DLOCK__EVENT_ASYNC: call_async(client, event); break;
+    case DLOCK__EVENT_WANTED: call_wanted(client, event); break;
+    }
     client->callback.running = NULL;
     pthread_cond_broadcast(&client->changed);
     if (lock->over) dlock__lock_destroy(lock);
@@ -225,7 +243,7 @@ void dlock__callback_forget(struct dlock_lock *lock) {
     struct dlock_client *client = lock->client;
     while (!dlock__forked(client)) {
         struct dlock__event *event = pop(client, lock);
-        if (event && event->kind == DLOCK__EVENT_LOST)
+        if (event && event->kind != DLOCK__EVENT_ASYNC)
             not_told(event);
         else if (event)
             call_async(client, event);
@@ -248,7 +266,7 @@ void dlock__callback_stop(struct dlock_client *client) {
     while (pass_line_on(client)) {
     }
     while (!dlock__forked(client) && (event = pop(client, NULL))) {
-        if (event->kind == DLOCK__EVENT_LOST)
+        if (event->kind != DLOCK__EVENT_ASYNC)
             not_told(event);
         else
             call(client, event);

@@ -98,10 +98,10 @@ void dlock__latch_sleep(struct dlock_client *client, struct dlock__latch *latch,
  * and after its end, since it probably waits again soon. */
 enum { READER_US = 100000 };
 
-/* True if no wake-up of this server has to be read at once: that a lingering grant is wanted, or that a session is lost,
+/* True if no wake-up of this server has to be read at once: that a grant is wanted, or that a session is lost,
  * which does not happen on this machine. */
-static bool can_be_late(struct dlock_client *client) {
-    if (client->uri->linger_ms != 0) return false;
+static bool can_be_late(const struct dlock_client *client) {
+    if (client->uri->linger_ms != 0 || client->watches) return false;
     return dlock__can(client, DLOCK_CAP_LOCAL) || !dlock__can(client, DLOCK_CAP_THREADSAFE);
 }
 

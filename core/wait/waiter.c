@@ -214,6 +214,11 @@ static bool may_linger(const struct dlock_lock *lock) {
     return lock->client->uri->linger_ms > 0 && lock->mode == DLOCK_EXCLUSIVE && !(lock->flags & DLOCK_FIXED_LEASE);
 }
 
+/* True if the server has to say when another client asks for what this handle was granted. */
+static bool watches(const struct dlock_lock *lock) {
+    return may_linger(lock) || lock->watch;
+}
+
 static enum dlock__turn ask(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
     struct dlock__acquisition *acq = acq_of(waiter);
@@ -221,8 +226,8 @@ static enum dlock__turn ask(struct dlock__waiter *waiter) {
     bool queues = dlock__can(client, DLOCK_CAP_QUEUE) ||
                   (dlock__can(client, DLOCK_CAP_WAKE) && !dlock__can(client, DLOCK_CAP_SESSION));
     bool queue = !waiter->try_only && queues && listening;
-    bool linger = may_linger(waiter->lock) && listening;
-    uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (linger ? DLOCK_CLAIM_LINGER : 0);
+    bool watched = watches(waiter->lock) && listening;
+    uint32_t flags = (queue ? DLOCK_CLAIM_QUEUE : 0) | (watched ? DLOCK_CLAIM_LINGER : 0);
     if (!dlock__slot_attach(acq)) return out_of_memory(waiter);
     dlock__acq_become(acq, DLOCK__ASKING);
     if (waiter->why) waiter->why->code = 0;
@@ -329,7 +334,7 @@ void dlock__waiter_answered(struct dlock__waiter *waiter) {
     if (rc == 0) {
         dlock__rhythm_granted(name_of(waiter)->rhythm, dlock__now(client_of(waiter)));
         if (untold && waiter->heard) dlock__listener_doubted(client_of(waiter));
-        acq->may_linger = acq->op->arg.flags & DLOCK_CLAIM_LINGER;
+        acq->watched = acq->op->arg.flags & DLOCK_CLAIM_LINGER;
         if (acq->op->arg.hints & DLOCK_HINT_LISTEN) dlock__listener_for_grants(client_of(waiter));
         dlock__own_now(acq, waiter);
         finish(waiter, 0);
@@ -377,11 +382,11 @@ static bool take_lingering(struct dlock__waiter *waiter) {
     return true;
 }
 
-/* Brings up the listener, since a grant may linger only while wake-ups report other clients' requests. True: it tried,
+/* Brings up the listener, since only wake-ups report other clients' requests. True: it tried,
  * and left the mutex. */
-static bool listen_to_linger(struct dlock__waiter *waiter) {
+static bool listen_to_watch(struct dlock__waiter *waiter) {
     struct dlock_client *client = client_of(waiter);
-    if (!waiter->latch || !may_linger(waiter->lock)) return false; /* the engine does it itself */
+    if (!waiter->latch || !watches(waiter->lock)) return false; /* the engine does it itself */
     if (client->listener.state == DLOCK__LISTENER_UP) return false;
     if (!may_listen(waiter)) return false;
     dlock__listener_ensure(client, waiter->deadline_us);
@@ -408,7 +413,7 @@ static enum dlock__turn line_turn(struct dlock__waiter *waiter, int64_t *until_u
         blocked = dlock__name_exclusive(name) != NULL; /* what lingered may have ended */
     }
     if (name->head == waiter && !blocked) {
-        if (listen_to_linger(waiter)) {
+        if (listen_to_watch(waiter)) {
             *until_us = 0; /* the mutex was left: look again */
             return DLOCK__TURN_SLEEP;
         }

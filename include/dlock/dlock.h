@@ -171,22 +171,22 @@ enum dlock_client_flag {
 enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO = 2, DLOCK_LOG_DEBUG = 3 };
 
 /* The capabilities of a backend: X(name, bit, word, meaning). */
-#define DLOCK_CAPS(X)                                                                           \
-    X(FENCE, 0, "fence", "fences keep growing across a restart of the server")                  \
-    X(QUEUE, 1, "queue", "waiters are served in order of arrival")                              \
-    X(WAKE, 2, "wake", "the server tells waiters of their turn; others are polled")             \
-    X(SHARED, 3, "shared", "DLOCK_SHARED and dlock_downgrade")                                  \
-    X(PERMIT, 4, "permit", "DLOCK_PERMIT")                                                      \
-    X(INSPECT, 5, "inspect", "dlock_inspect")                                                   \
-    X(LIST, 6, "list", "dlock_list")                                                            \
-    X(BREAK, 7, "break", "dlock_break")                                                         \
-    X(EXPORT, 8, "export", "dlock_export and dlock_import")                                     \
-    X(SESSION, 9, "session", "a grant ends with the connection that made it")                   \
-    X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                       \
-    X(VOLATILE, 11, "volatile", "a restart or failover may forget grants; quarantine applies")  \
-    X(LOCAL, 12, "local", "there is no server: grants exclude processes of this machine only")  \
-    X(WANTED, 13, "wanted", "a lingering grant is told at once that another client asks")       \
-    X(PRIVATE, 14, "private", "there is no server: grants exclude threads of one process only") \
+#define DLOCK_CAPS(X)                                                                               \
+    X(FENCE, 0, "fence", "fences keep growing across a restart of the server")                      \
+    X(QUEUE, 1, "queue", "waiters are served in order of arrival")                                  \
+    X(WAKE, 2, "wake", "the server tells waiters of their turn; others are polled")                 \
+    X(SHARED, 3, "shared", "DLOCK_SHARED and dlock_downgrade")                                      \
+    X(PERMIT, 4, "permit", "DLOCK_PERMIT")                                                          \
+    X(INSPECT, 5, "inspect", "dlock_inspect")                                                       \
+    X(LIST, 6, "list", "dlock_list")                                                                \
+    X(BREAK, 7, "break", "dlock_break")                                                             \
+    X(EXPORT, 8, "export", "dlock_export and dlock_import")                                         \
+    X(SESSION, 9, "session", "a grant ends with the connection that made it")                       \
+    X(THREADSAFE, 10, "threadsafe", "one connection serves every thread")                           \
+    X(VOLATILE, 11, "volatile", "a restart or failover may forget grants; quarantine applies")      \
+    X(LOCAL, 12, "local", "there is no server: grants exclude processes of this machine only")      \
+    X(WANTED, 13, "wanted", "a holder is told at once that another client asks: linger, on_wanted") \
+    X(PRIVATE, 14, "private", "there is no server: grants exclude threads of one process only")     \
     X(FLOOR, 15, "floor", "fences can be raised, as a member of a quorum has to")
 
 /* DLOCK_CAP_FENCE, DLOCK_CAP_QUEUE and so on: bits of dlock_backend_info.caps. */
@@ -304,10 +304,16 @@ struct dlock_options {
      * the grant has returned ELOST, or its `done` has run: see dlock_release. */
     dlock_callback on_lost;
     void *on_lost_arg; /* the last argument of `on_lost` */
+    /* For an exclusive lock, with a backend that has DLOCK_CAP_WANTED (else ENOTSUP): another client asks for what this
+     * handle holds, by a wait or a try. Called once per grant, with `err` NULL; not after the release has returned. A
+     * long job may then finish its step, release and acquire the lock again. It may also come without a reason, when
+     * the connection that brings wake-ups has broken. */
+    dlock_callback on_wanted;
+    void *on_wanted_arg; /* the last argument of `on_wanted` */
 };
 /* The default values of the members. */
 #define DLOCK_OPTIONS_INIT \
-    { sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, 0, NULL, NULL }
+    { sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, 0, NULL, NULL, NULL, NULL }
 
 /* The number of buckets in dlock_stats.wait_counts. */
 #define DLOCK_WAIT_BUCKETS 24

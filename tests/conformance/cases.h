@@ -247,6 +247,8 @@ CASE(linger_not_while_others_wait, DLOCK_CAP_WANTED)
 CASE(linger_is_over_in_time, DLOCK_CAP_WANTED)
 CASE(linger_for_other_wishes, DLOCK_CAP_WANTED)
 CASE(linger_and_loss, DLOCK_CAP_WANTED | DLOCK_CAP_BREAK | NEEDS_PROCESSES)
+CASE(wanted_tells_the_holder, DLOCK_CAP_WANTED)
+CASE(wanted_by_those_who_wait_already, DLOCK_CAP_WANTED | DLOCK_CAP_QUEUE)
 
 /* ready_test.c */
 CASE(quarantine_grants_nothing, DLOCK_CAP_VOLATILE)

@@ -3,10 +3,8 @@
 
 #include <stdio.h>
 
-static const struct dlock_options fixed = {
-    sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, DLOCK_FIXED_LEASE, LEASE_MS, NULL, NULL};
-static const struct dlock_options renewed = {
-    sizeof(struct dlock_options), DLOCK_EXCLUSIVE, DLOCK_OWNER_THREAD, 0, 0, RENEWED_LEASE_MS, NULL, NULL};
+static const struct dlock_options fixed = {.size = sizeof fixed, .flags = DLOCK_FIXED_LEASE, .lease_ms = LEASE_MS};
+static const struct dlock_options renewed = {.size = sizeof renewed, .lease_ms = RENEWED_LEASE_MS};
 
 /* Waits until on_lost, which runs in its own thread, has been called `times` times. Returns the actor's state. */
 static struct actor_report lost_times(struct actor *actor, int times) {

@@ -1,7 +1,9 @@
-/* `linger=`: a released lock stays with its process for a while, until another client asks. */
+/* `linger=`: a released lock stays with its process for a while, until another client asks; and on_wanted, which tells a
+ * holder of that. */
 #include "actor.h"
 #include "thread.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -201,4 +203,78 @@ void case_linger_and_loss(void) {
     report = ACTOR_DO(0, &holder, ACTOR_ACQUIRE, PATIENCE_MS);
     EXPECT_BETWEEN(0, RENEWED_LEASE_MS + SLACK_MS, (report.at_us - killed_us) / 1000);
     actor_end(&holder);
+}
+
+/* ---- on_wanted ---- */
+
+static void count_wanted(dlock_lock *lock, const struct dlock_error *err, void *arg) {
+    (void)lock;
+    EXPECT(!err);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static dlock_lock *watching(dlock_client *client, atomic_int *wanted) {
+    struct dlock_options options = long_lease();
+    options.on_wanted = count_wanted;
+    options.on_wanted_arg = wanted;
+    return new_lock(client, suite.name, &options);
+}
+
+static void await_wanted(atomic_int *wanted, int times) {
+    int64_t until = now_ms() + PATIENCE_MS;
+    while (atomic_load(wanted) < times) {
+        if (now_ms() > until) FAIL("on_wanted does not come");
+        sleep_ms(2);
+    }
+}
+
+/* A holder learns that another client waits, or tries: once per grant, whoever else asks. */
+void case_wanted_tells_the_holder(void) {
+    atomic_int wanted = 0;
+    SCOPED_CLIENT *client = open_client(), *other = open_client(), *third = open_client();
+    struct dlock_options options = long_lease();
+    SCOPED_LOCK *lock = watching(client, &wanted), *tries = new_lock(other, suite.name, &options);
+    dlock_lock *waits = new_lock(third, suite.name, &options);
+    for (int round = 1; round <= 3; round++) {
+        EXPECT_CODE(0, dlock_acquire(lock, PATIENCE_MS, ERR));
+        EXPECT(atomic_load(&wanted) == round - 1);
+        EXPECT_CODE(DLOCK_EBUSY, dlock_acquire(tries, 0, NULL));
+        await_wanted(&wanted, round);
+        struct call call = {.lock = waits, .timeout_ms = PATIENCE_MS, .code = 1};
+        pthread_t thread = start_thread(acquire_and_keep, &call);
+        await_waiters(client, suite.name, 1);
+        EXPECT(dlock_held(lock) && atomic_load(&wanted) == round);
+        EXPECT_CODE(0, dlock_release(lock, ERR));
+        pthread_join(thread, NULL);
+        EXPECT_CODE(0, call.code);
+        dlock_free(waits);
+        waits = new_lock(third, suite.name, &options);
+    }
+    dlock_free(waits);
+}
+
+/* A client that comes before the grant counts as well: it waits behind this one, which is told when it has the lock. */
+void case_wanted_by_those_who_wait_already(void) {
+    atomic_int wanted = 0;
+    SCOPED_CLIENT *client = open_client(), *other = open_client(), *third = open_client();
+    struct dlock_options options = long_lease();
+    SCOPED_LOCK *first = new_lock(other, suite.name, &options), *lock = watching(client, &wanted);
+    dlock_lock *last = new_lock(third, suite.name, &options);
+    EXPECT_CODE(0, dlock_acquire(first, PATIENCE_MS, ERR));
+    struct call call = {.lock = lock, .timeout_ms = PATIENCE_MS, .code = 1},
+                behind = {.lock = last, .timeout_ms = PATIENCE_MS, .code = 1};
+    pthread_t thread = start_thread(acquire_and_keep, &call);
+    await_waiters(other, suite.name, 1);
+    pthread_t thread_behind = start_thread(acquire_and_keep, &behind);
+    await_waiters(other, suite.name, 2);
+    EXPECT(atomic_load(&wanted) == 0);
+    EXPECT_CODE(0, dlock_release(first, ERR));
+    pthread_join(thread, NULL);
+    EXPECT_CODE(0, call.code);
+    await_wanted(&wanted, 1);
+    dlock_free(lock); /* that thread has ended with the lock held */
+    lock = NULL;
+    pthread_join(thread_behind, NULL);
+    EXPECT_CODE(0, behind.code);
+    dlock_free(last);
 }

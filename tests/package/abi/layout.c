@@ -124,7 +124,9 @@ AT(dlock_options, flags, 20);
 AT(dlock_options, lease_ms, 24);
 AT(dlock_options, on_lost, 32);
 AT(dlock_options, on_lost_arg, 40);
-SIZE(dlock_options, 48);
+AT(dlock_options, on_wanted, 48);
+AT(dlock_options, on_wanted_arg, 56);
+SIZE(dlock_options, 64);
 
 AT(dlock_backend_info, name, 0);
 AT(dlock_backend_info, schemes, 8);

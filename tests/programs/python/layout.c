@@ -67,6 +67,8 @@ static void structs(void) {
     FIELD(dlock_options, lease_ms);
     FIELD(dlock_options, on_lost);
     FIELD(dlock_options, on_lost_arg);
+    FIELD(dlock_options, on_wanted);
+    FIELD(dlock_options, on_wanted_arg);
 }
 
 int main(void) {

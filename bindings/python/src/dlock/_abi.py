@@ -129,6 +129,8 @@ class Options(Structure):
         ("lease_ms", c_int64),
         ("on_lost", Callback),
         ("on_lost_arg", c_void_p),
+        ("on_wanted", Callback),
+        ("on_wanted_arg", c_void_p),
     ]
 
 
