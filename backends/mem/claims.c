@@ -199,6 +199,7 @@ void mem_renew(struct mem_space *space, struct dlock_claim *claim) {
     expire(name);
     struct mem_entry *mine = *find(&name->holders, claim->token);
     if (mine) granted(claim, mine);
+    if (mine) claim->hints = DLOCK_HINT_LISTEN; /* a lock that is held for long hears of a break */
     if (mine && claim->floor > space->last_fence) space->last_fence = claim->floor;
     if (mine && mine->mode == DLOCK_EXCLUSIVE && claim->mode == DLOCK_SHARED) mine->mode = DLOCK_SHARED;
     if (mine && claim->floor > 0 && (mine->mode == DLOCK_SHARED || claim->floor > mine->fence))

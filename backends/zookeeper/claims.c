@@ -50,8 +50,10 @@ static bool node_to_delete(const struct zookeeper_attempt *a, const struct zooke
 static int send_release(struct zookeeper_attempt *a, struct zookeeper_slot *s) {
     char path[ZOOKEEPER_PATH_SIZE];
     if (zookeeper_ready(a->z, a->deadline_us, &a->dead, a->err) != 0) return DLOCK_EUNAVAILABLE;
+    bool found = node_to_delete(a, s, path);
     if (is_found(a, s)) zookeeper_watch_forget(a->z, a->lock);
-    s->sent = node_to_delete(a, s, path) ? zookeeper_delete_begin(a->z, path) : zookeeper_search_begin(a, s);
+    if (found) zookeeper_watch_forget(a->z, path);
+    s->sent = found ? zookeeper_delete_begin(a->z, path) : zookeeper_search_begin(a, s);
     return s->sent ? 0 : zookeeper_attempt_no_memory(a);
 }
 

@@ -4,7 +4,8 @@
  * the log grows with the number of clients, and not of locks.
  *
  * A look costs a server ten times the processor time of a part of a transaction. A client with so many locks that it
- * would look at more than LOOKS nodes a second looks at each of them with some of its renewals only. */
+ * would look at more than LOOKS nodes a second looks at each of them with some of its renewals only. The first look
+ * sets a watch, by which a holder hears at once that its node was deleted. */
 #include "zookeeper.h"
 
 enum {
@@ -116,7 +117,8 @@ static uint64_t look_every(const struct renewal *r) {
         z->renewed = 0;
     }
     z->renewed += r->n_held;
-    uint64_t every = z->look_every;
+    uint64_t every = z->doubts ? 1 : z->look_every;
+    z->doubts = false;
     pthread_mutex_unlock(&z->mutex);
     return every;
 }
@@ -150,7 +152,8 @@ static void prove(struct renewal *r) {
     for (size_t i = 0; i < r->n_held; i++) {
         if (!is_due(r->held[i], every)) continue;
         grant_path(r->z, r->held[i], path);
-        looks[i] = zookeeper_ask_exists(call, path);
+        struct zookeeper_watch *watch = zookeeper_watch_own(r->z, path, r->held[i]->name);
+        looks[i] = watch ? zookeeper_ask_get(call, path, watch) : zookeeper_ask_exists(call, path);
     }
     zookeeper_call_wait(call, r->deadline_us);
     int proof = judge_write(r, call, write);

@@ -143,10 +143,20 @@ struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *pat
     return fresh;
 }
 
+struct zookeeper_watch *zookeeper_watch_own(struct zookeeper *z, const char *path, const char *name) {
+    enum zookeeper_watched why;
+    pthread_mutex_lock(&z->mutex);
+    struct zookeeper_watch *watch = find(z, path), *fresh = NULL;
+    if (!watch && z->watched_bytes < ZOOKEEPER_WATCHED_MAX / 2) watch = fresh = enter(z, path, name, &why);
+    if (watch) watch->own = true;
+    pthread_mutex_unlock(&z->mutex);
+    return fresh;
+}
+
 void zookeeper_watch_forget(struct zookeeper *z, const char *path) {
     pthread_mutex_lock(&z->mutex);
     struct zookeeper_watch *watch = find(z, path);
-    if (watch) watch->wanted = false;
+    if (watch) watch->wanted = watch->own = false;
     pthread_mutex_unlock(&z->mutex);
 }
 
@@ -191,6 +201,10 @@ void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *p
     pthread_mutex_lock(&z->mutex);
     if (watch->before) zookeeper_wake_queue(z, DLOCK_WAKE_LOOK, watch->name);
     if (watch->wanted) zookeeper_wake_queue(z, DLOCK_WAKE_WANTED, watch->name);
+    if (watch->own && type == ZOO_DELETED_EVENT) {
+        zookeeper_wake_queue(z, DLOCK_WAKE_BROKEN, watch->name);
+        z->doubts = true;
+    }
     drop(watch);
     pthread_mutex_unlock(&z->mutex);
 }

@@ -199,6 +199,7 @@ struct zookeeper_watch {
     char *name;  /* of the lock */
     bool before; /* a claim of this client stands right behind the node */
     bool wanted; /* on a lock's container: the grant may linger, so a new node means WANTED */
+    bool own;    /* on the node of a grant of this client, which only others delete while that is so */
     bool shared; /* more than one operation relies on it */
     char path[];
 };
@@ -216,13 +217,15 @@ enum zookeeper_watched { ZOOKEEPER_WATCH_THERE, ZOOKEEPER_WATCHES_FULL, ZOOKEEPE
 /* Enters a new watch, for zookeeper_ask_get, or, if the path is a container's, for zookeeper_ask_queue. NULL: *why. */
 struct zookeeper_watch *zookeeper_watch_new(struct zookeeper *z, const char *path, const char *name, bool wanted,
                                             enum zookeeper_watched *why);
+/* Enters a watch on the node of a grant, for zookeeper_ask_get. NULL: it is there already, or waiters need the room. */
+struct zookeeper_watch *zookeeper_watch_own(struct zookeeper *z, const char *path, const char *name);
 void zookeeper_watch_fired(zhandle_t *handle, int type, int state, const char *path, void *context);
 /* Handles the answer to the request that sets the watch, which is freed if it was not set. `left`: no operation waits
  * for that answer. Called with the mutex. */
 void zookeeper_watch_answered(struct zookeeper_watch *watch, int rc, bool left);
 /* Frees a watch whose request cannot be sent. Called without the mutex. */
 void zookeeper_watch_cancel(struct zookeeper_watch *watch);
-/* Called before this client deletes its node in the container at `path`: changes there no longer mean WANTED. */
+/* Called before this client deletes its node at `path`, or in the container there: changes mean nothing any more. */
 void zookeeper_watch_forget(struct zookeeper *z, const char *path);
 /* Queues a wake-up. Called with the mutex. */
 void zookeeper_wake_queue(struct zookeeper *z, enum dlock_wake_kind kind, const char *name);
@@ -397,6 +400,7 @@ struct zookeeper {
     struct zookeeper_call *names; /* inspect.c: the list of names, from one page to the next */
     struct zookeeper_watch *watches[ZOOKEEPER_BUCKETS];
     size_t watched_bytes;
+    bool doubts; /* the watch on a grant's node has fired: the next renewal looks at each of its nodes */
     struct zookeeper_wake *wakes, **wakes_end;
     struct zookeeper_wake *woken; /* the last one handed out, whose strings the core reads */
     bool look;                    /* a wake-up was lost for lack of memory: all waiters have to look */

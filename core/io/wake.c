@@ -87,7 +87,7 @@ static void lost(struct dlock_client *client, const struct dlock_wake *wake) {
 static void broken(struct dlock_client *client, const struct dlock_wake *wake) {
     struct dlock__name *name = dlock__name_find(client, wake->name);
     for (struct dlock__acquisition *acq = name ? name->held : NULL; acq; acq = acq->next)
-        if (has_token(acq, wake->token)) dlock__acq_doubt(acq);
+        if (!wake->token || has_token(acq, wake->token)) dlock__acq_doubt(acq);
 }
 
 /* Handles a WANTED: another client asks for a name that we may have. */
@@ -116,7 +116,7 @@ static void act(struct dlock_client *client, const struct dlock_wake *wake, int6
         if (wake->name) wanted(dlock__name_find(client, wake->name));
         return;
     case DLOCK_WAKE_BROKEN:
-        if (wake->name && wake->token) broken(client, wake);
+        if (wake->name) broken(client, wake);
         return;
     case DLOCK_WAKE_HEARD: return;
     }

@@ -228,8 +228,8 @@ enum dlock_wake_kind {
     DLOCK_WAKE_LOST = 3,    /* `token` lost its grant of `name`; both NULL: every grant of this connection */
     DLOCK_WAKE_WANTED = 4,  /* another client waits for `name` */
     DLOCK_WAKE_HEARD = 5,   /* the server's answer to `probe` */
-    /* Somebody may have broken the grant of `name` that `token` has: the core renews it now. For servers where others
-     * could forge such a message. */
+    /* Somebody may have broken the grant of `name` that `token` has (NULL: any grant of the name): the core renews it
+     * now. For servers where others could forge such a message, or where it says less than a renewal. */
     DLOCK_WAKE_BROKEN = 6
 };
 

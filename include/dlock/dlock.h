@@ -763,8 +763,8 @@ DLOCK_EXPORT int dlock_list(dlock_client *client, const char *prefix, dlock_each
 /* Takes the lock `name` away from its holders; the next waiter gets it.
  *
  * The waiter gets it as soon as the server grants anything (ENOTREADY). The holders learn of it at their next renewal,
- * on Redis at once if they have renewed before, and may be working until then: their fences are smaller. Blocks up to
- * the URI's `timeout`.
+ * on Redis, ZooKeeper and mem: at once if they have renewed before, and may be working until then: their fences are
+ * smaller. Blocks up to the URI's `timeout`.
  *
  * Errors:
  *   - EOWNER: the name is not held

@@ -1,5 +1,6 @@
 /* mem: as an application has it: URIs, which clients see the same locks, and faults. */
 #include "support/api.h"
+#include "support/clock.h"
 #include "support/test.h"
 
 #include <stdatomic.h>
@@ -127,6 +128,28 @@ TEST(nothing_is_answered) {
     assert_false(dlock_held(lock));
     dlock_free(lock);
     dlock_close(client);
+}
+
+/* The next renewal would be three seconds later. */
+TEST(a_break_reaches_a_holder_that_has_renewed_at_once) {
+    struct dlock_stats stats = DLOCK_STATS_INIT;
+    dlock_client *client = api_client("mem:break?lease=9s"), *operator= api_client("mem:break");
+    dlock_lock *lock = api_lock(client, "n", NULL);
+    assert_int_equal(dlock_acquire(lock, 0, NULL), 0);
+    while (stats.renewals == 0) {
+        sleep_ms(5);
+        assert_int_equal(dlock_client_stats(client, &stats, NULL), 0);
+    }
+    sleep_ms(100); /* the listener is brought up */
+    int64_t begun = now_ms();
+    assert_int_equal(dlock_break(operator, "n", NULL), 0);
+    while (dlock_held(lock)) sleep_ms(5);
+    assert_in_range(now_ms() - begun, 0, 1500);
+    assert_int_equal(dlock_lost(lock, NULL), DLOCK_LOSS_BROKEN);
+    assert_int_equal(dlock_release(lock, NULL), DLOCK_ELOST);
+    dlock_free(lock);
+    dlock_close(client);
+    dlock_close(operator);
 }
 
 TESTS(NULL, NULL, NULL, NULL)

@@ -221,4 +221,20 @@ TEST(holder_hears_of_a_shorter_session) {
     site_stop(&site);
 }
 
+/* The next renewal would be three seconds later. */
+TEST(a_break_reaches_a_holder_that_has_renewed_at_once) {
+    struct dlock_stats stats = DLOCK_STATS_INIT;
+    assert_int_equal(dlock_acquire(theirs, 5000, NULL), 0);
+    while (stats.renewals == 0) {
+        sleep_ms(5);
+        assert_int_equal(dlock_client_stats(near, &stats, NULL), 0);
+    }
+    int64_t begun = now_ms();
+    assert_int_equal(dlock_break(far, "api", NULL), 0);
+    while (dlock_held(theirs)) sleep_ms(5);
+    assert_in_range(now_ms() - begun, 0, 1500);
+    assert_int_equal(dlock_lost(theirs, NULL), DLOCK_LOSS_BROKEN);
+    assert_int_equal(dlock_release(theirs, NULL), DLOCK_ELOST);
+}
+
 TESTS(setup, teardown, NULL, NULL)

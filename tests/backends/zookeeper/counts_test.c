@@ -330,10 +330,15 @@ static void renew_all(struct dlock_claim **claims, size_t n) {
     }
 }
 
-/* The write has no more in it for many locks than for one, and reads leave nothing in the server's log. */
+/* The write has no more in it for many locks than for one, and reads leave nothing in the server's log: nor do those with
+ * which the first renewal sets watches. */
 TEST(renewing_a_thousand_is_one_write) {
     struct many many;
     many_acquire(&many, &far, 'a', MANY);
+    int before = proxy_seen(proxy, -1), first = proxy_seen(proxy, OP_MULTI);
+    renew_all(many.claims, MANY);
+    assert_int_equal(proxy_seen(proxy, -1) - before, MANY + proxy_seen(proxy, OP_MULTI) - first);
+    assert_in_range(proxy_seen(proxy, OP_MULTI) - first, 0, 1 + (MANY - 1) / 256);
     for (int i = 0; i < 3; i++) {
         sleep_ms(1000); /* without a write */
         int writes = proxy_seen(proxy, OP_MULTI), all = proxy_seen(proxy, -1), looks = proxy_seen(proxy, OP_EXISTS);

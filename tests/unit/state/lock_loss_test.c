@@ -174,6 +174,15 @@ TEST(a_break_reaches_a_holder_at_once) {
     assert_lost(lock, &told, DLOCK_LOSS_BROKEN, "somebody broke it");
 }
 
+/* A server that watches the grant need not know its token. */
+TEST(a_break_of_a_name_reaches_its_holder) {
+    struct told told = {0};
+    dlock_lock *lock = held_by_a_listener(&told);
+    fake_server_break("n");
+    say_broken("n", NULL);
+    assert_lost(lock, &told, DLOCK_LOSS_BROKEN, "somebody broke it");
+}
+
 /* It costs a renewal, and how many of them follow does not depend on the number of messages. */
 TEST(a_message_that_is_not_so_ends_nothing) {
     struct told told = {0};
