@@ -20,9 +20,8 @@ STRUCTS = {
     "dlock_options": _abi.Options,
 }
 
-# Functions that the package does without: a backend in Python, why a wait lasts, a close with a time of its own, and why a
-# grant was lost, which the text of Lost says.
-UNBOUND = {"dlock_register", "dlock_ready", "dlock_close_within", "dlock_lost"}
+# Functions that the package does without: a backend in Python, why a wait lasts, and a close that another one can do.
+UNBOUND = {"dlock_register", "dlock_ready", "dlock_close"}
 
 # ctypes' types as C spells them; its size_t is this one's uint64_t.
 SPELLING = {
@@ -43,7 +42,7 @@ SPELLING = {
     ctypes.POINTER(_abi.StatsStruct): "struct dlock_stats *",
     ctypes.POINTER(_abi.ClientPointer): "dlock_client **",
     ctypes.POINTER(ctypes.c_int64): "int64_t *",
-    ctypes.POINTER(ctypes.c_size_t): "size_t *",
+    ctypes.POINTER(ctypes.c_size_t): "uint64_t *",
     _abi.Callback: "dlock_callback",
     _abi.Each: "dlock_each",
     _abi.EachFinding: "dlock_each_finding",
@@ -81,6 +80,9 @@ class Layout(unittest.TestCase):
         self.assertGreater(len(named), 10)
         for name, value in named.items():
             self.assertEqual(NUMBERS[f"DLOCK_{name}"], value, name)
+
+    def test_losses(self):
+        self.assertEqual(abi["enums"]["dlock_loss"], {f"DLOCK_LOSS_{loss.name}": loss.value for loss in dlock.Loss})
 
     def test_capabilities(self):
         self.assertEqual([(cap["bit"], cap["word"]) for cap in abi["capabilities"]], list(enumerate(_abi.CAPABILITIES)))

@@ -31,7 +31,8 @@ class Loss(Case):
                 error = await timed(lost)
                 self.assertEqual((error.name, error.fence), (self.name, grant.fence))
                 self.assertFalse(grant.held)
-        self.assertEqual(caught.exception.fence, error.fence)
+        self.assertEqual((caught.exception.fence, caught.exception.why), (error.fence, error.why))
+        self.assertIn(error.why, (dlock.Loss.BROKEN, dlock.Loss.FORGOTTEN))
 
     async def test_a_loop_that_is_busy_until_the_release(self):
         """No on_lost comes after it, nor one without the grant's fence."""
@@ -41,7 +42,7 @@ class Loss(Case):
             async with client.lock(self.name, lease=0.5, fixed=True, on_lost=told.append) as grant:
                 while grant.held:
                     time.sleep(0.01)
-        self.assertEqual(caught.exception.fence, grant.fence)
+        self.assertEqual((caught.exception.fence, caught.exception.why), (grant.fence, dlock.Loss.FIXED_END))
         await turns(10)
         self.assertEqual(told, [])
 

@@ -41,6 +41,7 @@ class Loss(support.Case):
             self.assertEqual((type(error), error.code, error.name), (dlock.Lost, -4, self.name))
             self.assertIn(self.name, str(error))
             self.assertEqual(error.fence, fence)
+            self.assertIn(error.why, (dlock.Loss.BROKEN, dlock.Loss.FORGOTTEN))
         self.client.lock(self.name).acquire(5).release()
 
     def test_what_the_block_raised_wins(self):
@@ -108,8 +109,13 @@ class Loss(support.Case):
     def test_a_fixed_lease_ends(self):
         if support.backend == "file":
             self.skipTest("grants of files end with their process")
-        with self.assertRaises(dlock.Lost), self.client.lock(self.name, lease=1, fixed=True, on_lost=self.on_lost):
+        lock = self.client.lock(self.name, lease=1, fixed=True, on_lost=self.on_lost)
+        with self.assertRaises(dlock.Lost) as caught, lock as grant:
             self.assertTrue(self.told.wait(support.LONG))
+            with self.assertRaises(dlock.Lost) as extended:
+                grant.extend()
+        for error in (self.losses[0][0], caught.exception, extended.exception):
+            self.assertIs(error.why, dlock.Loss.FIXED_END)
         with self.client.lock(self.name, lease=1, fixed=True, on_lost=self.on_lost) as grant:
             for _ in range(3):
                 grant.extend()

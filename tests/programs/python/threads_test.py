@@ -455,6 +455,18 @@ class Decorator(support.Case):
 
 
 class Clients(support.Case):
+    def test_close_at_once(self):
+        """It releases nothing: a lock that does not live in the connection is held until its lease ends."""
+        client = self.open()
+        grant = client.lock(self.name).acquire()
+        with self.assertRaises(TypeError):
+            client.close(timeout="1")
+        self.assertTrue(grant.held)
+        client.close(timeout=0)
+        self.assertTrue(client.closed)
+        if "session" not in self.client.backend.capabilities:
+            self.assertIsNone(self.client.lock(self.name).try_acquire())
+
     def test_close(self):
         client = self.open()
         lock = client.lock(self.name)

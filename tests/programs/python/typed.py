@@ -26,7 +26,8 @@ text: str = write_invoice(7)  # type: ignore[assignment]
 
 
 def told(lost: dlock.Lost) -> None:
-    print(lost.name, lost.fence)
+    why: Optional[dlock.Loss] = lost.why
+    print(lost.name, lost.fence, why)
 
 
 def work() -> Optional[float]:

@@ -30,6 +30,7 @@ from .errors import (
     Error,
     Forked,
     Invalid,
+    Loss,
     Lost,
     NoBackend,
     NotAcquired,
@@ -48,7 +49,7 @@ from .multi import acquire_all, acquire_any
 
 __all__ = [
     "AbiError", "AsyncClient", "AsyncGrant", "AsyncLock", "AuthError", "Backend", "Busy", "Canceled", "Client",
-    "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Lost", "NoBackend",
+    "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Loss", "Lost", "NoBackend",
     "NotAcquired", "NotOwner", "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Stats", "Timeout",
     "Unavailable", "__version__", "acquire_all", "acquire_any", "backends", "library_version", "parse_duration",
     "uri_without_secrets",

@@ -76,7 +76,9 @@ class NativeClient:
         self._log = 0
         self.logger = log
         self._pointer = _abi.ClientPointer()
-        self._closing: Iterator[None] = map(lib.dlock_close, [self._pointer])  # closes at the first next(), only then
+        self._within = c_int64(_abi.FOREVER)
+        # It closes at the first next(), only then.
+        self._closing: Iterator[None] = map(lib.dlock_close_within, [self._pointer], [self._within])
         self.closed = True
         self._anchor = _abi.LockPointer()
         options = _abi.ClientOptions(sizeof(_abi.ClientOptions), flags)
@@ -120,8 +122,9 @@ class NativeClient:
         """Ends waits with Canceled, now and later."""
         lib.dlock_client_stop(self.pointer)
 
-    def close(self) -> None:
+    def close(self, timeout: Optional[_values.Seconds] = None) -> None:
         """Closes the client at the first call; in a forked child it only marks it as closed."""
+        self._within.value = _values.timeout_milliseconds(timeout)
         if self._pid == os.getpid() and _callbacks.inside():
             raise RuntimeError("a client must not be closed from a callback")
         self.closed = True
@@ -282,7 +285,7 @@ def _lost_handler(to_tell: Dict[object, Callable[[errors.Lost], Any]]) -> Callab
     """Returns what calls each different function of `to_tell` once, in its order, even if some raise exceptions."""
 
     def handler(err: Any, lock: int) -> None:
-        lost = errors.lost(_values.plain(err.message), _name(lock), lib.dlock_fence(lock))
+        lost = errors.lost(_values.plain(err.message), _name(lock), lib.dlock_fence(lock), errors.why_lost(lock))
         told = list(to_tell.values())
         with ExitStack() as calls:
             for at in reversed(range(len(told))):
@@ -391,17 +394,22 @@ class Handle:
 
     def lost(self, text: str) -> errors.Lost:
         """Returns the exception for the loss of this grant."""
-        return errors.lost(text, self.name, self.current_fence())
+        return errors.lost(text, self.name, self.current_fence(), errors.why_lost(self.pointer))
 
-    def detailed(self, error: Optional[errors.Error]) -> Optional[errors.Error]:
-        """Adds name and fence to a `Lost`. Returns `error`."""
+    def detailed(self, error: Optional[errors.Error], why: Optional[errors.Loss] = None) -> Optional[errors.Error]:
+        """Adds name, fence and reason to a `Lost`. Returns `error`."""
         if isinstance(error, errors.Lost):
-            error.name, error.fence = self.name, self.fence
+            error.name, error.fence, error.why = self.name, self.fence, why or errors.why_lost(self.pointer)
         return error
+
+    def why_lost(self) -> errors.Loss:
+        """Returns why a release will raise `Lost` if it does. Afterwards the library does not tell any more."""
+        return errors.why_lost(self.pointer) or errors.Loss.FORGOTTEN
 
     def release(self) -> Optional[errors.Error]:
         """Releases the grant after the last `leave`; blocks until the server has answered."""
-        return self.detailed(errors.outcome(lib.dlock_release, self.pointer))
+        why = self.why_lost()
+        return self.detailed(errors.outcome(lib.dlock_release, self.pointer), why)
 
     def extend(self, lease: Optional[_values.Seconds]) -> None:
         """Sets the lease anew, to `lease` or to that of the lock."""

@@ -224,13 +224,14 @@ class AsyncGrant(BaseGrant):
         return block.end(body)
 
     async def _give_back(self) -> Optional[errors.Error]:
+        why = self._handle.why_lost()
         try:
             loop = self._loop.bind()
             self._ends()
             request = _Request(self._loop, loop, self._handle).start(lib.dlock_release_async)
-            return self._handle.detailed(await asyncio.shield(request.ended))
+            return self._handle.detailed(await asyncio.shield(request.ended), why)
         except errors.Error as error:
-            return self._handle.detailed(error)
+            return self._handle.detailed(error, why)
 
 
 class AsyncLock:
@@ -451,10 +452,11 @@ class AsyncClient(BaseClient):
         """As `Client.stop`."""
         self._native.stop()
 
-    async def close(self) -> None:
-        """Ends waits with Canceled and releases all locks, without blocking the loop. May be called twice."""
+    async def close(self, *, timeout: Optional[Seconds] = None) -> None:
+        """Ends waits with Canceled and releases all locks, without blocking the loop. Takes at most `timeout` seconds, as
+        `Client.close`. May be called twice."""
         self._loop.unbind()
-        await asyncio.get_running_loop().run_in_executor(None, self._native.close)
+        await asyncio.get_running_loop().run_in_executor(None, self._native.close, timeout)
 
     async def __aenter__(self) -> AsyncClient:
         self._loop.bind()

@@ -174,12 +174,13 @@ class Client(BaseClient):
         """Ends waits with Canceled, now and later; what is held stays held and can be released. Never blocks."""
         self._native.stop()
 
-    def close(self) -> None:
-        """Ends waits with Canceled and releases all locks. Blocks up to the URI's `timeout`.
+    def close(self, *, timeout: Optional[Seconds] = None) -> None:
+        """Ends waits with Canceled and releases all locks. Blocks up to the URI's `timeout`, or `timeout` seconds if that
+        is less; with 0 nothing is released: every grant ends with its lease or its connection.
 
         May be called twice, but not from on_lost.
         """
-        self._native.close()
+        self._native.close(timeout)
 
     def __enter__(self) -> Client:
         return self

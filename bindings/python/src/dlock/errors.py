@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from ctypes import byref
 from typing import Callable, Optional
 
@@ -39,15 +40,31 @@ class Canceled(Error):
     code = -3
 
 
+class Loss(enum.Enum):
+    """Why a grant was lost: enum dlock_loss."""
+
+    EXPIRED = 1
+    """It was not renewed in time: no answer, or this process did not run."""
+    FIXED_END = 2
+    """Its fixed lease has ended."""
+    BROKEN = 3
+    """Somebody took it away: `break_lock`, or a deletion by hand."""
+    FORGOTTEN = 4
+    """The server no longer has it and cannot tell why: broken, or forgotten in a restart."""
+    SESSION = 5
+    """The connection or session in which it lived has ended."""
+
+
 class Lost(Error):
     """DLOCK_ELOST: the grant ended before its release. Another holder may have worked at the same time.
 
-    name: the name of the lock. fence: the fence of the lost grant.
+    name: the name of the lock. fence: the fence of the lost grant. why: a `Loss`; None: unknown. The text says more.
     """
 
     code = -4
     name: str = ""
     fence: int = 0
+    why: Optional[Loss] = None
 
 
 class NotOwner(Error):
@@ -137,11 +154,17 @@ def from_struct(err: ErrorStruct) -> Error:
     return make(err.code, err.message.decode(errors="replace"))
 
 
-def lost(text: str, name: str, fence: int) -> Lost:
+def lost(text: str, name: str, fence: int, why: Optional[Loss]) -> Lost:
     """Returns a `Lost` with the name and fence of the grant."""
     error = Lost(text)
-    error.name, error.fence = name, fence
+    error.name, error.fence, error.why = name, fence, why
     return error
+
+
+def why_lost(lock: object) -> Optional[Loss]:
+    """Returns why the grant of a handle was lost, until it is released; None: it was not."""
+    why = lib.dlock_lost(lock, None)
+    return Loss(why) if why > 0 else None
 
 
 def outcome(function: Callable[..., int], *arguments: object) -> Optional[Error]:

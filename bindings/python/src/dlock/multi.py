@@ -117,7 +117,9 @@ def _give_back(handles: List[Handle]) -> Optional[errors.Error]:
     if not handles:
         return None
     gone = [handle for handle in handles if not lib.dlock_held(handle.pointer)]
-    return (gone or handles)[0].detailed(errors.outcome(lib.dlock_release_all, *_pointers(handles)))
+    first = (gone or handles)[0]
+    why = first.why_lost()
+    return first.detailed(errors.outcome(lib.dlock_release_all, *_pointers(handles)), why)
 
 
 def _abandon(handles: List[Handle]) -> None:
