@@ -27,7 +27,8 @@ struct part {
 };
 
 static void explain(struct part *part, const struct dlock_error *why) {
-    if (part->err && !part->explained) *part->err = *why;
+    if (part->err && (!part->explained || part->err->code == DLOCK_EBUSY))
+        *part->err = *why; /* errors before holders */
     part->explained = true;
 }
 

@@ -212,11 +212,11 @@ struct dlock_info {
      * client, a downgrade or an import. */
     uint64_t fence;
     int64_t remaining_ms; /* time left of the lease; -1: unknown; DLOCK_FOREVER: it ends with its holder */
-    /* The holder's machine, process and label, from its token: "", 0 and "" where that does not tell, as tokens of other
-     * programs. Anybody who may write to the server can write anything there. */
+    /* The holder's machine; "" where its token does not tell, as those of other programs. Whoever may write to the server
+     * can write anything there, and into the next two. */
     const char *host;
-    int64_t pid;
-    const char *label; /* without control characters */
+    int64_t pid;       /* the holder's process there; 0 where its token does not tell */
+    const char *label; /* what the holder's client is for, without control characters; "": none */
     /* How long ago the server granted it, by the server's clock: less if that was set back since; -1: unknown. Hand-overs
      * within the holder's client, and imports, continue the same grant. */
     int64_t held_ms;
