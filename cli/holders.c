@@ -102,6 +102,23 @@ const char *holders_text(const struct holders *holders, char text[HOLDERS_TEXT_M
     return text;
 }
 
+static void json_who(struct json *json, const struct dlock_info *holder) {
+    json_string(json, "token", holder->token);
+    json_string(json, "host", *holder->host ? holder->host : NULL);
+    if (holder->pid)
+        json_number(json, "pid", holder->pid);
+    else
+        json_null(json, "pid");
+    json_string(json, "label", *holder->label ? holder->label : NULL);
+}
+
+static void json_time(struct json *json, const char *key, int64_t ms) {
+    if (ms < 0)
+        json_null(json, key);
+    else
+        json_number(json, key, ms);
+}
+
 /* The fence is a string: it has 64 bits, and most JSON readers keep only 53 bits of a number. */
 void holders_json(const struct holders *holders, struct json *json) {
     json_begin(json, "holders", '[');
@@ -112,26 +129,27 @@ void holders_json(const struct holders *holders, struct json *json) {
         snprintf(fence, sizeof fence, "%" PRIu64, holder->fence);
         json_begin(json, NULL, '{');
         json_string(json, "name", holder->name);
-        json_string(json, "token", holder->token);
-        json_string(json, "host", *holder->host ? holder->host : NULL);
-        if (holder->pid)
-            json_number(json, "pid", holder->pid);
-        else
-            json_null(json, "pid");
-        json_string(json, "label", *holder->label ? holder->label : NULL);
+        json_who(json, holder);
         json_string(json, "mode", mode_word(holder->mode));
         json_string(json, "fence", holder->fence ? fence : NULL);
-        if (holder->remaining_ms < 0 || endless)
-            json_null(json, "remaining_ms");
-        else
-            json_number(json, "remaining_ms", holder->remaining_ms);
+        json_time(json, "remaining_ms", endless ? -1 : holder->remaining_ms);
         json_bool(json, "until_released", endless);
-        if (holder->held_ms < 0)
-            json_null(json, "held_ms");
-        else
-            json_number(json, "held_ms", holder->held_ms);
+        json_time(json, "held_ms", holder->held_ms);
         json_number(json, "waiters", holder->waiters);
         json_number(json, "limit", holder->limit);
+        json_end(json, '}');
+    }
+    json_end(json, ']');
+}
+
+void waiters_json(const struct holders *waiters, struct json *json) {
+    json_begin(json, "queue", '[');
+    for (size_t i = 0; i < waiters->n; i++) {
+        const struct dlock_info *waiter = &waiters->items[i];
+        json_begin(json, NULL, '{');
+        json_who(json, waiter);
+        json_string(json, "mode", mode_word(waiter->mode));
+        json_time(json, "waited_ms", waiter->held_ms);
         json_end(json, '}');
     }
     json_end(json, ']');
@@ -204,6 +222,22 @@ int holders_table(const struct holders *holders, bool wide) {
     struct table table = {0};
     holder_heading(&table, &view);
     for (size_t i = 0; i < holders->n; i++) holder_row(&table, &view, &holders->items[i], "");
+    bool failed = table.failed;
+    table_print(&table, stdout);
+    return failed ? STATUS_OS : STATUS_OK;
+}
+
+int waiters_table(const struct holders *waiters, bool wide) {
+    struct table table = {.columns = wide ? 5 : 4};
+    table_add(&table, (const char *const[]){"PLACE", "MODE", "WAITER", "FOR", "TOKEN"});
+    for (size_t i = 0; i < waiters->n; i++) {
+        const struct dlock_info *waiter = &waiters->items[i];
+        char place[24], who[256], since[32];
+        snprintf(place, sizeof place, "%zu", i + 1);
+        held_by(waiter, who);
+        table_add(&table, (const char *const[]){place, mode_word(waiter->mode), who, time_text(waiter->held_ms, since),
+                                                waiter->token});
+    }
     bool failed = table.failed;
     table_print(&table, stdout);
     return failed ? STATUS_OS : STATUS_OK;

@@ -29,6 +29,10 @@ void holder_heading(struct table *table, const struct holder_view *view); /* int
 void holder_row(struct table *table, const struct holder_view *view, const struct dlock_info *holder, const char *rate);
 
 int holders_table(const struct holders *holders, bool wide); /* 0, or STATUS_OS */
+/* The waiters of a lock, in their order, as a table; as the member "queue". */
+int waiters_table(const struct holders *waiters, bool wide); /* 0, or STATUS_OS */
+void waiters_json(const struct holders *waiters, struct json *json);
+
 void holders_free(struct holders *holders);
 
 /* "exclusive", "shared", "permit" */

@@ -13,7 +13,7 @@
 /* The options and the operand of each of the three commands. */
 struct look {
     const char *uri;
-    bool json, wide, watch;
+    bool json, wide, watch, queue;
     const char *operand; /* the name, or the prefix */
 };
 
@@ -21,10 +21,15 @@ enum operand { NAME_NEEDED, NAME_OPTIONAL };
 
 /* The first options are those of `inspect` only, then those of commands that print a table. */
 static const struct option longs[] = {
-    {"watch", no_argument, NULL, 'w'}, {"wide", no_argument, NULL, 'W'}, {"backend", required_argument, NULL, 'b'},
-    {"json", no_argument, NULL, 'j'},  {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0},
+    {"watch", no_argument, NULL, 'w'},
+    {"waiters", no_argument, NULL, 'q'},
+    {"wide", no_argument, NULL, 'W'},
+    {"backend", required_argument, NULL, 'b'},
+    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
 };
-static const struct option *const of_inspect = longs, *const of_list = longs + 1, *const of_break = longs + 2;
+static const struct option *const of_inspect = longs, *const of_list = longs + 2, *const of_break = longs + 3;
 
 /* Asks the server and prints the answer. Returns the exit status. */
 typedef int look_ask(const struct look *look, dlock_client *client);
@@ -40,10 +45,12 @@ static int look_at(const struct command *command, int argc, char **argv, const s
         case 'j': look.json = true; break;
         case 'W': look.wide = true; break;
         case 'w': look.watch = true; break;
+        case 'q': look.queue = true; break;
         case 'h': return print_help(command);
         default: return option_error(command, argv, options, c);
         }
     }
+    if (look.watch && look.queue) return usage_error(command, "give either --watch or --waiters");
     if (argc - optind > 1) return usage_error(command, "%s takes one name", command->name);
     if (optind == argc && operand == NAME_NEEDED) return usage_error(command, "which lock? NAME is missing");
     look.operand = optind < argc ? argv[optind] : "";
@@ -73,20 +80,25 @@ static void say_state(const struct look *look, const char *word, const char *key
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
-static int print_inspection(const struct look *look, const struct holders *holders) {
-    if (holders->failed) return no_memory();
+/* `queue` has the waiters; NULL: they were not asked for. */
+static int print_inspection(const struct look *look, const struct holders *holders, const struct holders *queue) {
+    if (holders->failed || (queue && queue->failed)) return no_memory();
     if (look->json) {
         struct json json = {.out = stdout};
         json_begin(&json, NULL, '{');
         json_string(&json, "name", look->operand);
         json_bool(&json, "held", holders->n > 0);
         holders_json(holders, &json);
+        if (queue) waiters_json(queue, &json);
         json_end(&json, '}');
         json_newline(&json);
-    } else if (holders->n == 0) {
-        say_state(look, "free", "held", false);
-    } else if (holders_table(holders, look->wide) != STATUS_OK) {
-        return no_memory();
+    } else {
+        if (holders->n == 0)
+            say_state(look, "free", "held", false);
+        else if (holders_table(holders, look->wide) != STATUS_OK)
+            return no_memory();
+        if (queue && queue->n > 0) puts("");
+        if (queue && queue->n > 0 && waiters_table(queue, look->wide) != STATUS_OK) return no_memory();
     }
     return holders->n ? STATUS_OK : STATUS_FREE;
 }
@@ -108,7 +120,7 @@ static int print_change(const struct look *look, const struct holders *holders, 
     time_t now = time(NULL);
     struct tm local;
     if (look->json && err->code == 0) {
-        if (print_inspection(look, holders) == STATUS_OS) return STATUS_OS;
+        if (print_inspection(look, holders, NULL) == STATUS_OS) return STATUS_OS;
     } else {
         if (err->code != 0)
             snprintf(text, sizeof text, "no answer: %s", err->message);
@@ -144,13 +156,15 @@ static int watch(const struct look *look, dlock_client *client) {
 }
 
 static int ask_inspect(const struct look *look, dlock_client *client) {
-    struct holders holders = {0};
+    struct holders holders = {0}, queue = {0};
     struct dlock_error err = {0, ""};
     if (look->watch) return watch(look, client);
     int result = dlock_inspect(client, look->operand, holders_keep, &holders, &err);
+    if (result == 0 && look->queue) result = dlock_waiters(client, look->operand, holders_keep, &queue, &err);
     holders_sort(&holders);
-    int status = result == 0 ? print_inspection(look, &holders) : report(&err);
+    int status = result == 0 ? print_inspection(look, &holders, look->queue ? &queue : NULL) : report(&err);
     holders_free(&holders);
+    holders_free(&queue);
     return status;
 }
 
@@ -215,8 +229,9 @@ static int break_main(int argc, char **argv) {
 
 const struct command command_inspect = {
     "inspect", "show who holds a lock",
-    "Usage: dlock inspect [-b URI] [--wide] [--json] [--watch] NAME\n\n"
+    "Usage: dlock inspect [-b URI] [--wide] [--json] [--waiters | --watch] NAME\n\n"
     "Shows who holds the lock NAME, and since when.\n\n" WIDE_OPTION
+    "      --waiters      also show who waits in the server's queue, in its order\n"
     "      --watch        print a line now and at each change, without end\n" COMMON_OPTIONS
     "\nExit status: 0 it is held, 1 it is free, 64 wrong usage, 69 the server cannot be used.\n\n"
     "Examples:\n"

@@ -93,6 +93,7 @@ DLOCK_BACKEND(etcd) = {
     .listen = etcd_listen,
     .wake = etcd_wake,
     .inspect = etcd_inspect,
+    .waiters = etcd_waiters,
     .list = etcd_list,
     .break_lock = etcd_break,
     .check = etcd_check,

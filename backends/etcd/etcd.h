@@ -280,6 +280,7 @@ void etcd_watches_free(struct etcd *z);
 
 dlock_batch etcd_acquire, etcd_renew, etcd_release;
 int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int etcd_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int etcd_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
               struct dlock_error *err);
 int etcd_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);

@@ -64,10 +64,12 @@ static int read_queue(struct etcd *z, const char *name, int64_t deadline_us, str
     return 0;
 }
 
-/* Passes the holders to `each`. True: `each` has returned non-zero. */
-static bool show(struct etcd *z, const struct queue *queue, const char *name, dlock_each each, void *arg) {
-    for (size_t i = 0; i < queue->n; i++) {
+/* Passes those keys to `each`. True: `each` has returned non-zero. */
+static bool show(struct etcd *z, const struct queue *queue, size_t from, size_t end, const char *name, dlock_each each,
+                 void *arg) {
+    for (size_t i = from; i < end; i++) {
         const json_t *kv = json_array_get(queue->keys, i);
+        const bool holds = i < queue->n;
         char key[ETCD_KEY_SIZE], token[DLOCK_TOKEN_MAX + 1], value[ETCD_VALUE_SIZE];
         int64_t fence = etcd_int(kv, "create_revision");
         struct dlock_info info;
@@ -82,21 +84,32 @@ static bool show(struct etcd *z, const struct queue *queue, const char *name, dl
         info.mode = queue->mode;
         info.limit = queue->limit;
         info.waiters = queue->waiters;
-        info.fence = fence > 0 && fence < ETCD_FENCE_END ? (uint64_t)fence : 0;
-        info.remaining_ms = DLOCK_FOREVER; /* the grant lives as long as its lease */
+        if (holds && fence > 0 && fence < ETCD_FENCE_END) info.fence = (uint64_t)fence;
+        if (holds) info.remaining_ms = DLOCK_FOREVER; /* the grant lives as long as its lease */
+        if (!holds) etcd_mode_of(kv, &info.mode, &info.limit);
+        if (info.mode != DLOCK_PERMIT) info.limit = 1;
         if (each(&info, arg) != 0) return true;
     }
     return false;
 }
 
-int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+static int look(void *conn, const char *name, bool at_waiters, dlock_each each, void *arg, int timeout_ms,
+                struct dlock_error *err) {
     struct etcd *z = etcd_of(conn);
     struct queue queue;
     int rc = read_queue(z, name, dlock_deadline_us(timeout_ms), &queue, err);
     if (rc != 0) return rc;
-    show(z, &queue, name, each, arg);
+    show(z, &queue, at_waiters ? queue.n : 0, at_waiters ? json_array_size(queue.keys) : queue.n, name, each, arg);
     etcd_reply_end(&queue.reply);
     return 0;
+}
+
+int etcd_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    return look(conn, name, false, each, arg, timeout_ms, err);
+}
+
+int etcd_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    return look(conn, name, true, each, arg, timeout_ms, err);
 }
 
 /* ---- break ------------------------------------------------------------------------------------------------------- */
@@ -184,7 +197,7 @@ static bool line_up(struct walk *walk, json_t *kv) {
 static void end_name(struct walk *walk) {
     struct queue queue = {.keys = walk->keys};
     count(&queue);
-    walk->over = walk->over || show(walk->z, &queue, walk->name, walk->each, walk->arg);
+    walk->over = walk->over || show(walk->z, &queue, 0, queue.n, walk->name, walk->each, walk->arg);
     json_decref(walk->keys);
     walk->keys = NULL;
 }
@@ -194,7 +207,7 @@ static int end_cut_name(struct walk *walk, int64_t deadline_us, struct dlock_err
     struct queue queue;
     int rc = read_queue(walk->z, walk->name, deadline_us, &queue, err);
     if (rc != 0) return rc;
-    walk->over = show(walk->z, &queue, walk->name, walk->each, walk->arg);
+    walk->over = show(walk->z, &queue, 0, queue.n, walk->name, walk->each, walk->arg);
     etcd_reply_end(&queue.reply);
     etcd_prefix(&walk->z->address, walk->name, true, walk->from);
     return 0;

@@ -5,7 +5,7 @@
 
 /* ---- inspect ----------------------------------------------------------------------------------------------------- */
 
-/* A copy of a name's holders, so that the callbacks can be called without the mutex. */
+/* A copy of a name's holders or waiters, so that the callbacks can be called without the mutex. */
 struct picture {
     struct holder {
         struct dlock_info info;
@@ -20,27 +20,28 @@ static uint32_t count(const struct mem_entry *entry) {
     return n;
 }
 
-static bool draw(struct picture *picture, const struct mem_name *name) {
+static bool draw(struct picture *picture, const struct mem_name *name, bool of_queue) {
     int64_t now = mem_now_us();
     uint32_t waiters = count(name->queue);
-    picture->holders = calloc(count(name->holders) + 1, sizeof *picture->holders);
+    const struct mem_entry *drawn = of_queue ? name->queue : name->holders;
+    picture->holders = calloc(count(drawn) + 1, sizeof *picture->holders);
     if (!picture->holders) return false;
-    for (const struct mem_entry *entry = name->holders; entry; entry = entry->next) {
+    for (const struct mem_entry *entry = drawn; entry; entry = entry->next) {
         struct holder *holder = &picture->holders[picture->n++];
         holder->info = (struct dlock_info){.size = sizeof holder->info,
                                            .mode = entry->mode,
                                            .waiters = waiters,
                                            .limit = entry->mode == DLOCK_PERMIT ? entry->limit : 1,
                                            .fence = entry->fence,
-                                           .remaining_ms = (entry->until_us - now + 999) / 1000,
+                                           .remaining_ms = of_queue ? 0 : (entry->until_us - now + 999) / 1000,
                                            .held_ms = dlock_held_ms(now, entry->since_us)};
         memcpy(holder->token, entry->token, sizeof holder->token);
     }
     return true;
 }
 
-/* Calls `each` for the holders of a name; *more becomes false when `each` wants no more. Returns 0 or ENOMEM. */
-static int show(struct mem_space *space, const char *text, dlock_each each, void *arg, bool *more,
+/* Calls `each` for the holders of a name, or for its queue; *more becomes false when `each` wants no more. Returns 0 or ENOMEM. */
+static int show(struct mem_space *space, const char *text, bool of_queue, dlock_each each, void *arg, bool *more,
                 struct dlock_error *err) {
     struct picture picture = {0};
     bool drawn = true;
@@ -48,7 +49,7 @@ static int show(struct mem_space *space, const char *text, dlock_each each, void
     struct mem_name *name = mem_find(space, text);
     if (name) {
         mem_settle(space, name);
-        drawn = draw(&picture, name);
+        drawn = draw(&picture, name, of_queue);
         mem_tidy(space, name);
     }
     mem_unlock();
@@ -66,7 +67,14 @@ int mem_inspect(void *memory, const char *name, dlock_each each, void *arg, int 
     struct mem_conn *conn = memory;
     bool more = true;
     if (mem_await(conn, timeout_ms) != MEM_ANSWERED) return mem_unanswered(err);
-    return show(conn->space, name, each, arg, &more, err);
+    return show(conn->space, name, false, each, arg, &more, err);
+}
+
+int mem_waiters(void *memory, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct mem_conn *conn = memory;
+    bool more = true;
+    if (mem_await(conn, timeout_ms) != MEM_ANSWERED) return mem_unanswered(err);
+    return show(conn->space, name, true, each, arg, &more, err);
 }
 
 enum { PAGE = 100 };
@@ -82,7 +90,7 @@ int mem_list(void *memory, const char *prefix, char cursor[256], dlock_each each
     mem_unlock();
     bool more = true;
     int rc = 0;
-    for (size_t i = 0; i < n && more && rc == 0; i++) rc = show(conn->space, page[i], each, arg, &more, err);
+    for (size_t i = 0; i < n && more && rc == 0; i++) rc = show(conn->space, page[i], false, each, arg, &more, err);
     if (n > 0) strcpy(cursor, page[n - 1]);
     free(page);
     return rc != 0 ? rc : more && n == PAGE;

@@ -83,6 +83,7 @@ DLOCK_BACKEND(mem) = {
     .wake = mem_wake,
     .probe = mem_probe,
     .inspect = mem_inspect,
+    .waiters = mem_waiters,
     .list = mem_list,
     .break_lock = mem_break_lock,
     .abandon = mem_abandon,

@@ -130,6 +130,7 @@ int mem_unanswered(struct dlock_error *err);
 /* ---- admin.c ---- */
 
 int mem_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int mem_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int mem_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
              struct dlock_error *err);
 int mem_break_lock(void *conn, const char *name, int timeout_ms, struct dlock_error *err);

@@ -60,6 +60,7 @@ static const struct {
     [PG_BREAK] = {"dlock_break", "SELECT * FROM {}.break($1, $2)", 2, PATIENT},
     [PG_HOLDERS] = {"dlock_holders",
                     "SELECT *, " SINCE_EPOCH_US("pg_catalog.clock_timestamp()") " FROM {}.holders($1, $2, $3)", 8, 0},
+    [PG_WAITERS] = {NULL, "SELECT *, " SINCE_EPOCH_US("pg_catalog.clock_timestamp()") " FROM {}.waiters($1)", 5, 0},
     [PG_QUARANTINE] = {NULL, "SELECT {}.quarantine_left($1)", 1, 0},
     [PG_TRY] = {"dlock_try", TRY(""), 2, CREATES},
     [PG_TRY_SHARED] = {"dlock_try_shared", TRY("_shared"), 2, CREATES},

@@ -64,7 +64,7 @@ static const char question[] = PG_SAFE_PATH
     "coalesce(has_schema_privilege(n.oid, 'CREATE'), has_database_privilege(current_database(), 'CREATE')), "
     "has_schema_privilege(n.oid, 'USAGE'), "
     "(SELECT bool_and(has_function_privilege(p.oid, 'EXECUTE')) FROM pg_proc p WHERE p.pronamespace = n.oid AND "
-    "p.proname IN ('acquire', 'renew', 'release', 'break', 'listen', 'tell', 'send', 'holders', "
+    "p.proname IN ('acquire', 'renew', 'release', 'break', 'listen', 'tell', 'send', 'holders', 'waiters', "
     "'quarantine_left', 'end_sessions', 'first_fence')) AND coalesce((SELECT "
     "has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c WHERE c.relnamespace = n.oid AND c.relname = 'fences'), "
     "true) AND coalesce((SELECT bool_and(has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, "

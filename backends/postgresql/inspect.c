@@ -37,6 +37,42 @@ static bool tell(const PGresult *rows, int row, const char *prefix, char name[PG
     return true;
 }
 
+/* Passes one row of waiters() to `each`. False: the row is malformed. */
+static bool tell_waiter(const PGresult *rows, int row, const char *name, dlock_each each, void *arg, bool *ended) {
+    enum { W_TOKEN, W_SINCE_US, W_MODE, W_PERMITS, W_NOW_US };
+    char token[DLOCK_TOKEN_MAX + 1];
+    int64_t since_us, now_us;
+    int32_t mode, permits;
+    if (!pg_read_text(rows, row, W_TOKEN, token, sizeof token) || !pg_read_int8(rows, row, W_SINCE_US, &since_us) ||
+        !pg_read_int4(rows, row, W_MODE, &mode) || !pg_read_int4(rows, row, W_PERMITS, &permits) ||
+        !pg_read_int8(rows, row, W_NOW_US, &now_us) || mode < DLOCK_EXCLUSIVE || mode > DLOCK_PERMIT ||
+        (permits > 0) != (mode == DLOCK_PERMIT))
+        return false;
+    dlock_one_line(token);
+    const struct dlock_info info = {.size = sizeof info,
+                                    .name = name,
+                                    .token = token,
+                                    .mode = (enum dlock_mode)mode,
+                                    .limit = mode == DLOCK_PERMIT ? (uint32_t)permits : 1,
+                                    .held_ms = dlock_held_ms(now_us, since_us)};
+    *ended = each(&info, arg) != 0;
+    return true;
+}
+
+int pg_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct pg *pg = conn;
+    PGresult *rows;
+    bool ended = false;
+    pg_begin(&pg->arguments);
+    pg_add_bytes(&pg->arguments, name, strlen(name));
+    int rc = pg_call(pg, PG_WAITERS, dlock_deadline_us(timeout_ms), &rows, err);
+    if (rc != 0 || !rows) return rc;
+    for (int row = 0; row < PQntuples(rows) && !ended && rc == 0; row++)
+        if (!tell_waiter(rows, row, name, each, arg, &ended)) rc = pg_nonsense(pg, "a row about a waiter", err);
+    PQclear(rows);
+    return rc;
+}
+
 /* Passes to `each` the holders of up to `most` names from `low` on and below `high` (NULL: no end), all of which have
  * to begin with `prefix`. Returns the number of names or an error; `name` gets the last one. Sets *ended when `each`
  * has returned non-zero. */

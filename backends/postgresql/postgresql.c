@@ -105,6 +105,7 @@ DLOCK_BACKEND(postgresql) = {
     .listen = pg_listen,
     .wake = pg_wake,
     .inspect = pg_inspect,
+    .waiters = pg_waiters,
     .list = pg_list,
     .break_lock = pg_break,
     .check = pg_check,

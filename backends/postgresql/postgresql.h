@@ -43,6 +43,7 @@ enum pg_call {
     PG_RELEASE,
     PG_BREAK,
     PG_HOLDERS,
+    PG_WAITERS,
     PG_QUARANTINE,
     PG_LISTEN,
     PG_TELL,
@@ -317,6 +318,7 @@ int pg_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int pg_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int pg_probe(void *conn, struct dlock_error *err);
 int pg_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int pg_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int pg_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
             struct dlock_error *err);
 int pg_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);

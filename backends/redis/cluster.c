@@ -83,6 +83,7 @@ const struct dlock_backend redis_cluster_backend = {
     .listen = cluster_listen,
     .wake = cluster_wake,
     .inspect = cluster_inspect,
+    .waiters = cluster_waiters,
     .list = cluster_list,
     .break_lock = cluster_break,
     .check = cluster_check,

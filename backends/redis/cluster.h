@@ -92,6 +92,7 @@ int cluster_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err)
 int cluster_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int cluster_probe(void *conn, struct dlock_error *err);
 int cluster_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int cluster_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int cluster_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                  struct dlock_error *err);
 int cluster_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);

@@ -17,6 +17,10 @@ static int ask_inspect(struct question *question, struct redis *redis, int timeo
     return redis_inspect(redis, question->name, question->each, question->arg, timeout_ms, err);
 }
 
+static int ask_waiters(struct question *question, struct redis *redis, int timeout_ms, struct dlock_error *err) {
+    return redis_waiters(redis, question->name, question->each, question->arg, timeout_ms, err);
+}
+
 static int ask_break(struct question *question, struct redis *redis, int timeout_ms, struct dlock_error *err) {
     return redis_break(redis, question->name, timeout_ms, err);
 }
@@ -63,6 +67,11 @@ static int ask(struct cluster *cluster, struct question *question, int timeout_m
 
 int cluster_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
     struct question question = {ask_inspect, name, each, arg};
+    return ask(conn, &question, timeout_ms, err);
+}
+
+int cluster_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct question question = {ask_waiters, name, each, arg};
     return ask(conn, &question, timeout_ms, err);
 }
 

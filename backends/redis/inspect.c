@@ -92,6 +92,51 @@ int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int 
     return run_walk(conn, &walk, 1, dlock_deadline_us(timeout_ms), err);
 }
 
+/* ---- waiters ----------------------------------------------------------------------------------------------------- */
+
+static void write_waiters(struct redis *redis, size_t i, struct redis_call *call, void *arg) {
+    const struct walk *walk = arg;
+    (void)redis, (void)i;
+    call->script = REDIS_INSPECT;
+    call->name = walk->name;
+    call->args[0] = "2";
+    call->n = 1;
+}
+
+/* Reads one waiter: token, kind. */
+static bool read_waiter(redisReply *const *part, char token[DLOCK_TOKEN_MAX + 1], struct dlock_info *info) {
+    if (part[0]->type != REDIS_REPLY_STRING || part[1]->type != REDIS_REPLY_STRING) return false;
+    copy_token(token, DLOCK_TOKEN_MAX + 1, part[0]);
+    info->limit = 1;
+    if (redis_limit_of(part[1]->str, &info->limit))
+        info->mode = DLOCK_PERMIT;
+    else if (strcmp(part[1]->str, REDIS_KIND_SHARED) == 0)
+        info->mode = DLOCK_SHARED;
+    return true;
+}
+
+static int read_waiters(struct redis *redis, size_t i, const redisReply *reply, void *arg, struct dlock_error *err) {
+    struct walk *walk = arg;
+    (void)i;
+    if (reply->type == REDIS_REPLY_ERROR) return 0; /* WRONGTYPE: no queue */
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements % 2 != 0)
+        return redis_nonsense(redis, "the result of inspect.lua", err);
+    for (size_t k = 0; k < reply->elements && !walk->ended; k += 2) {
+        char token[DLOCK_TOKEN_MAX + 1];
+        struct dlock_info info = {.size = sizeof info, .name = walk->name, .token = token};
+        if (!read_waiter(&reply->element[k], token, &info))
+            return redis_nonsense(redis, "the result of inspect.lua", err);
+        walk->ended = walk->each(&info, walk->arg) != 0;
+    }
+    return 0;
+}
+
+int redis_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err) {
+    struct walk walk = {.name = name, .each = each, .arg = arg};
+    const struct redis_pipeline pipeline = {.count = 1, .write = write_waiters, .read = read_waiters, .arg = &walk};
+    return redis_run_pipeline(conn, &pipeline, dlock_deadline_us(timeout_ms), err);
+}
+
 /* ---- list -------------------------------------------------------------------------------------------------------- */
 
 /* Writes a pattern for the keys of the names that begin with `prefix`. Keys of fences and queues begin with a brace. */

@@ -73,6 +73,7 @@ DLOCK_BACKEND(redis) = {
     .listen = redis_listen,
     .wake = redis_wake,
     .inspect = redis_inspect,
+    .waiters = redis_waiters,
     .list = redis_list,
     .break_lock = redis_break,
     .check = redis_check,

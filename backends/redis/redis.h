@@ -355,6 +355,7 @@ int redis_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int redis_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int redis_probe(void *conn, struct dlock_error *err);
 int redis_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int redis_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int redis_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                struct dlock_error *err);
 int redis_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err);

@@ -12,6 +12,9 @@ struct holders {
     char dir[ZOOKEEPER_PATH_SIZE];
     char **nodes;
     size_t n;
+    char **queued; /* the waiters' nodes, in the container `queue` */
+    size_t n_queued;
+    char queue[ZOOKEEPER_PATH_SIZE];
     enum dlock_mode mode;
     uint32_t waiters, limit;
 };
@@ -94,6 +97,9 @@ static void count_locks(struct holders *holders, struct zookeeper_request *list,
     holders->n = zookeeper_holders(list->names, members);
     holders->mode = zookeeper_reads(kind) ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
     holders->limit = 1;
+    holders->queued = list->names + holders->n;
+    holders->n_queued = members - holders->n;
+    memcpy(holders->queue, holders->dir, sizeof holders->queue);
     for (size_t i = holders->n; i < members; i++)
         if (zookeeper_place(list->names[i], &kind, &sequence) && !(kind & ZOOKEEPER_TRY)) holders->waiters++;
 }
@@ -106,7 +112,9 @@ static void count_permits(struct holders *holders, struct zookeeper_request *lea
     holders->nodes = leases->names;
     holders->n = holders->limit && members > holders->limit ? holders->limit : members;
     holders->mode = DLOCK_PERMIT;
-    holders->waiters = (uint32_t)zookeeper_sort(queue->names, queue->n_names);
+    holders->queued = queue->names;
+    holders->n_queued = zookeeper_sort(queue->names, queue->n_names);
+    holders->waiters = (uint32_t)holders->n_queued;
 }
 
 /* AGAIN: the answer is inconclusive: repeat the request. ENDED: `each` has returned non-zero. */
@@ -137,7 +145,6 @@ static int list(struct looking *looking, struct holders *holders, const char *fi
 
 /* Looks once for the holders of the name whose container is `dir`. */
 static int look_once(struct looking *looking, const char *dir, struct holders *holders) {
-    char queue[ZOOKEEPER_PATH_SIZE];
     snprintf(holders->dir, sizeof holders->dir, "%s", dir);
     int rc = list(looking, holders, dir, NULL);
     if (rc != 0) return rc;
@@ -151,9 +158,9 @@ static int look_once(struct looking *looking, const char *dir, struct holders *h
     zookeeper_call_end(holders->lists);
     holders->lists = NULL;
     if (!permits) return 0;
-    zookeeper_join(dir, "locks", queue);
+    zookeeper_join(dir, "locks", holders->queue);
     zookeeper_join(dir, "leases", holders->dir);
-    if ((rc = list(looking, holders, holders->dir, queue)) != 0) return rc;
+    if ((rc = list(looking, holders, holders->dir, holders->queue)) != 0) return rc;
     count_permits(holders, &holders->lists->requests[0], &holders->lists->requests[1]);
     return 0;
 }
@@ -232,6 +239,52 @@ int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, 
     bool ended;
     zookeeper_path(looking.z, name, dir);
     return look(&looking, dir, name, "", each, arg, &ended);
+}
+
+/* Passes those waiters to `each` whose nodes are still there. */
+static int show_queue(struct looking *looking, const struct holders *holders, const char *name, dlock_each each,
+                      void *arg) {
+    struct zookeeper_call *call = zookeeper_call(looking->z, holders->n_queued);
+    char path[ZOOKEEPER_PATH_SIZE];
+    int rc = 0, ended = 0;
+    if (!call) return no_memory(looking);
+    for (size_t i = 0; i < holders->n_queued; i++) {
+        zookeeper_join(holders->queue, holders->queued[i], path);
+        zookeeper_ask_get(call, path, NULL);
+    }
+    zookeeper_call_wait(call, looking->deadline_us);
+    for (size_t i = 0; i < holders->n_queued && rc == 0; i++) rc = judge(looking, call->requests[i].rc, holders->queue);
+    for (size_t i = 0; i < holders->n_queued && rc == 0 && !ended; i++) {
+        struct holders one = {.mode = holders->mode, .limit = holders->limit};
+        enum zookeeper_kind kind = ZOOKEEPER_MUTEX;
+        struct seen seen;
+        int32_t sequence;
+        if (call->requests[i].rc != ZOK) continue;
+        if (one.mode != DLOCK_PERMIT &&
+            (!zookeeper_place(holders->queued[i], &kind, &sequence) || kind & ZOOKEEPER_TRY))
+            continue;
+        if (one.mode != DLOCK_PERMIT) one.mode = zookeeper_reads(kind) ? DLOCK_SHARED : DLOCK_EXCLUSIVE;
+        read_data(&call->requests[i], one.mode, &seen);
+        seen.fence = 0;
+        ended = show(&one, &seen, name, each, arg);
+    }
+    zookeeper_call_end(call);
+    return rc;
+}
+
+int zookeeper_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
+                      struct dlock_error *err) {
+    struct looking looking = {zookeeper_of(conn), dlock_deadline_us(timeout_ms), false, false, err};
+    struct holders holders;
+    char dir[ZOOKEEPER_PATH_SIZE];
+    int rc;
+    zookeeper_path(looking.z, name, dir);
+    do {
+        rc = find_holders(&looking, dir, &holders);
+        if (rc == 0 && holders.n_queued > 0) rc = show_queue(&looking, &holders, name, each, arg);
+        end_call(holders.lists);
+    } while (rc == AGAIN);
+    return rc;
 }
 
 /* Deletes the holders' nodes and counts them in *broken. Returns 0 or an error. */

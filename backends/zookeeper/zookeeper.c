@@ -97,6 +97,7 @@ DLOCK_BACKEND(zookeeper) = {
     .listen = zookeeper_listen,
     .wake = zookeeper_wake,
     .inspect = zookeeper_inspect,
+    .waiters = zookeeper_waiters,
     .list = zookeeper_list,
     .break_lock = zookeeper_break,
     .check = zookeeper_check,

@@ -305,6 +305,8 @@ uint64_t zookeeper_since(const char *data);
 uint64_t zookeeper_session(struct zookeeper *z);
 
 dlock_batch zookeeper_acquire, zookeeper_renew, zookeeper_release;
+int zookeeper_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
+                      struct dlock_error *err);
 int zookeeper_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms,
                       struct dlock_error *err);
 int zookeeper_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,

@@ -5,7 +5,7 @@
 
 struct question {
     const struct dlock_client *client;
-    enum { INSPECT, LIST, CHECK, BREAK } kind;
+    enum { INSPECT, LIST, CHECK, BREAK, WAITERS } kind;
     char text[DLOCK_FULL_NAME_MAX + 1]; /* a name or a prefix of names, beginning with the client's prefix */
     char cursor[256];
     size_t prefix;   /* length of the client's prefix, in front of every name */
@@ -26,6 +26,7 @@ static const struct kind {
     [LIST] = {"list", DLOCK_CAP_LIST, "cannot list locks"},
     [CHECK] = {"check", 0, "cannot look at its server's settings"},
     [BREAK] = {"break_lock", DLOCK_CAP_BREAK, "cannot break locks"},
+    [WAITERS] = {"waiters", 0, "cannot show who waits"},
 };
 
 static int pass_on(const struct dlock_info *info, void *arg) {
@@ -64,7 +65,7 @@ static int begin(struct dlock_client *client, struct question *question, const c
     if (rc != 0) return rc;
     const struct dlock_backend *backend = client->backend;
     const struct kind *kind = &kinds[question->kind];
-    const bool can[] = {backend->inspect, backend->list, backend->check, backend->break_lock};
+    const bool can[] = {backend->inspect, backend->list, backend->check, backend->break_lock, backend->waiters};
     if (!can[question->kind])
         return dlock__client_end(client, dlock__not_supported(client, kind->cap, kind->lacks, err));
     question->client = client;
@@ -81,6 +82,7 @@ static int send_question(struct dlock__conn *conn, struct question *question, in
     switch (question->kind) {
     case INSPECT: return backend->inspect(conn->data, question->text, pass_on, question, timeout_ms, err);
     case LIST: return backend->list(conn->data, question->text, question->cursor, pass_on, question, timeout_ms, err);
+    case WAITERS: return backend->waiters(conn->data, question->text, pass_on, question, timeout_ms, err);
     case CHECK: return backend->check(conn->data, pass_finding_on, question, timeout_ms, err);
     case BREAK: break;
     }
@@ -133,11 +135,18 @@ static int ask(struct dlock_client *client, struct question *question, int64_t d
     }
 }
 
+static int ask_about(dlock_client *client, struct question *question, const char *name, struct dlock_error *err) {
+    int rc = question->each ? dlock__name_check(name, err) : dlock_fail(err, DLOCK_EINVAL, "a callback is needed");
+    if (rc == 0) rc = begin(client, question, name, err);
+    return rc == 0 ? dlock__client_end(client, ask(client, question, dlock__bounded(client, DLOCK__NEVER), err)) : rc;
+}
+
 int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void *arg, struct dlock_error *err) {
-    struct question question = {.kind = INSPECT, .each = each, .arg = arg};
-    int rc = each ? dlock__name_check(name, err) : dlock_fail(err, DLOCK_EINVAL, "dlock_inspect needs a callback");
-    if (rc == 0) rc = begin(client, &question, name, err);
-    return rc == 0 ? dlock__client_end(client, ask(client, &question, dlock__bounded(client, DLOCK__NEVER), err)) : rc;
+    return ask_about(client, &(struct question){.kind = INSPECT, .each = each, .arg = arg}, name, err);
+}
+
+int dlock_waiters(dlock_client *client, const char *name, dlock_each each, void *arg, struct dlock_error *err) {
+    return ask_about(client, &(struct question){.kind = WAITERS, .each = each, .arg = arg}, name, err);
 }
 
 int dlock_list(dlock_client *client, const char *prefix, dlock_each each, void *arg, struct dlock_error *err) {

@@ -53,7 +53,7 @@ PAGES = {
     ),
     "dlock_inspect": (
         "look at locks and servers, and break locks",
-        ["dlock_inspect", "dlock_list", "dlock_break", "dlock_check"],
+        ["dlock_inspect", "dlock_waiters", "dlock_list", "dlock_break", "dlock_check"],
         ["struct dlock_info", "dlock_each", "struct dlock_finding", "enum dlock_health", "dlock_each_finding"],
         ["dlock\\-doctor 1", "dlock\\-inspect 1"],
     ),

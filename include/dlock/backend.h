@@ -437,6 +437,12 @@ struct dlock_backend {
      * EUNAVAILABLE: the connection is dead, and the operation will report it. */
     int (*begin)(void *conn, enum dlock_operation operation, struct dlock_claim *claim, int *fd,
                  struct dlock_error *err);
+
+    /* Calls `each` for every waiter in the queue of `name`, in its order.
+     *
+     * As inspect, with these differences: info.held_ms is how long it waits (dlock_held_ms()), fence and remaining_ms
+     * are 0. Results: as inspect. */
+    int (*waiters)(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 };
 
 /* Declares and begins the definition of a backend: DLOCK_BACKEND(toy) = { DLOCK_ABI, sizeof(struct dlock_backend), …

@@ -750,6 +750,17 @@ DLOCK_EXPORT int dlock_import(dlock_client *client, const char *ticket, const st
 DLOCK_EXPORT int dlock_inspect(dlock_client *client, const char *name, dlock_each each, void *arg,
                                struct dlock_error *err);
 
+/* Calls `each` for every waiter in the server's queue for `name`, in its order; not at all when nobody waits there.
+ *
+ * `held_ms` is how long it has waited, -1 where the server does not know; `fence` is 0. Waiters behind another one of the
+ * same process are in no server's queue. Blocks up to the URI's `timeout`.
+ *
+ * Errors:
+ *   - ENOTSUP: the backend has no queue that can be read
+ *   - EUNAVAILABLE: no answer in time */
+DLOCK_EXPORT int dlock_waiters(dlock_client *client, const char *name, dlock_each each, void *arg,
+                               struct dlock_error *err);
+
 /* Calls `each` for every holder of every held name that begins with `prefix` ("" for all), in no particular order.
  *
  * Blocks up to the URI's `timeout` per page of the walk.

@@ -49,6 +49,12 @@ static int end_walk(const struct dlock_info *info, void *arg) {
     return 1;
 }
 
+static int count_waiter(const struct dlock_info *info, void *arg) {
+    EXPECT(info->size == sizeof *info && info->host[0] && info->pid > 0 && info->held_ms >= -1);
+    ++*(int *)arg;
+    return 0;
+}
+
 static void look_at(const struct dlock_options *options, struct expected *expected) {
     struct dlock_options by_handle = *options;
     by_handle.owner = DLOCK_OWNER_HANDLE;
@@ -74,6 +80,9 @@ static void look_at(const struct dlock_options *options, struct expected *expect
         await_waiters(watcher, suite.name, 1);
         expected->waiters = 1;
         expect_shown(watcher, expected);
+        struct dlock_error err = {0, ""};
+        int waits = 0, rc = dlock_waiters(watcher, suite.name, count_waiter, &waits, &err);
+        if (rc != DLOCK_ENOTSUP && (rc != 0 || waits != 1)) FAIL("%d waiters, %d: %s", waits, rc, err.message);
     }
     for (int i = HOLDERS; i >= 0; i--) EXPECT_CODE(0, dlock_release(locks[i], ERR));
     for (int i = 0; i <= HOLDERS; i++) dlock_free(locks[i]);

@@ -126,20 +126,51 @@ static void shows_a_downgraded_holder_with_its_fence(void) {
     GRANTED(release(&mine));
 }
 
+/* The server's queue, where it can be read, has these waiters in this order. */
+static void expect_queue(const struct grant *waiting, int n) {
+    struct dlock_error err = {0};
+    if (!backend->waiters) return;
+    seen.n = seen.stop_after = 0;
+    int rc = backend->waiters(line_of(2)->conn, suite.name, see, &seen, REQUEST_MS, &err);
+    if (rc != 0) FAIL("waiters answers %d: %s", rc, err.message);
+    EXPECT(seen.n == n);
+    for (int i = 0; i < n; i++) {
+        EXPECT(strcmp(seen.name[i], suite.name) == 0 && strcmp(seen.token[i], waiting[i].token) == 0);
+        EXPECT(seen.info[i].mode == waiting[i].claim.mode && seen.info[i].fence == 0);
+        EXPECT(seen.info[i].limit == (waiting[i].claim.mode == DLOCK_PERMIT ? waiting[i].claim.limit : 1));
+        EXPECT_BETWEEN(0, HELD_MS, seen.info[i].held_ms); /* 0: unknown */
+    }
+}
+
 static void shows_waiters(void) {
     struct grant mine, waiting[2];
     grant_new(&mine, 0, suite.name);
+    expect_queue(waiting, 0);
     GRANTED(acquire(&mine));
+    expect_queue(waiting, 0);
     for (int i = 0; i < 2; i++) {
-        grant_new(&waiting[i], i + 1, suite.name);
+        grant_as(&waiting[i], i + 1, suite.name, i && can(DLOCK_CAP_SHARED) ? DLOCK_SHARED : DLOCK_EXCLUSIVE, 0);
         BUSY(queue_up(&waiting[i]));
         EXPECT(inspect(suite.name) == 1);
         EXPECT(seen.info[0].waiters == (unsigned)i + 1);
+        expect_queue(waiting, i + 1);
     }
     LOST(release(&waiting[0]));
     EXPECT(inspect(suite.name) == 1);
     EXPECT(seen.info[0].waiters == 1);
+    expect_queue(&waiting[1], 1);
     LOST(release(&waiting[1]));
+    GRANTED(release(&mine));
+}
+
+static void shows_waiters_for_permits(void) {
+    struct grant mine, waiting;
+    grant_as(&mine, 0, suite.name, DLOCK_PERMIT, 1);
+    grant_as(&waiting, 1, suite.name, DLOCK_PERMIT, 1);
+    GRANTED(acquire(&mine));
+    BUSY(queue_up(&waiting));
+    expect_queue(&waiting, 1);
+    LOST(release(&waiting));
     GRANTED(release(&mine));
 }
 
@@ -300,6 +331,7 @@ const struct contract_case contract_inspect[] = {
     PROMISE(shows_every_permit, DLOCK_CAP_INSPECT | DLOCK_CAP_PERMIT),
     PROMISE(shows_a_downgraded_holder_with_its_fence, DLOCK_CAP_INSPECT | DLOCK_CAP_SHARED),
     PROMISE(shows_waiters, DLOCK_CAP_INSPECT | DLOCK_CAP_QUEUE),
+    PROMISE(shows_waiters_for_permits, DLOCK_CAP_INSPECT | DLOCK_CAP_QUEUE | DLOCK_CAP_PERMIT),
     PROMISE(shows_no_lease_that_has_ended, DLOCK_CAP_INSPECT | NEEDS_LEASES),
     PROMISE(lists_held_names, DLOCK_CAP_LIST | NEEDS_MANY),
     PROMISE(lists_names_as_they_are, DLOCK_CAP_LIST),

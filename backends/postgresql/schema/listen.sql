@@ -50,3 +50,10 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path FROM CURRENT SET enable_s
                     WHERE n.mode <> 0 AND s.name = n.name AND s.expires_us > t.now_us) h
         ORDER BY n.name, h.fence
 $$;
+
+-- Returns the waiters for a lock, in their order. Changes nothing.
+CREATE OR REPLACE FUNCTION "dlock".waiters(lock bytea)
+RETURNS TABLE (token text, since_us bigint, mode integer, permits integer)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path FROM CURRENT AS $$
+    SELECT q.token, q.ticket, q.mode, q.permits FROM queue q WHERE q.name = lock ORDER BY q.ticket LIMIT 20000
+$$;

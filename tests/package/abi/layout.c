@@ -33,7 +33,8 @@ AT(dlock_backend, accepts, 160);
 AT(dlock_backend, variant, 168);
 AT(dlock_backend, probe, 176);
 AT(dlock_backend, begin, 184);
-SIZE(dlock_backend, 192);
+AT(dlock_backend, waiters, 192);
+SIZE(dlock_backend, 200);
 
 AT(dlock_host, host, 0);
 AT(dlock_host, address, 8);

@@ -96,4 +96,5 @@ DEFINE(PLUGIN_SYMBOL) = {
     NULL,
     NULL,
     NULL,
+    NULL,
 };

@@ -124,4 +124,5 @@ DLOCK_BACKEND(nil) = {DLOCK_ABI,
                       NULL,
                       NULL,
                       NULL,
+                      NULL,
                       NULL};

@@ -115,6 +115,28 @@ ends "status" 1 "$pid"
 kill -TERM "$holder" 2>/dev/null # it may have lost its lock by now
 wait "$holder"
 
+describe "who waits"
+hold queued
+begin "$DLOCK" run --label second queued true
+within 10 "one waits" has_waiters queued 1
+begin "$DLOCK" run -s --label third queued true
+within 10 "two wait" has_waiters queued 2
+run "$DLOCK" inspect --waiters queued
+equal "both tables" "$(sed 's/\[[0-9]*\]/[]/; s/  */ /g; s/ [0-9.]*s / T /g' <<<"$out" | cut -d ' ' -f 1-5)" "NAME MODE HELD BY FOR
+queued exclusive $(hostname | cut -c 1-40 | tr -c 'A-Za-z0-9.\n-' _)[] sleep T
+
+PLACE MODE WAITER FOR
+1 exclusive $(hostname | cut -c 1-40 | tr -c 'A-Za-z0-9.\n-' _)[] second unknown
+2 shared $(hostname | cut -c 1-40 | tr -c 'A-Za-z0-9.\n-' _)[] third unknown"
+run "$DLOCK" inspect --waiters --json queued
+equal "as JSON" "$(python3 -c 'import json, sys; d = json.loads(sys.argv[1]); print([(w["label"], w["mode"], w["pid"] > 0, w["waited_ms"]) for w in d["queue"]])' "$out")" \
+    "[('second', 'exclusive', True, None), ('third', 'shared', True, None)]"
+gives "not with --watch" 64 "$DLOCK" inspect --waiters --watch queued
+gives "files have no such queue" 69 "$DLOCK" inspect -b file: --waiters queued
+contains "the reason" "$err" "cannot show who waits"
+kill -TERM "$holder"
+ended "$pid"
+
 describe "a server that is up and grants nothing: the wait says why, and again when the reason changes"
 redis_says() { ask "$@" >/dev/null; }
 hold why

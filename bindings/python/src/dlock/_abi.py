@@ -176,6 +176,7 @@ FUNCTIONS = {
     "dlock_export": (c_int, LockPointer, _Text, c_size_t, _Err),
     "dlock_import": (c_int, ClientPointer, c_char_p, POINTER(Options), POINTER(LockPointer), _Err),
     "dlock_inspect": (c_int, ClientPointer, c_char_p, Each, c_void_p, _Err),
+    "dlock_waiters": (c_int, ClientPointer, c_char_p, Each, c_void_p, _Err),
     "dlock_list": (c_int, ClientPointer, c_char_p, Each, c_void_p, _Err),
     "dlock_break": (c_int, ClientPointer, c_char_p, _Err),
     "dlock_check": (c_int, ClientPointer, EachFinding, c_void_p, _Err),

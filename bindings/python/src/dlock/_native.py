@@ -153,6 +153,10 @@ class NativeClient:
         """Returns the holders of `name`."""
         return self._walk(lib.dlock_inspect, _callbacks.each_info, _values.holder, _values.text(name, "the name"))
 
+    def waiters(self, name: str) -> List[_values.Holder]:
+        """Returns the waiters for `name`."""
+        return self._walk(lib.dlock_waiters, _callbacks.each_info, _values.holder, _values.text(name, "the name"))
+
     def list(self, prefix: str) -> List[_values.Holder]:
         """Returns the holders of all names that begin with `prefix`."""
         return self._walk(lib.dlock_list, _callbacks.each_info, _values.holder, _values.text(prefix, "the prefix"))

@@ -436,6 +436,10 @@ class AsyncClient(BaseClient):
         """As `Client.inspect`."""
         return await self._loop.elsewhere(self._native.inspect, name)
 
+    async def waiters(self, name: str) -> List[Holder]:
+        """As `Client.waiters`."""
+        return await self._loop.elsewhere(self._native.waiters, name)
+
     async def list_locks(self, prefix: str = "") -> List[Holder]:
         """As `Client.list_locks`."""
         return await self._loop.elsewhere(self._native.list, prefix)

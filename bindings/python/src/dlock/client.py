@@ -152,6 +152,11 @@ class Client(BaseClient):
         """Returns the holders of `name`; empty if it is free. For people only: the answer may be outdated already."""
         return self._native.inspect(name)
 
+    def waiters(self, name: str) -> List[Holder]:
+        """Returns the waiters in the server's queue for `name`, in its order; `held` is how long each has waited. Raises
+        NotSupported if the server has no queue that can be read."""
+        return self._native.waiters(name)
+
     def list_locks(self, prefix: str = "") -> List[Holder]:
         """Returns the holders of all names that begin with `prefix`."""
         return self._native.list(prefix)
