@@ -48,8 +48,8 @@ static size_t keep_one(struct any *any) {
         else if (dlock__release_one(lock, dlock__owned(lock), &any->acqs[extra], NULL) == 1)
             extra++;
     }
-    dlock__give_back(any->acqs, extra,
-                     dlock__bounded(any->locks[0]->client, dlock__after(any->deadline_us, LEAVE_US)), NULL);
+    dlock__give_back(any->acqs, extra, dlock__bounded(any->locks[0]->client, dlock__after(any->deadline_us, LEAVE_US)),
+                     NULL);
     return kept;
 }
 

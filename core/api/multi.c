@@ -462,7 +462,8 @@ int dlock_release_all(dlock_lock *const *locks, size_t n, struct dlock_error *er
     if (n == 0 || !locks) return dlock__locks_check(locks, n, err);
     struct all all;
     /* A NULL in the list, or no memory for it, is no reason to keep locks. */
-    if (dlock__locks_check(locks, n, NULL) != 0 || all_new(&all, locks, n, NULL) != 0) return release_each(locks, n, err);
+    if (dlock__locks_check(locks, n, NULL) != 0 || all_new(&all, locks, n, NULL) != 0)
+        return release_each(locks, n, err);
     int rc = begin(&all, err);
     for (size_t i = 0; i < n; i++) all.items[i].held = all.items[i].in_call;
     int released = release_from(&all, 0, rc == 0 ? err : NULL);

@@ -4,6 +4,7 @@ import datetime
 import functools
 import gc
 import json
+import os
 import pickle
 import sys
 import threading
@@ -35,6 +36,19 @@ class Grants(support.Case):
         with self.client.lock(self.name) as second:
             self.assertGreater(second.fence, first.fence)
         self.assertEqual(self.client.inspect(self.name), [])
+
+    def test_who_and_since_when(self):
+        with dlock.Client(support.uri(), label="50% off é") as client, client.lock(self.name):
+            [holder] = self.client.inspect(self.name)
+            self.assertEqual((holder.pid, holder.label), (os.getpid(), "50% off é"))
+            self.assertTrue(holder.host)
+            if holder.held is not None: self.assertLess(holder.held, 60)
+            try:
+                self.assertEqual(self.client.waiters(self.name), [])
+            except dlock.NotSupported as error:
+                self.assertIn("cannot show who waits", str(error))
+        with self.assertRaisesRegex(dlock.Invalid, "label is longer than 48 bytes"):
+            dlock.Client(support.uri(), label="x" * 49)
 
     def test_busy_and_timeout(self):
         other = self.open()

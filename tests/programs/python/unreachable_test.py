@@ -25,6 +25,7 @@ USES = {
     "locked": [lambda client, name, _: decorated(client, name)],
     "import_grant": [lambda client, name, ticket: client.import_grant(ticket)],
     "inspect": [lambda client, name, _: client.inspect(name)],
+    "waiters": [lambda client, name, _: client.waiters(name)],
     "list_locks": [lambda client, name, _: client.list_locks(), lambda client, name, _: client.list_locks(name)],
     "break_lock": [lambda client, name, _: client.break_lock(name)],
     "check": [lambda client, name, _: client.check()],
