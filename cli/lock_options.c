@@ -1,6 +1,5 @@
 #include "lock_options.h"
 
-#include "holders.h"
 #include "lease.h"
 #include "wait.h"
 
@@ -66,17 +65,13 @@ int lock_options_new(const struct lock_options *wanted, dlock_client *client, st
     return dlock_new(client, wanted->name, &options, lock, &err) == 0 ? STATUS_OK : report(&err);
 }
 
-/* Says who has the lock; if that cannot be found out, or it is free by now, why it was not acquired. */
+/* Says who has the lock; if that is not known soon, or it is free by now, why it was not acquired. */
 static void say_who_has_it(const struct lock_options *wanted, dlock_client *client, const struct dlock_error *err) {
-    struct holders holders = {0};
-    char who[HOLDERS_TEXT_MAX];
-    if (dlock_inspect(client, wanted->name, holders_keep, &holders, NULL) == 0 && holders.n > 0) {
-        holders_sort(&holders);
-        note("\"%s\" is held by %s", wanted->name, holders_text(&holders, who));
-    } else {
+    const char *who = wait_holders(client, wanted->name);
+    if (*who)
+        note("\"%s\" is held by %s", wanted->name, who);
+    else
         note("%s", err->message);
-    }
-    holders_free(&holders);
 }
 
 /* Whoever sits at a terminal wants to know why; a job that is not started by hand is silent. */

@@ -14,12 +14,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
     FIRST_REPORT_MS = 50,    /* shorter waits are not reported */
     NEXT_REPORT_MS = 2000,   /* longest pause between two checks whether the holder has changed */
     OUTAGE_REPORT_MS = 1000, /* shorter outages are not reported */
+    LAST_WORD_S = 1,         /* for the answer who has the lock, after the wait */
     READY_MS = 100           /* a try asks a server in its quarantine so often whether that is over */
 };
 
@@ -55,44 +57,58 @@ static struct {
     atomic_bool answered;            /* it is about to end */
     pthread_mutex_t mutex;           /* held for a report, so that none comes after the wait's end */
     bool over;                       /* the wait has ended: no reports any more */
+    char who[HOLDERS_TEXT_MAX];      /* the last answer; "": nobody, or not known */
     char token[DLOCK_TOKEN_MAX + 1]; /* of the holder reported last */
     int code;                        /* the error reported last, why the holder is not known; 0: it is known */
 } question = {.mutex = PTHREAD_MUTEX_INITIALIZER, .token = "?"};
 
-/* Reports the holder if it is another one than at the last report. */
-static int say_holder(const struct dlock_info *info, void *arg) {
-    char who[WHO_MAX], remaining[32];
-    (void)arg;
-    pthread_mutex_lock(&question.mutex);
-    if (!question.over && strncmp(question.token, info->token, DLOCK_TOKEN_MAX) != 0) {
-        snprintf(question.token, sizeof question.token, "%s", info->token);
-        note("waiting for \"%s\": held by %s (lease: %s)", info->name, holder_text(info, who),
-             time_text(info->remaining_ms, remaining));
-    }
-    pthread_mutex_unlock(&question.mutex);
-    return 1;
+/* Reports the holders if the first is another one than at the last report, or why they are not known. */
+static void say_holders(const struct holders *holders, int code, const struct dlock_error *err) {
+    const struct dlock_info *first = holders->items;
+    char remaining[32];
+    if (code != 0 && code != question.code)
+        note("waiting for \"%s\": %s%s", question.name, code == DLOCK_ENOTSUP ? "held by somebody: " : "",
+             err->message);
+    if (!*question.who || strncmp(question.token, first->token, DLOCK_TOKEN_MAX) == 0) return;
+    snprintf(question.token, sizeof question.token, "%s", first->token);
+    note("waiting for \"%s\": held by %s (lease: %s)", question.name, question.who,
+         time_text(first->remaining_ms, remaining));
 }
 
 static void *ask(void *arg) {
     struct dlock_error err = {0, ""};
-    int code = dlock_inspect(question.client, question.name, say_holder, NULL, &err);
+    struct holders holders = {0};
+    int code = dlock_inspect(question.client, question.name, holders_keep, &holders, &err);
+    holders_sort(&holders);
     pthread_mutex_lock(&question.mutex);
-    if (!question.over && code != 0 && code != question.code)
-        note("waiting for \"%s\": %s%s", question.name, code == DLOCK_ENOTSUP ? "held by somebody: " : "", err.message);
+    question.who[0] = '\0';
+    if (code == 0 && holders.n > 0) holders_text(&holders, question.who);
+    if (!question.over) say_holders(&holders, code, &err);
     question.code = code;
     pthread_mutex_unlock(&question.mutex);
+    holders_free(&holders);
     question.answered = true;
     return arg;
 }
 
 /* Asks who the holder is, unless the last such question is not answered yet. */
-static void say_whom(const struct wait_plan *plan) {
+static void ask_whom(dlock_client *client, const char *name) {
     if (question.asked && !question.answered) return;
     wait_end();
-    question.client = plan->client;
-    question.name = plan->name;
+    question.client = client;
+    question.name = name;
     question.answered = false;
     question.asked = pthread_create(&question.thread, NULL, ask, NULL) == 0; /* else the next report tries again */
+}
+
+const char *wait_holders(dlock_client *client, const char *name) {
+    struct timespec until;
+    ask_whom(client, name);
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += LAST_WORD_S;
+    if (question.asked && pthread_timedjoin_np(question.thread, NULL, &until) != 0) return "";
+    question.asked = false;
+    return question.who;
 }
 
 void wait_end(void) {
@@ -153,7 +169,8 @@ static int attend(struct attempt *attempt) {
         }
         if (caught) continue;
         say_trouble(plan, &said);
-        if (plan->timeout_ms != 0 && plan->verbose) say_whom(plan); /* a try waits for the server, not for a holder */
+        if (plan->timeout_ms != 0 && plan->verbose)
+            ask_whom(plan->client, plan->name); /* a try waits for the server, not for a holder */
         pause_ms = 2 * pause_ms < NEXT_REPORT_MS ? 2 * pause_ms : NEXT_REPORT_MS;
     }
     return caught;

@@ -19,6 +19,10 @@ struct wait_plan {
  * DLOCK_ECANCELED and *sig is the signal; otherwise *sig is 0. */
 int wait_for_lock(const struct wait_plan *plan, int *sig, struct dlock_error *err);
 
+/* After the wait: returns who holds the lock, as holders_text() does, or "" if that is not known within a second, or nobody
+ * does. Valid until the next call. */
+const char *wait_holders(dlock_client *client, const char *name);
+
 /* To be called before the client is closed: waits for the answer to the last question who holds the lock, at most the
  * URI's `timeout`. */
 void wait_end(void);

@@ -100,11 +100,11 @@ if dot == 25 and held ~= token then
     local time = call('TIME')
     local position, unheard = line_up(time[1] .. string.sub('00000' .. time[2], -6), waiting)
     -- If the holder belongs to another client, it is told that the caller was refused.
-    if lingers(both[2]) and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) then
+    if lingers(both[2]) and held:sub(1, 24) ~= token:sub(1, 24) then
         local channel, publish = channel_of(held, false, ARGV[7])
         if channel then redis.pcall(publish, channel, 'wanted ' .. key) end
     end
-    return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard, string.sub(held, 1, 127) }
+    return { time[1] * 1000000 + time[2], 0, position, call('PTTL', key), 1 + unheard, held:sub(1, 127) }
 end
 
 -- The next: the caller was handed the lock exclusively, and asks since a message told it to.
@@ -181,7 +181,7 @@ elseif held and limit_of(held) then
     end
 end
 local by_us = held and is_ours(held)
-if by_us and string.sub(held, 1, 24) ~= string.sub(token, 1, 24) and lingers(call('GET', fence_key)) then
+if by_us and held:sub(1, 24) ~= token:sub(1, 24) and lingers(call('GET', fence_key)) then
     say('wanted', held)
 end
 return { now, 0, position, remaining, ((by_us or lock.is_held()) and 1 or 0) + unheard }

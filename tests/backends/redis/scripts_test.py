@@ -58,7 +58,7 @@ def in_cluster(server, texts):
         pass
     assert call("acquire", TOKEN, 60000, "c") > 0
     assert call("acquire", waiter, 60000, "wc")[1:3] == [0, 0]
-    assert server.eval(texts["inspect"], 1, "a", 0)[1:3] == [1, TOKEN]
+    assert server.eval(texts["inspect"], 1, "a", 0)[1:4:2] == [1, TOKEN]
     assert call("renew", TOKEN, 60000) > 0
     assert call("release", TOKEN) == 1
     message = None
@@ -109,7 +109,7 @@ def main(sources, scripts):
             assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, how) == 0
         for how in ("c", "w", ""):
             assert server.eval(texts["acquire"], 1, "a", TOKEN, 60000, how) != 0
-        assert server.eval(texts["inspect"], 1, "a", 0)[2] == TOKEN
+        assert server.eval(texts["inspect"], 1, "a", 0)[3] == TOKEN
         assert server.eval(texts["renew"], 1, "a", TOKEN, 60000) > 0
         assert server.eval(texts["release"], 1, "a", TOKEN) == 1
         assert len(server.eval(texts["many_acquire"], 2, "a", "b", 3, TOKEN, 60000, "c", TOKEN, 60000, "c")) == 2
