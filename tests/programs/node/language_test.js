@@ -56,13 +56,13 @@ define('close waits for calls in progress', async ({ open, name }) => {
 
 define('a listener that throws', async ({ run }) => {
   const child = run(`process.on('uncaughtException', (error) => console.log(error.message));
-    const client = new Client(uri + (uri.includes('?') ? '&' : '?') + 'lease=1s');
+    const client = new Client(uri);
     const names = [name, name + '-2'];
     client.on('lost', (error) => { if (error.lock === name) throw new Error('of the listener'); });
     client.acquireAll(names).then(async (grants) => {
       for (const each of names) await client.break(each);
       grants[1].signal.onabort = () => client.close();
-    });`);
+    });`, [], { lease: '1s' });
   assert.equal(await child.line(), 'of the listener');
   assert.deepEqual(await child.ended, [0, null]);
 });
@@ -114,11 +114,11 @@ define('what is held keeps the process alive', async ({ run, free }) => {
 }, alone);
 
 define('process.exit() where a loss is told', async ({ run, name, other }) => {
-  const child = run(`const client = new Client(uri + (uri.includes('?') ? '&' : '?') + 'lease=1s');
+  const child = run(`const client = new Client(uri);
     client.acquireAll([name, name + '-2']).then((grants) => {
       grants[0].signal.addEventListener('abort', () => process.exit(5));
       console.log('holds');
-    });`);
+    });`, [], { lease: '1s' });
   assert.equal(await child.line(), 'holds');
   await other.break(name);
   assert.deepEqual(await child.ended, [5, null]);

@@ -43,9 +43,9 @@ function prepare(t) {
     return grant !== null;
   };
   // Another Node, with URI and name in `uri` and `name`. line() is what it prints next.
-  tools.run = (code, flags = []) => {
+  tools.run = (code, flags = [], keys = {}) => {
     const script = `const { Client } = require(${JSON.stringify(PACKAGE)}); const [uri, name] = process.argv.slice(1); ${code}`;
-    const child = spawn(process.execPath, [...flags, '-e', script, uri(), tools.name], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const child = spawn(process.execPath, [...flags, '-e', script, uri(keys), tools.name], { stdio: ['ignore', 'pipe', 'inherit'] });
     t.after(() => child.kill('SIGKILL'));
     child.line = async () => String((await once(child.stdout, 'data'))[0]).trim();
     child.ended = once(child, 'exit');

@@ -82,7 +82,8 @@ class Layout(unittest.TestCase):
             self.assertEqual(NUMBERS[f"DLOCK_{name}"], value, name)
 
     def test_losses(self):
-        self.assertEqual(abi["enums"]["dlock_loss"], {f"DLOCK_LOSS_{loss.name}": loss.value for loss in dlock.Loss})
+        losses = {f"DLOCK_LOSS_{loss.name}": loss.value for loss in dlock.Loss}
+        self.assertEqual(abi["enums"]["dlock_loss"], {"DLOCK_NOT_LOST": 0, **losses})
 
     def test_capabilities(self):
         self.assertEqual([(cap["bit"], cap["word"]) for cap in abi["capabilities"]], list(enumerate(_abi.CAPABILITIES)))
