@@ -81,8 +81,8 @@ DLOCK_BACKEND(etcd) = {
     .name = "etcd",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE |
-            DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE |
+            DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct etcd *),
     .connect = etcd_connect,
     .disconnect = etcd_disconnect,

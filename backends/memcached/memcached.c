@@ -69,8 +69,8 @@ DLOCK_BACKEND(memcached) = {
     .name = NAME,
     .schemes = schemes,
     .keys = keys,
-    .caps = (WIRE_IS_SASL ? 0 : DLOCK_CAP_LIST) | DLOCK_CAP_FENCE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |
-            DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
+    .caps = DLOCK_CAP_LEASE | (WIRE_IS_SASL ? 0 : DLOCK_CAP_LIST) | DLOCK_CAP_FENCE | DLOCK_CAP_SHARED |
+            DLOCK_CAP_PERMIT | DLOCK_CAP_INSPECT | DLOCK_CAP_BREAK | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct memcached),
     .connect = memcached_connect,
     .disconnect = memcached_disconnect,

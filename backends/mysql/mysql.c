@@ -88,8 +88,8 @@ DLOCK_BACKEND(mysql) = {
     .name = "mysql",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK |
-            DLOCK_CAP_VOLATILE,
+    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
+            DLOCK_CAP_BREAK | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct maria),
     .connect = maria_connect,
     .disconnect = maria_disconnect,

@@ -92,7 +92,7 @@ DLOCK_BACKEND(postgresql) = {
     .name = "postgresql",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |
+    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT |
             DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WANTED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
             DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct pg),

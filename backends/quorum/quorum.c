@@ -139,8 +139,8 @@ DLOCK_BACKEND(quorum) = {
     .name = "quorum",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE |
-            DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
+    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE |
+            DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct quorum_conn),
     .connect = quorum_connect,
     .disconnect = quorum_disconnect,

@@ -84,9 +84,9 @@ DLOCK_BACKEND(zookeeper) = {
     .name = "zookeeper",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE |
-            DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_WANTED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
-            DLOCK_CAP_BREAK,
+    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_SESSION | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE |
+            DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_PERMIT | DLOCK_CAP_WANTED | DLOCK_CAP_INSPECT |
+            DLOCK_CAP_LIST | DLOCK_CAP_BREAK,
     .conn_size = sizeof(struct zookeeper *),
     .connect = zookeeper_connect,
     .disconnect = zookeeper_disconnect,

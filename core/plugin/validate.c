@@ -4,7 +4,7 @@
 #include "plugin/plugin.h"
 
 /* The size of the struct in ABI 1, and so the smallest one: later versions append members, which are optional. */
-#define FIRST_SIZE (offsetof(struct dlock_backend, begin) + sizeof((struct dlock_backend *)NULL)->begin)
+#define FIRST_SIZE (offsetof(struct dlock_backend, waiters) + sizeof((struct dlock_backend *)NULL)->waiters)
 #define CONN_SIZE_MAX (1024 * 1024)
 /* Paths are cut, so that the message has room for what is wrong. */
 #define WHERE "%.240s: "

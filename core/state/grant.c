@@ -129,7 +129,7 @@ int64_t dlock__lease_for_ms(int64_t us) {
  * lease_ms. */
 static bool kept_sensible(struct dlock__acquisition *acq, int64_t lease_ms, int64_t *kept_ms) {
     struct dlock_client *client = acq->name->client;
-    if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION);
+    if (*kept_ms == DLOCK_FOREVER) return dlock__can(client, DLOCK_CAP_SESSION) && !dlock__can(client, DLOCK_CAP_LEASE);
     if (*kept_ms > lease_ms) *kept_ms = lease_ms;
     return *kept_ms > 0;
 }

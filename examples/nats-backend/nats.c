@@ -466,8 +466,8 @@ DLOCK_BACKEND(nats) = {.abi = DLOCK_ABI,
                        .size = sizeof(struct dlock_backend),
                        .name = "nats",
                        .schemes = (const char *const[]){"nats", NULL},
-                       .caps = DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK |
-                               DLOCK_CAP_EXPORT,
+                       .caps = DLOCK_CAP_LEASE | DLOCK_CAP_FENCE | DLOCK_CAP_WAKE | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
+                               DLOCK_CAP_BREAK | DLOCK_CAP_EXPORT,
                        .conn_size = sizeof(struct nats),
                        .connect = nats_connect,
                        .disconnect = nats_disconnect,

@@ -187,8 +187,8 @@ DLOCK_BACKEND(sqlite) = {.abi = DLOCK_ABI,
                          .size = sizeof(struct dlock_backend),
                          .name = "sqlite",
                          .schemes = (const char *const[]){"sqlite", NULL},
-                         .caps = DLOCK_CAP_FENCE | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK |
-                                 DLOCK_CAP_LOCAL,
+                         .caps = DLOCK_CAP_LEASE | DLOCK_CAP_FENCE | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
+                                 DLOCK_CAP_BREAK | DLOCK_CAP_LOCAL,
                          .conn_size = sizeof(struct sqlite_conn),
                          .connect = sqlite_connect,
                          .disconnect = sqlite_disconnect,

@@ -187,7 +187,8 @@ enum dlock_log_level { DLOCK_LOG_ERROR = 0, DLOCK_LOG_WARN = 1, DLOCK_LOG_INFO =
     X(LOCAL, 12, "local", "there is no server: grants exclude processes of this machine only")      \
     X(WANTED, 13, "wanted", "a holder is told at once that another client asks: linger, on_wanted") \
     X(PRIVATE, 14, "private", "there is no server: grants exclude threads of one process only")     \
-    X(FLOOR, 15, "floor", "fences can be raised, as a member of a quorum has to")
+    X(FLOOR, 15, "floor", "fences can be raised, as a member of a quorum has to")                   \
+    X(LEASE, 16, "lease", "a holder that hangs or is cut off loses its lock")
 
 /* DLOCK_CAP_FENCE, DLOCK_CAP_QUEUE and so on: bits of dlock_backend_info.caps. */
 enum dlock_cap {

@@ -43,7 +43,7 @@ void full_length_name(char name[DLOCK_FULL_NAME_MAX + 1], char last) {
 static void check_answer(enum dlock_operation operation, const struct dlock_claim *claim) {
     EXPECT(claim->server_us >= 0);
     if (claim->result == 0 && operation != DLOCK_RELEASE) {
-        bool forever = claim->kept_ms == DLOCK_FOREVER && can(DLOCK_CAP_SESSION);
+        bool forever = claim->kept_ms == DLOCK_FOREVER && can(DLOCK_CAP_SESSION) && !can(DLOCK_CAP_LEASE);
         if (!forever) EXPECT_BETWEEN(1, claim->lease_ms, claim->kept_ms);
     }
     if (operation != DLOCK_ACQUIRE) return;

@@ -111,7 +111,7 @@ ctl put "$base/l120/b/c" x
 run "$DLOCK" list -b "$uri"
 equal "status" "$status" 0
 equal "locks" "$(grep -c "^l1.*exclusive" <<<"$out")" 70
-contains "a queue" "$(grep l140 <<<"$out")" "until released  600 "
+contains "a queue" "$(tr -s " " <<<"$out" | grep l140)" " 600 until released"
 equal "requests" "$(grep -c kv/range "$work/counted")" 3
 ctl del --prefix "$base/l"
 

@@ -85,9 +85,9 @@ TEST(uris_are_taken) {
 TEST(it_offers_what_a_majority_can) {
     SCOPED_CLIENT *client = api_client("quorum:?of=mem:a&of=mem:b&of=mem:c");
     const uint32_t caps = dlock_client_backend(client)->caps;
-    assert_int_equal(caps, DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_VOLATILE |
-                               DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
-                               DLOCK_CAP_BREAK);
+    assert_int_equal(caps, DLOCK_CAP_LEASE | DLOCK_CAP_THREADSAFE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT |
+                               DLOCK_CAP_VOLATILE | DLOCK_CAP_WAKE | DLOCK_CAP_SHARED | DLOCK_CAP_INSPECT |
+                               DLOCK_CAP_LIST | DLOCK_CAP_BREAK);
 }
 
 TESTS(NULL, NULL, NULL, NULL)

@@ -181,5 +181,6 @@ _Static_assert(DLOCK_CAP_FENCE == 1 && DLOCK_CAP_QUEUE == 2 && DLOCK_CAP_WAKE ==
                    DLOCK_CAP_PERMIT == 16 && DLOCK_CAP_INSPECT == 32 && DLOCK_CAP_LIST == 64 &&
                    DLOCK_CAP_BREAK == 128 && DLOCK_CAP_EXPORT == 256 && DLOCK_CAP_SESSION == 512 &&
                    DLOCK_CAP_THREADSAFE == 1024 && DLOCK_CAP_VOLATILE == 2048 && DLOCK_CAP_LOCAL == 4096 &&
-                   DLOCK_CAP_WANTED == 8192 && DLOCK_CAP_PRIVATE == 16384 && DLOCK_CAP_FLOOR == 32768,
+                   DLOCK_CAP_WANTED == 8192 && DLOCK_CAP_PRIVATE == 16384 && DLOCK_CAP_FLOOR == 32768 &&
+                   DLOCK_CAP_LEASE == 65536,
                "capabilities");

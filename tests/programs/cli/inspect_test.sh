@@ -100,7 +100,7 @@ gives "status" 0 "$DLOCK" backends
 contains "a heading" "$out" "               fence     wake      permit    list      export    volatile  floor
 NAME                queue     shared    inspect   break     session   wanted"
 contains "a row" "$out" "
-file           x    -    x    x    x    x    x    x    -    x    -    x    -
+file           x    -    x    x    x    x    x    x    -    x    -    x    -    -
 "
 contains "its scheme" "$out" "
 file           file (threadsafe) (local)

@@ -69,12 +69,12 @@ for script in $(sed -n 's/^\([a-z]*\/[a-z]*\.sh\) .*/\1/p' README.md); do
 done
 
 # ---- examples: short, shown to the reader, and tried
-examples=$(ls examples/*.c examples/*.cpp)
+examples=$(ls examples/*.c examples/*.cpp examples/*.py)
 at_least 10 examples "$examples"
 for file in $examples; do
-    [ "$(wc -l <"$file")" -lt 80 ] || complain "$file has 80 lines or more"
+    [ "$(wc -l <"$file")" -le 120 ] || complain "$file has more than 120 lines"
     grep -qF "$file" "${text[@]}" || complain "nothing tells of $file"
-    grep -qF "\$examples/$(basename "${file%.*}")\"" tests/programs/docs/examples_test.sh || complain "nothing tries $file"
+    grep -qE "examples/$(basename "${file%.c*}")\"" tests/programs/docs/examples_test.sh || complain "nothing tries $file"
 done
 
 # ---- links

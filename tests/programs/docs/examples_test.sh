@@ -5,7 +5,8 @@ set -euo pipefail
 examples=$1 dlock=$2
 work=$(mktemp -d "${DLOCK_TEST_DIR:-${TMPDIR:-/tmp}}/examples.XXXXXX")
 redis=
-servers=$(dirname "$0")/../../servers
+source=$(cd "$(dirname "$0")/../../.." && pwd)
+servers=$source/tests/servers
 clean_up() {
     if [ "$redis" ]; then "$servers/redis.sh" stop "$work"; fi
     rm -rf "$work"
@@ -28,13 +29,13 @@ until_says() {
     done
     fail "no \"$2\" in $1"
 }
-# Starts an example beside this: pids, and $work/NAME.out and .err
+# Starts an example beside this, with $input: pids, and $work/NAME.out and .err
 pids=()
 start() { # NAME COMMAND…
     local name=$1
     shift
     echo "-- $name"
-    timeout 60 "$@" >"$work/$name.out" 2>"$work/$name.err" &
+    timeout 60 "$@" >"$work/$name.out" 2>"$work/$name.err" <"${input:-/dev/null}" &
     pids+=($!)
 }
 # Waits for all that were started; they must not fail.
@@ -100,14 +101,50 @@ start back "$examples/transfer" "$uri" "$work" bob alice 20
 finish transfer
 [ "$(cat "$work/alice" "$work/bob" | xargs)" = "90 110" ] || fail "alice and bob have $(cat "$work/alice" "$work/bob" | xargs)"
 
-[[ "$("$examples/poll" "$uri" loop 5000 </dev/null | xargs)" = "acquired, fence "*" released" ]] || fail "poll, free"
-hold "$uri" loop
-if "$examples/poll" "$uri" loop 1500 </dev/null >"$work/poll.out"; then fail "poll, held"; fi
-until_says "$work/poll.out" "the loop goes on"
-until_says "$work/poll.out" "until the deadline"
-if echo | "$examples/poll" "$uri" loop 60000 >"$work/poll.out"; then fail "poll, cancelled"; fi
-until_says "$work/poll.out" "was cancelled"
+# Of two jobs one has to wait, and is called off by SIGTERM; the other one runs to its end. A broken lock ends its command.
+hold "$uri" worker-2
+start worker "$examples/worker" "$uri" 'echo began; sleep 1; echo ended' worker-1 worker-2
+until_says "$work/worker.out" began
+kill -TERM "${pids[0]}"
+until_says "$work/worker.out" "worker-2: .* was cancelled"
+until_says "$work/worker.out" "worker-1: done"
+[ "$(grep -c ended "$work/worker.out")" = 1 ] || fail "worker"
 end_hold
+pids=()
+start worker "$examples/worker" "$uri" 'echo began; exec sleep 1000' worker-1
+until_says "$work/worker.out" began
+"$dlock" break -b "$uri" worker-1 >"$work/break.out"
+until_says "$work/worker.out" "worker-1: .*lost"
+pids=()
+
+# Readers and a writer; it starts although nobody listens there.
+printf '%s\n' read read health write >"$work/orders"
+input=$work/orders start service "$examples/service" "$uri" page2
+finish service
+[ "$(grep -c "^reads$" "$work/service.out")" = 2 ] || fail service
+hold "$uri" page2
+printf '%s\n' write health stop >"$work/orders"
+input=$work/orders start service "$examples/service" "$uri" page2
+finish service
+until_says "$work/service.out" "was cancelled\|is stopped"
+end_hold
+input=$work/orders start service "$examples/service" "redis://127.0.0.1:1?timeout=1" page2
+finish "service, without a server"
+
+# Of three names one is held elsewhere, until SIGTERM calls its job off.
+if [ "${DLOCK_LIBRARY:-}" ]; then
+    hold "$uri" pool-2
+    export PYTHONPATH=$source/bindings/python/src PYTHONDONTWRITEBYTECODE=1
+    start pool /usr/bin/python3 "$source/examples/pool.py" "$uri" 0 pool-1 pool-2 pool-3
+    until_says "$work/pool.out" "pool-3 has fence"
+    port=$(sed -n 's/^health: port //p' "$work/pool.out")
+    curl -fsS "http://127.0.0.1:$port/" >"$work/page.out"
+    until_says "$work/page.out" '"pool-1": [1-9]'
+    kill -TERM "${pids[0]}"
+    finish pool
+    until_says "$work/pool.out" "pool-2 was called off"
+    end_hold
+fi
 
 start event "$examples/event" "$uri" event 50
 finish event

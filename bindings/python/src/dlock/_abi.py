@@ -27,7 +27,7 @@ FINE = 0
 # DLOCK_CAPS: the words for the bits, from the lowest on.
 CAPABILITIES = (
     "fence", "queue", "wake", "shared", "permit", "inspect", "list", "break", "export", "session", "threadsafe",
-    "volatile", "local", "wanted", "private", "floor",
+    "volatile", "local", "wanted", "private", "floor", "lease",
 )  # fmt: skip
 
 
