@@ -40,7 +40,7 @@ static void append(char *list, size_t size, const char *word) {
     snprintf(list + used, size - used, "%s%s", used ? " " : "", word);
 }
 
-enum { NAME_COLUMNS = 15, CAPABILITY_COLUMNS = 5, MATRIX_COLUMNS = NAME_COLUMNS + CAPABILITY_COLUMNS * N_CAPABILITIES };
+enum { NAME_COLUMNS = 15, CAPABILITY_COLUMNS = 4, MATRIX_COLUMNS = NAME_COLUMNS + CAPABILITY_COLUMNS * N_CAPABILITIES };
 
 /* Writes `word` into the column of the n-th capability of a line, which is filled with spaces. */
 static void put(char line[MATRIX_COLUMNS + 1], size_t n, const char *word) {
@@ -59,18 +59,18 @@ static void print_line(char line[MATRIX_COLUMNS + 1]) {
     printf("%.*s\n", (int)length, line);
 }
 
-/* The words are longer than their columns, so every second one is on a second line. */
+/* The words are longer than their columns, so the heading has three lines. */
 static void matrix_heading(void) {
-    char lines[2][MATRIX_COLUMNS + 1];
+    enum { LINES = 3 };
+    char lines[LINES][MATRIX_COLUMNS + 1];
     memset(lines, ' ', sizeof lines);
-    memcpy(lines[1], "NAME", 4);
+    memcpy(lines[LINES - 1], "NAME", 4);
     for (size_t i = 0, n = 0; i < N_CAPABILITIES; i++) {
         if (!is_shown(i)) continue;
-        put(lines[n % 2], n, capabilities[i].word);
+        put(lines[n % LINES], n, capabilities[i].word);
         n++;
     }
-    print_line(lines[0]);
-    print_line(lines[1]);
+    for (size_t i = 0; i < LINES; i++) print_line(lines[i]);
 }
 
 static int matrix_row(const struct dlock_backend_info *info, void *arg) {

@@ -97,10 +97,12 @@ ended "$pid"
 
 describe "backends"
 gives "status" 0 "$DLOCK" backends
-contains "a heading" "$out" "               fence     wake      permit    list      export    volatile  floor
-NAME                queue     shared    inspect   break     session   wanted"
+contains "a heading" "$out" "               fence       shared      list        session     floor
+                   queue       permit      break       volatile    lease
+NAME                   wake        inspect     export      wanted
+"
 contains "a row" "$out" "
-file           x    -    x    x    x    x    x    x    -    x    -    x    -    -
+file           x   -   x   x   x   x   x   x   -   x   -   x   -   -
 "
 contains "its scheme" "$out" "
 file           file (threadsafe) (local)
