@@ -178,7 +178,7 @@ narrow() { # WHAT TEXT
     equal "$1" "$wide" ""
 }
 narrow "the list of backends" "$("$DLOCK" backends | grep -v ' /')" # a path alone may be longer
-equal "which begins with a heading" "$("$DLOCK" backends | head -n 2 | tail -n 1 | cut -c -25)" "NAME                queue"
+equal "which begins with a heading" "$("$DLOCK" backends | head -n 3 | tail -n 1 | cut -c -27)" "NAME                   wake"
 for command in "" run acquire renew release inspect list break top metrics backends doctor schema bench; do
     help=$("$DLOCK" help $command)
     narrow "dlock help $command" "$help"
