@@ -81,6 +81,8 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
     if (options) {
         client->log = options->log;
         client->log_arg = options->log_arg;
+        client->event = options->event;
+        client->event_arg = options->event_arg;
     }
     dlock__mutex_init(&client->mutex);
     dlock__cond_init(&client->changed);
@@ -92,9 +94,10 @@ int dlock_open(const char *uri, const struct dlock_client_options *options, dloc
         return rc;
     }
     dlock__fork_watch(client);
+    if (client->event) rc = dlock__callback_start(client, err);
     uint32_t flags = options ? options->flags : 0;
     int64_t deadline_us = dlock__after(dlock__now_us(), dlock__us(client->uri->timeout_ms));
-    rc = dlock__guard_open(client, uri, flags, deadline_us, err);
+    if (rc == 0) rc = dlock__guard_open(client, uri, flags, deadline_us, err);
     if (rc == 0 && !(flags & DLOCK_CLIENT_LAZY)) rc = try_connect(client, deadline_us, err);
     if (rc != 0) {
         dlock_close(client);

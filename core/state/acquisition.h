@@ -146,6 +146,7 @@ struct dlock__acquisition {
     int64_t ask_at_us;      /* WAITING: its next acquire */
     int64_t renew_at_us;    /* CONFIRMING to LINGERING: its next renewal */
     int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: ends only with its connection */
+    int64_t owned_us;       /* HELD: since when the present owner has it */
     int64_t pause_us;       /* backoff after a failed renewal or release; 0: the last one worked */
 
     struct dlock__unanswered unanswered;
@@ -342,8 +343,8 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock);
  * the acquisition, now in name->held, and leaves the line. */
 void dlock__deliver(struct dlock__acquisition *acq);
 
-/* Has the owner's handle hold the acquisition: the owner will be told. */
-void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock);
+/* Has the owner's handle hold the acquisition: the owner will be told, who has waited since began_us. */
+void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock, int64_t began_us);
 /* Makes the waiter, whose turn this is, the owner, through its handle. */
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);
 

@@ -1,10 +1,7 @@
-/* What every part of a client needs: the log, random numbers, pauses, and the end of a client. */
+/* What every part of a client needs: random numbers, pauses, and the end of a client. */
 #include "state/client.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void dlock__breathe(struct dlock_client *client) {
     dlock__leave(client);
@@ -18,42 +15,6 @@ int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high) {
     client->jitter ^= client->jitter >> 7;
     client->jitter ^= client->jitter << 17;
     return low + (int64_t)(client->jitter % (uint64_t)(high - low + 1));
-}
-
-/* Lines kept for the callback thread; more are dropped until the application has read some. */
-enum { LINES_MAX = 256 };
-
-/* Leaves a line for the callback thread. False: the client ends, and that thread with it. */
-static bool leave_line(struct dlock_client *client, int level, const char *text) {
-    size_t size = strlen(text) + 1;
-    struct dlock__line *line = malloc(sizeof *line + size);
-    dlock__enter(client);
-    bool left = !client->callback.stop;
-    if (left && line && client->callback.n_lines < LINES_MAX) {
-        line->next = NULL;
-        line->level = level;
-        memcpy(line->text, text, size);
-        *(client->callback.lines ? &client->callback.last_line->next : &client->callback.lines) = line;
-        client->callback.last_line = line;
-        client->callback.n_lines++;
-        line = NULL;
-        dlock__callback_wake(client);
-    }
-    dlock__leave(client);
-    free(line);
-    return left;
-}
-
-void dlock__log(struct dlock_client *client, int level, const char *format, ...) {
-    void (*log)(int, const char *, void *) = client->log;
-    if (!log) return;
-    char line[600];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    if (atomic_load(&client->keeper.id) == dlock__thread_id() && leave_line(client, level, line)) return;
-    log(level, line, client->log_arg);
 }
 
 /* ---- closing ---- */

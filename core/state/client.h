@@ -26,6 +26,8 @@ struct dlock_client {
     uint32_t base_caps; /* as in struct dlock__server */
     void (*_Atomic log)(int level, const char *message, void *arg);
     void *log_arg;
+    void (*event)(const struct dlock_event *event, void *arg);
+    void *event_arg;
     char id[25];
     char token_tail[77]; /* @host:pid, and @label if it has one; with it the longest token has DLOCK_TOKEN_MAX bytes */
     size_t token_tail_size;
@@ -158,6 +160,15 @@ void dlock__breathe(struct dlock_client *client);
 /* A pseudo-random number in [low, high]. */
 int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
 
+/* ---- tell.c ---- */
+
+/* Tells of what happened to a grant, or to a waiter, if the client has an `event`; the last does so in any case. With the
+ * mutex; copies the strings. */
+void dlock__tell_grant(enum dlock_event_kind kind, const struct dlock__acquisition *acq, int64_t waited_us,
+                       const char *text);
+void dlock__tell_wait(enum dlock_event_kind kind, const struct dlock__waiter *waiter);
+void dlock__tell_event(struct dlock_client *client, struct dlock_event event);
+
 /* Passes one line to the application's log. Without the mutex. Lines of the keeper go through the callback thread, so
  * that the keeper does not wait for the application. */
 DLOCK_PRINTF(3, 4) void dlock__log(struct dlock_client *client, int level, const char *format, ...);
@@ -215,7 +226,9 @@ void dlock__lock_destroy(struct dlock_lock *lock);
 /* Count a wait: at its begin, if the waiter has to wait and is no try; and at its end, if it had to wait. */
 void dlock__stats_waits(struct dlock__waiter *waiter);
 void dlock__stats_waited(const struct dlock__waiter *waiter);
-/* Counts a grant that ended before its release, and of which an owner was told. */
+/* Counts the time for which the present owner has held it, at the end of that. */
+void dlock__stats_held(const struct dlock__acquisition *acq);
+/* Counts, and tells of, a grant that ended before its release, and of which an owner was told. */
 void dlock__stats_lost(const struct dlock__acquisition *acq);
 /* Notes that the server has answered. */
 static inline void dlock__stats_answered(struct dlock_client *client) {

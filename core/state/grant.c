@@ -222,14 +222,15 @@ static void own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
     dlock__guard_note(acq);
 }
 
-void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock) {
+void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock, int64_t began_us) {
     dlock__hold_set(acq->hold, lock);
     acq->hold->count = 1;
-    acq->name->turn_us = dlock__now(lock->client);
+    acq->name->turn_us = acq->owned_us = dlock__now(lock->client);
     lock->client->stats.grants++;
     /* an ordinal above 0: handed over, taken while it lingered, or imported */
     lock->client->stats.local_grants += acq->ordinal > 0;
     DLOCK__PROBE_GRANT(granted, acq);
+    dlock__tell_grant(DLOCK_EVENT_GRANTED, acq, acq->owned_us - began_us, "");
     if (acq->wanted) dlock__callback_wanted(acq);
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
 }
@@ -238,12 +239,12 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock) {
     acq->owner = lock->owner;
     acq->thread = dlock__thread_id();
     acq->count = 1;
-    dlock__hold_through(acq, lock);
+    dlock__hold_through(acq, lock, dlock__now(lock->client));
 }
 
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter) {
     own_for(acq, waiter);
-    dlock__hold_through(acq, waiter->lock);
+    dlock__hold_through(acq, waiter->lock, waiter->began_us);
 }
 
 void dlock__deliver(struct dlock__acquisition *acq) {
@@ -458,7 +459,10 @@ void dlock__lose(struct dlock__acquisition *acq, enum dlock_loss why) {
     dlock__held_remove(name, acq);
     acq->next = name->lost; /* with the reference of name->held */
     name->lost = acq;
-    if (owner_knows(acq)) dlock__stats_lost(acq);
+    if (owner_knows(acq)) {
+        dlock__stats_held(acq);
+        dlock__stats_lost(acq);
+    }
     dlock__callback_lost(acq);
     if (dlock__acq_may_remain(acq)) dlock__orphan(acq);
     dlock__name_signal(name);

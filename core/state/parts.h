@@ -112,10 +112,11 @@ struct dlock__keeper {
     struct dlock_claim args[DLOCK__BATCH], *arg_pointers[DLOCK__BATCH];
 };
 
-/* A line of the keeper's for the log, which the callback thread passes to the application. */
+/* An event, or a line of the keeper's for the log, which the callback thread passes to the application. */
 struct dlock__line {
     struct dlock__line *next;
-    int level;
+    int level;                /* of the log */
+    struct dlock_event event; /* with a kind: it is an event, whose strings are below */
     char text[];
 };
 
@@ -131,6 +132,7 @@ struct dlock__callbacks {
     struct dlock__event *first, *last;
     struct dlock__line *lines, *last_line;
     size_t n_lines;
+    uint32_t dropped;           /* events since the last line, for want of room */
     struct dlock_lock *running; /* the handle whose callback runs */
     uint64_t runner;            /* … the thread that it runs in */
     struct dlock__hold *loses;  /* … and the hold whose loss it reports, until the callback has released that */

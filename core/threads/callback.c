@@ -144,7 +144,10 @@ static bool pass_line_on(struct dlock_client *client) {
     client->callback.lines = line->next;
     client->callback.n_lines--;
     leave_for_call(client);
-    client->log(line->level, line->text, client->log_arg);
+    if (line->event.kind)
+        client->event(&line->event, client->event_arg);
+    else
+        client->log(line->level, line->text, client->log_arg);
     free(line);
     enter_after_call(client);
     return true;

@@ -178,6 +178,9 @@ static void log_failures(struct dlock_client *client, size_t n, int rc, const st
                       : code == DLOCK_ELOST
                           ? "the server no longer has the grant: it was broken, forgotten, or has ended"
                           : dlock_strerror(code);
+    for (size_t i = 0; i < n; i++)
+        if (rc != 0 || client->keeper.args[i].result != 0)
+            dlock__tell_grant(DLOCK_EVENT_LATE, client->keeper.batch[i], -1, why);
     dlock__leave(client);
     dlock__log(client, DLOCK_LOG_WARN, "renewal of %zu lock(s) failed, such as \"%s\": %s", failed,
                client->keeper.batch[first]->name->text, why); /* the batch has a reference, names do not change */

@@ -47,6 +47,8 @@ static void send_all(struct dlock__acquisition *const *acqs, size_t n, int64_t d
 
 bool dlock__give_back_begin(struct dlock__acquisition *acq) {
     DLOCK__PROBE_GRANT(released, acq);
+    dlock__tell_grant(DLOCK_EVENT_RELEASED, acq, -1, "");
+    dlock__stats_held(acq);
     if (dlock__hand_over(acq) || dlock__linger_begin(acq)) return true;
     dlock__acq_release(acq);
     dlock__acq_disown(acq);
@@ -60,8 +62,8 @@ int dlock__give_back_end(struct dlock__acquisition *acq, int rc, const struct dl
     dlock__back_off(acq);
     if (acq->refs > 1) pthread_cond_broadcast(&name->client->changed); /* dlock__give_back_await may have one of them */
     if (rc == DLOCK_ELOST) {
-        dlock__stats_lost(acq);
         dlock__loss_note(acq, dlock__loss_at_server(acq));
+        dlock__stats_lost(acq);
         dlock__loss_fail(acq, " before its release", err);
     } else if (rc != 0) {
         dlock__orphan(acq);
@@ -107,8 +109,8 @@ int dlock__give_back_await(struct dlock__acquisition *acq, int64_t deadline_us, 
                           "the release of lock \"%s\" was not confirmed, its lease ends it: %s",
                           dlock__name_shown(name), client->closed ? "the client is closed" : "no answer in time");
     if (acq->op->kind == DLOCK__RELEASE && acq->op->result == 0) return 0;
-    dlock__stats_lost(acq);
     dlock__loss_note(acq, dlock__loss_at_server(acq));
+    dlock__stats_lost(acq);
     return dlock__loss_fail(acq, " before its release", err);
 }
 

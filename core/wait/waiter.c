@@ -38,6 +38,7 @@ static void finish(struct dlock__waiter *waiter, int result) {
     waiter->result = result;
     waiter->lock->waiting--;
     dlock__stats_waited(waiter);
+    if (result != 0) dlock__tell_wait(DLOCK_EVENT_GIVEN_UP, waiter);
     if (!dlock__name_has(name, waiter)) return;
     dlock__name_remove(name, waiter);
     const struct dlock__acquisition *in_the_way = dlock__name_exclusive(name);
@@ -187,7 +188,7 @@ static bool take(struct dlock__waiter *waiter) {
     dlock__expire_if_due(acq);
     bool good = dlock__acq_held(acq);
     if (good) {
-        dlock__hold_through(acq, waiter->lock);
+        dlock__hold_through(acq, waiter->lock, waiter->began_us);
     } else if (dlock__acq_lost(acq)) {
         dlock__acq_disown(acq); /* no owner has to release it */
         dlock__lost_remove(acq);
@@ -310,6 +311,10 @@ static void judge(struct dlock__waiter *waiter, int result) {
     bool told = why_code(waiter) == DLOCK_EUNAVAILABLE || why_code(waiter) == DLOCK_EAUTH;
     dlock__name_unanswered(name_of(waiter), told ? waiter->why : NULL);
     int64_t ready_ms = result == DLOCK_ENOTREADY ? acq_of(waiter)->op->arg.ready_ms : 0;
+    if (ready_ms != 0) {
+        client->stats.quarantines++;
+        if (name_of(waiter)->ready_at_us == 0) dlock__tell_wait(DLOCK_EVENT_QUARANTINE, waiter);
+    }
     name_of(waiter)->ready_at_us = ready_ms < 0   ? DLOCK__NEVER
                                    : ready_ms > 0 ? dlock__after(dlock__now(client), dlock__us(ready_ms))
                                                   : 0;

@@ -267,6 +267,37 @@ typedef int (*dlock_each_finding)(const struct dlock_finding *finding, void *arg
 /* Gets one backend of dlock_backends(). Returns 0 to continue; any other value ends the walk. */
 typedef int (*dlock_each_backend)(const struct dlock_backend_info *info, void *arg);
 
+/* What happens to a client's locks: X(name, number, word, meaning). */
+#define DLOCK_EVENTS(X)                                                                                 \
+    X(GRANTED, 1, "granted", "an owner got the lock, and re-entries are not told")                      \
+    X(RELEASED, 2, "released", "its owner gave it back")                                                \
+    X(LOST, 3, "lost", "it ended before its release; `text` says why")                                  \
+    X(WAITING, 4, "waiting", "a wait begins; `text` says who has the lock, where the answer did")       \
+    X(GIVEN_UP, 5, "given-up", "an acquire ended without the lock; `text` says why, where it is known") \
+    X(LATE, 6, "late", "a renewal failed and is tried again; `text` says why")                          \
+    X(RECONNECTED, 7, "reconnected", "a connection took the place of one that broke; no name")          \
+    X(QUARANTINE, 8, "quarantine", "the server grants nothing yet: it may have forgotten grants")
+
+/* DLOCK_EVENT_GRANTED, DLOCK_EVENT_RELEASED and so on. Later versions may have more. */
+enum dlock_event_kind {
+#define DLOCK_X(name, number, word, meaning) DLOCK_EVENT_##name = number,
+    DLOCK_EVENTS(DLOCK_X)
+#undef DLOCK_X
+};
+
+/* One event. Valid, with its strings, only inside the callback. */
+struct dlock_event {
+    size_t size;                /* sizeof(struct dlock_event) in the library that fills it */
+    enum dlock_event_kind kind; /* what happened */
+    uint32_t dropped;           /* events before this one that found the queue full */
+    const char *name;           /* the lock's name, without the client's `prefix` */
+    const char *token;          /* the acquisition's name at the server; "": it has none yet */
+    const char *text;           /* a message for people; "": none */
+    uint64_t fence;             /* the grant's; 0: there is none */
+    int64_t waited_us;          /* since the call that acquires; -1: not of this kind */
+    int64_t held_us;            /* since the grant; -1: not of this kind */
+};
+
 /* The options of dlock_open(). */
 struct dlock_client_options {
     size_t size;    /* sizeof(struct dlock_client_options) */
@@ -278,10 +309,15 @@ struct dlock_client_options {
      * part of every token (see DLOCK_TOKEN_MAX), which whoever may read the server's locks can see. NULL: the URI's
      * `label`, else none; "": none */
     const char *label;
+    /* Gets every event of the client, in their order, in the client's worker thread, even if it is MANUAL. A slow one
+     * delays other callbacks, but no renewal; 256 events wait for it, further ones are dropped. It must not call the
+     * library with the same client. NULL: none */
+    void (*event)(const struct dlock_event *event, void *arg);
+    void *event_arg; /* the last argument of `event` */
 };
 /* The default values of the members. */
 #define DLOCK_CLIENT_OPTIONS_INIT \
-    { sizeof(struct dlock_client_options), 0, NULL, NULL, NULL }
+    { sizeof(struct dlock_client_options), 0, NULL, NULL, NULL, NULL, NULL }
 
 /* The options of dlock_new(). */
 struct dlock_options {
@@ -352,10 +388,14 @@ struct dlock_stats {
     /* How long ago the server last answered a request or accepted a connection; -1: it has not yet. A client that holds
      * and waits for nothing sends no requests, and a grant that ends only with its holder needs no renewals. */
     int64_t last_answer_ms;
+    uint64_t holds;                           /* grants that have ended, by a release or a loss */
+    uint64_t hold_us;                         /* the sum of the times for which they were held */
+    uint64_t hold_counts[DLOCK_WAIT_BUCKETS]; /* number of them by this time: see DLOCK_WAIT_BOUND_US */
+    uint64_t quarantines;                     /* answers that the server grants nothing yet */
 };
 /* The initial value for dlock_client_stats(). */
 #define DLOCK_STATS_INIT \
-    { sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0 }
+    { sizeof(struct dlock_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, 0, 0, 0, 0, {0}, 0 }
 
 /* ---- clients ----------------------------------------------------------------------------------------------------- */
 

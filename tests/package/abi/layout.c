@@ -115,7 +115,9 @@ AT(dlock_client_options, flags, 8);
 AT(dlock_client_options, log, 16);
 AT(dlock_client_options, log_arg, 24);
 AT(dlock_client_options, label, 32);
-SIZE(dlock_client_options, 40);
+AT(dlock_client_options, event, 40);
+AT(dlock_client_options, event_arg, 48);
+SIZE(dlock_client_options, 56);
 
 AT(dlock_options, size, 0);
 AT(dlock_options, mode, 8);
@@ -151,7 +153,22 @@ AT(dlock_stats, wait_us, 80);
 AT(dlock_stats, wait_counts, 88);
 AT(dlock_stats, held, 280);
 AT(dlock_stats, last_answer_ms, 288);
-SIZE(dlock_stats, 296);
+AT(dlock_stats, holds, 296);
+AT(dlock_stats, hold_us, 304);
+AT(dlock_stats, hold_counts, 312);
+AT(dlock_stats, quarantines, 504);
+SIZE(dlock_stats, 512);
+
+AT(dlock_event, size, 0);
+AT(dlock_event, kind, 8);
+AT(dlock_event, dropped, 12);
+AT(dlock_event, name, 16);
+AT(dlock_event, token, 24);
+AT(dlock_event, text, 32);
+AT(dlock_event, fence, 40);
+AT(dlock_event, waited_us, 48);
+AT(dlock_event, held_us, 56);
+SIZE(dlock_event, 64);
 
 AT(dlock_finding, size, 0);
 AT(dlock_finding, health, 8);

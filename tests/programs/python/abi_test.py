@@ -15,6 +15,7 @@ STRUCTS = {
     "dlock_info": _abi.Info,
     "dlock_backend_info": _abi.BackendInfo,
     "dlock_finding": _abi.FindingStruct,
+    "dlock_event": _abi.EventStruct,
     "dlock_stats": _abi.StatsStruct,
     "dlock_client_options": _abi.ClientOptions,
     "dlock_options": _abi.Options,
@@ -84,6 +85,10 @@ class Layout(unittest.TestCase):
     def test_losses(self):
         losses = {f"DLOCK_LOSS_{loss.name}": loss.value for loss in dlock.Loss}
         self.assertEqual(abi["enums"]["dlock_loss"], {"DLOCK_NOT_LOST": 0, **losses})
+
+    def test_events(self):
+        words = {f"DLOCK_EVENT_{word.upper().replace('-', '_')}": at for at, word in enumerate(_abi.EVENTS) if at}
+        self.assertEqual(abi["enums"]["dlock_event_kind"], words)
 
     def test_capabilities(self):
         self.assertEqual([(cap["bit"], cap["word"]) for cap in abi["capabilities"]], list(enumerate(_abi.CAPABILITIES)))

@@ -1,14 +1,17 @@
 """Integrations with other packages: pytest's fixtures and the collector for prometheus_client."""
+import asyncio
 import os
 import subprocess
 import sys
 import tempfile
 import threading
+import types
 import unittest
 import uuid
 
 import dlock
 import prometheus_client
+from dlock import otel
 from dlock.prometheus import Collector
 
 TESTS = """
@@ -85,3 +88,53 @@ class Prometheus(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
+
+
+class Tracer:
+    """What dlock.otel uses of OpenTelemetry's tracer and spans."""
+
+    def __init__(self):
+        self.ended = []
+
+    def start_span(self, what, start_time, attributes):
+        span = types.SimpleNamespace(**{"set_attribute": attributes.__setitem__})
+        span.end = lambda end_time: self.ended.append((what, end_time - start_time, attributes))
+        return span
+
+
+class Events(unittest.TestCase):
+    def setUp(self):
+        self.tracer, self.events = Tracer(), []
+        self.uri = f"mem:{uuid.uuid4().hex}"
+        spans = otel.Spans(self.tracer)
+        self.client = dlock.Client(self.uri, on_event=lambda event: (self.events.append(event), spans(event)))
+
+    def tearDown(self):
+        self.client.close()
+
+    def test_spans(self):
+        with dlock.Client(self.uri) as other, other.lock("x"), self.assertRaises(dlock.Timeout):
+            self.client.lock("x", timeout=0.05).acquire()
+        with self.client.lock("x") as grant:
+            pass
+        self.client.close()  # passes on what is left
+        self.assertEqual([event.kind for event in self.events], ["waiting", "given-up", "granted", "released"])
+        self.assertEqual([event.fence == grant.fence for event in self.events], [False, False, True, True])
+        waits, holds = ([row for row in self.tracer.ended if row[0] == f"dlock {what}"] for what in ("wait", "hold"))
+        (_, waited, about), *_ = waits
+        self.assertGreaterEqual(waited, 50_000_000)
+        self.assertEqual((about["dlock.name"], about["dlock.outcome"]), ("x", "given-up"))
+        [(_, _, about)] = holds
+        self.assertEqual((about["dlock.fence"], about["dlock.outcome"]), (grant.fence, "released"))
+
+    def test_an_exception_is_reported(self):
+        with dlock.Client(self.uri, on_event=lambda event: 1 / 0) as client, client.lock("x"):
+            pass
+
+    def test_asyncio(self):
+        async def run():
+            async with dlock.AsyncClient(self.uri, on_event=self.events.append) as client, client.lock("y"):
+                pass
+
+        asyncio.run(run())
+        self.assertEqual([event.kind for event in self.events], ["granted", "released"])

@@ -17,7 +17,7 @@ from typing import List
 from . import _callbacks, _values
 from ._abi import lib as _lib
 from ._native import uri_without_secrets
-from ._values import Backend, Finding, Holder, Stats
+from ._values import Backend, Event, Finding, Holder, Stats
 from ._version import __version__
 from .aio import AsyncClient, AsyncGrant, AsyncLock
 from .client import Client
@@ -49,7 +49,7 @@ from .multi import acquire_all, acquire_any
 
 __all__ = [
     "AbiError", "AsyncClient", "AsyncGrant", "AsyncLock", "AuthError", "Backend", "Busy", "Canceled", "Client",
-    "Deadlock", "Error", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Loss", "Lost", "NoBackend",
+    "Deadlock", "Error", "Event", "Finding", "Forked", "Grant", "Holder", "Invalid", "Lock", "Loss", "Lost", "NoBackend",
     "NotAcquired", "NotOwner", "NotReady", "NotSupported", "OutOfResources", "ProtocolError", "Stats", "Timeout",
     "Unavailable", "__version__", "acquire_all", "acquire_any", "backends", "library_version", "parse_duration",
     "uri_without_secrets",

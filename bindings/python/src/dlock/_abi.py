@@ -24,6 +24,9 @@ WAIT_BUCKETS = 24
 CLIENT_LAZY, CLIENT_MANUAL, CLIENT_GUARDIAN = 1, 2, 4
 FINE = 0
 
+# DLOCK_EVENTS: the words for the numbers.
+EVENTS = ("", "granted", "released", "lost", "waiting", "given-up", "late", "reconnected", "quarantine")
+
 # DLOCK_CAPS: the words for the bits, from the lowest on.
 CAPABILITIES = (
     "fence", "queue", "wake", "shared", "permit", "inspect", "list", "break", "export", "session", "threadsafe",
@@ -101,6 +104,26 @@ class StatsStruct(Structure):
         ("wait_counts", c_uint64 * WAIT_BUCKETS),
         ("held", c_uint64),
         ("last_answer_ms", c_int64),
+        ("holds", c_uint64),
+        ("hold_us", c_uint64),
+        ("hold_counts", c_uint64 * WAIT_BUCKETS),
+        ("quarantines", c_uint64),
+    ]
+
+
+class EventStruct(Structure):
+    """struct dlock_event"""
+
+    _fields_ = [
+        ("size", c_size_t),
+        ("kind", c_int),
+        ("dropped", c_uint32),
+        ("name", c_char_p),
+        ("token", c_char_p),
+        ("text", c_char_p),
+        ("fence", c_uint64),
+        ("waited_us", c_int64),
+        ("held_us", c_int64),
     ]
 
 
@@ -109,12 +132,14 @@ Each = CFUNCTYPE(c_int, POINTER(Info), c_void_p)
 EachFinding = CFUNCTYPE(c_int, POINTER(FindingStruct), c_void_p)
 EachBackend = CFUNCTYPE(c_int, POINTER(BackendInfo), c_void_p)
 Log = CFUNCTYPE(None, c_int, c_char_p, c_void_p)
+OnEvent = CFUNCTYPE(None, POINTER(EventStruct), c_void_p)
 
 
 class ClientOptions(Structure):
     """struct dlock_client_options"""
 
-    _fields_ = [("size", c_size_t), ("flags", c_uint32), ("log", Log), ("log_arg", c_void_p), ("label", c_char_p)]
+    _fields_ = [("size", c_size_t), ("flags", c_uint32), ("log", Log), ("log_arg", c_void_p), ("label", c_char_p),
+                ("event", OnEvent), ("event_arg", c_void_p)]
 
 
 class Options(Structure):

@@ -10,7 +10,7 @@ import itertools
 import threading
 from typing import Any, Callable, Dict, Iterable, List, TypeVar
 
-from ._abi import Callback, Each, EachBackend, EachFinding, LockPointer, Log, lib
+from ._abi import Callback, Each, EachBackend, EachFinding, LockPointer, Log, OnEvent, lib
 
 Result = TypeVar("Result")
 
@@ -93,6 +93,12 @@ def ended(lock: int, err: Any, number: int) -> None:
 def logged(level: int, message: bytes, number: int) -> None:
     """The log of dlock_client_options: calls handler(level, text)."""
     _call(number, level, message.decode(errors="replace"))
+
+
+@OnEvent  # type: ignore[misc]
+def happened(row: Any, number: int) -> None:
+    """The event of dlock_client_options: calls handler(event)."""
+    _call(number, row.contents)
 
 
 def _step(row: Any, number: int) -> int:

@@ -29,6 +29,7 @@ logger = logging.getLogger("dlock")
 logger.addHandler(logging.NullHandler())
 
 OnLost = Optional[Callable[[errors.Lost], Any]]
+OnEvent = Optional[Callable[[_values.Event], Any]]
 
 _clients: weakref.WeakSet[NativeClient] = weakref.WeakSet()
 
@@ -68,12 +69,15 @@ def check_threads() -> None:
 class NativeClient:
     """An open client of the library."""
 
-    def __init__(self, uri: str, flags: int, log: Optional[logging.Logger], label: Optional[str]) -> None:
+    def __init__(
+        self, uri: str, flags: int, log: Optional[logging.Logger], label: Optional[str],
+        on_event: OnEvent,
+    ) -> None:  # fmt: skip
         check_threads()
         self._pid = os.getpid()
         self._mutex = threading.Lock()
         self._grants: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._log = 0
+        self._handlers: List[int] = []
         self.logger = log
         self._pointer = _abi.ClientPointer()
         self._within = c_int64(_abi.FOREVER)
@@ -85,13 +89,16 @@ class NativeClient:
         options.label = None if label is None else _values.text(label, "the label")
         anchor = _options(Terms(flags=_abi.FIXED_LEASE, lease_ms=100))
         if log is not None:
-            self._log = _callbacks.register(_log_handler(log))
-            options.log, options.log_arg = _callbacks.logged, self._log
+            self._handlers.append(_callbacks.register(_log_handler(log)))
+            options.log, options.log_arg = _callbacks.logged, self._handlers[-1]
+        if on_event is not None:
+            self._handlers.append(_callbacks.register(_event_handler(on_event)))
+            options.event, options.event_arg = _callbacks.happened, self._handlers[-1]
         try:
             errors.call(lib.dlock_open, _values.text(uri, "the URI"), byref(options), byref(self._pointer))
             errors.call(lib.dlock_new, self._pointer, b"anchor", byref(anchor), byref(self._anchor))
         except BaseException:
-            _end(self._closing, self._log)
+            _end(self._closing, self._handlers)
             raise
         self.timeout_ms = _timeout_ms(uri)
         self.uri = uri_without_secrets(uri)
@@ -129,7 +136,7 @@ class NativeClient:
             raise RuntimeError("a client must not be closed from a callback")
         self.closed = True
         if self._pid == os.getpid():
-            _end(self._closing, self._log)
+            _end(self._closing, self._handlers)
 
     def close_at_exit(self) -> None:
         """As `close`, but does nothing while a daemon thread holds a lock: that thread ends with the process, and must
@@ -143,7 +150,7 @@ class NativeClient:
         if getattr(self, "_anchor", None) is None or self._pid != os.getpid():
             return
         if not self.closed or not sys.is_finalizing():
-            _callbacks.outside(_end, self._closing, self._log, self._anchor)
+            _callbacks.outside(_end, self._closing, self._handlers, self._anchor)
         if not self.closed:
             warnings.warn("unclosed dlock client", ResourceWarning, source=self)  # may raise
 
@@ -265,10 +272,11 @@ def _timeout_ms(uri: str) -> int:
     return ms.value
 
 
-def _end(closing: Iterator[None], log: int, anchor: Optional[_abi.LockPointer] = None) -> None:
+def _end(closing: Iterator[None], handlers: List[int], anchor: Optional[_abi.LockPointer] = None) -> None:
     """Closes a client that is not closed yet, and frees its memory if it gets the anchor."""
     next(closing, None)
-    _callbacks.forget(log)
+    for number in handlers:
+        _callbacks.forget(number)
     if anchor is not None:
         lib.dlock_free(anchor)
 
@@ -279,6 +287,10 @@ def _options(terms: Terms) -> _abi.Options:
 
 def _log_handler(log: logging.Logger) -> Callable[..., None]:
     return lambda level, line: log.log(_LEVELS[min(level, 3)], "%s", line)
+
+
+def _event_handler(on_event: Callable[[_values.Event], Any]) -> Callable[..., Any]:
+    return lambda row: on_event(_values.event(row))
 
 
 def _name(lock: Any) -> str:

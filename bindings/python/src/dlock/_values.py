@@ -82,6 +82,32 @@ class Stats(NamedTuple):
     """Grants that are held now."""
     last_answer: Optional[float]
     """How many seconds ago the server last answered; None: it has not yet."""
+    holds: int
+    """Grants that have ended, by a release or a loss."""
+    hold_seconds: float
+    """For how long they were held, together."""
+    hold_buckets: Tuple[Tuple[float, int], ...]
+    """As `wait_buckets`, for the times of these holds."""
+    quarantines: int
+    """Answers that the server grants nothing yet."""
+
+
+class Event(NamedTuple):
+    """Something that happened to a client's locks; dlock.h describes the kinds."""
+
+    kind: str
+    """"granted", "released", "lost", "waiting", "given-up", "late", "reconnected" or "quarantine"."""
+    name: str
+    token: str
+    text: str
+    """A message for people, such as who has the lock; "": none."""
+    fence: int
+    waited: Optional[float]
+    """Seconds since the call that acquires; None: the event is of another kind."""
+    held: Optional[float]
+    """Seconds since the grant; None: the event is of another kind."""
+    dropped: int
+    """Events before this one that were dropped, since on_event was too slow."""
 
 
 class Backend(NamedTuple):
@@ -237,7 +263,18 @@ def stats(row: Any) -> Stats:
         tuple(zip(bounds, row.wait_counts)),
         row.held,
         left(row.last_answer_ms),
+        row.holds,
+        row.hold_us / 1e6,
+        tuple(zip(bounds, row.hold_counts)),
+        row.quarantines,
     )
+
+
+def event(row: Any) -> Event:
+    """Converts a struct dlock_event."""
+    kind = _abi.EVENTS[row.kind] if row.kind < len(_abi.EVENTS) else str(row.kind)
+    waited, held = (None if us < 0 else us / 1e6 for us in (row.waited_us, row.held_us))
+    return Event(kind, plain(row.name), plain(row.token), plain(row.text), row.fence, waited, held, row.dropped)
 
 
 def backend(info: Any) -> Backend:

@@ -17,7 +17,7 @@ from typing import overload
 from . import _abi, _callbacks, errors
 from ._abi import lib
 from ._block import Block, check_cancel
-from ._native import Handle, NativeClient, OnLost, Terms, logger
+from ._native import Handle, NativeClient, OnEvent, OnLost, Terms, logger
 from ._values import Finding, Holder, Seconds, asynchronous, callback, finished, timeout_milliseconds
 from .client import BaseClient, Name
 from .grant import BaseGrant, Kept, leaving
@@ -371,10 +371,10 @@ class AsyncClient(BaseClient):
 
     def __init__(
         self, uri: str, *, lazy: bool = True, guardian: bool = False, log: Optional[logging.Logger] = logger,
-        label: Optional[str] = None,
+        label: Optional[str] = None, on_event: OnEvent = None,
     ) -> None:  # fmt: skip
         flags = _abi.CLIENT_MANUAL | lazy * _abi.CLIENT_LAZY | guardian * _abi.CLIENT_GUARDIAN
-        self._native = NativeClient(uri, flags, log, label)
+        self._native = NativeClient(uri, flags, log, label, on_event)
         self._loop = _Loop(self._native)
         self._entered: weakref.WeakKeyDictionary[Any, List[Tuple[AsyncLock, AsyncGrant]]]
         self._entered = weakref.WeakKeyDictionary()

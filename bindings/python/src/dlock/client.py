@@ -8,7 +8,7 @@ import threading
 from typing import Any, Callable, List, Literal, Optional, TypeVar, Union, overload
 
 from . import _abi
-from ._native import NativeClient, OnLost, Terms, logger
+from ._native import NativeClient, OnEvent, OnLost, Terms, logger
 from ._values import Backend, Finding, Holder, Seconds, Stats, asynchronous, finished, generating, on_lost_of_threads
 from .grant import Grant
 from .lock import Lock
@@ -64,6 +64,7 @@ class Client(BaseClient):
     log: the logger for the library's messages, about failed renewals for example; None: no messages. Its handlers must
     not use dlock.
     label: what this program does, for people who look who holds a lock: up to 48 bytes; None: as the URI says.
+    on_event: is called with each `dlock.Event` of the client, in a thread of the library; it must not use the client.
 
     Its methods may be called from any thread. It is closed by `close`, by the end of a with-block, or at the
     interpreter's end. In a forked child its methods raise Forked: open another client there.
@@ -71,10 +72,10 @@ class Client(BaseClient):
 
     def __init__(
         self, uri: str, *, lazy: bool = False, guardian: bool = False, log: Optional[logging.Logger] = logger,
-        label: Optional[str] = None,
+        label: Optional[str] = None, on_event: OnEvent = None,
     ) -> None:  # fmt: skip
         flags = lazy * _abi.CLIENT_LAZY | guardian * _abi.CLIENT_GUARDIAN
-        self._native = NativeClient(uri, flags, log, label)
+        self._native = NativeClient(uri, flags, log, label, on_event)
         self._inside = threading.local()
 
     def lock(

@@ -43,13 +43,16 @@ class Collector(BaseCollector):
             for server, stats in rows:
                 counter.add_metric([server], getattr(stats, field))
             yield counter
+        holds = HistogramMetricFamily("dlock_hold_seconds", "How long grants were held.", labels=["server"])
         waiting = GaugeMetricFamily("dlock_waiting", "Waits that are in progress.", labels=["server"])
         waits = HistogramMetricFamily("dlock_wait_seconds", "How long these waits took.", labels=["server"])
         for server, stats in rows:
             waiting.add_metric([server], stats.waiting)
-            waits.add_metric([server], _cumulative(stats), stats.wait_seconds)
+            waits.add_metric([server], _cumulative(stats.wait_buckets), stats.wait_seconds)
+            holds.add_metric([server], _cumulative(stats.hold_buckets), stats.hold_seconds)
         yield waiting
         yield waits
+        yield holds
 
     def _rows(self) -> List[Tuple[str, Stats]]:
         rows: Dict[str, Stats] = {}
@@ -61,9 +64,9 @@ class Collector(BaseCollector):
         return list(rows.items())
 
 
-def _cumulative(stats: Stats) -> List[Tuple[str, int]]:
+def _cumulative(counts: Tuple[Tuple[float, int], ...]) -> List[Tuple[str, int]]:
     total, buckets = 0, []
-    for bound, count in stats.wait_buckets:
+    for bound, count in counts:
         total += count
         buckets.append(("+Inf" if bound == float("inf") else f"{bound:g}", total))
     return buckets
