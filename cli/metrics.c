@@ -1,5 +1,6 @@
-/* metrics: prints the locks of a server for Prometheus. */
+/* metrics: prints the locks of a server for Prometheus, or serves them. */
 #include "cli.h"
+#include "http.h"
 #include "prometheus.h"
 #include "subject.h"
 
@@ -26,12 +27,13 @@ static int64_t now_us(void) {
     return (int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000;
 }
 
-/* Orders holders by name; then by mode and host, the labels that distinguish the samples of dlock_lock_holders. */
+/* Orders holders by name; then by the labels that distinguish the samples of dlock_lock_holders. */
 static int compare(const void *left, const void *right) {
     const struct dlock_info *a = left, *b = right;
     int order = strcmp(a->name, b->name);
     if (order == 0) order = (int)a->mode - (int)b->mode;
-    return order ? order : strcmp(a->host, b->host);
+    if (order == 0) order = strcmp(a->host, b->host);
+    return order ? order : strcmp(a->label, b->label);
 }
 
 /* ---- samples per lock, which may have several holders ------------------------------------------------------------ */
@@ -71,11 +73,20 @@ static void put_holders(const struct metrics *metrics, const char *family, const
                         const struct dlock_info *begin, const struct dlock_info *end) {
     for (const struct dlock_info *from = begin; from < end;) {
         const struct label more[] = {
-            labels[0], labels[1], {"mode", mode_word(from->mode)}, {"host", from->host}, {NULL, NULL}};
+            labels[0],   labels[1], {"mode", mode_word(from->mode)}, {"host", from->host}, {"label", from->label},
+            {NULL, NULL}};
         const struct dlock_info *alike = from;
         while (from < end && compare(alike, from) == 0) from++;
         prometheus_number(metrics->out, family, more, (uint64_t)(from - alike));
     }
+}
+
+static void put_held_for(const struct metrics *metrics, const char *family, const struct label *labels,
+                         const struct dlock_info *begin, const struct dlock_info *end) {
+    int64_t longest = -1;
+    for (; begin < end; begin++)
+        if (begin->held_ms > longest) longest = begin->held_ms;
+    if (longest >= 0 && longest <= INT64_MAX / 1000) prometheus_seconds(metrics->out, family, labels, longest * 1000);
 }
 
 static void put_waiters(const struct metrics *metrics, const char *family, const struct label *labels,
@@ -136,7 +147,9 @@ static void put_free(const struct metrics *metrics, size_t n) {
 static void put_locks(const struct metrics *metrics) {
     gauge(metrics, "dlock_lock_held", "Whether somebody holds the lock.", put_held);
     for (size_t i = 0; i < metrics->subject->n; i++) put_free(metrics, i);
-    gauge(metrics, "dlock_lock_holders", "Holders of the lock, by mode and host (empty: not known).", put_holders);
+    gauge(metrics, "dlock_lock_holders", "Holders of the lock, by mode, host and label (empty: not known).",
+          put_holders);
+    gauge(metrics, "dlock_lock_held_seconds", "For how long its oldest holder has had the lock.", put_held_for);
     if (metrics->queues)
         gauge(metrics, "dlock_lock_waiters", "Waiters in the lock's queue at the server.", put_waiters);
     gauge(metrics, "dlock_lock_permits", "Permits of the name, if it is in use as permits.", put_limit);
@@ -161,13 +174,19 @@ static void put_server(const struct metrics *metrics, int rc, int64_t took_us) {
     prometheus_number(metrics->out, "dlock_locks_held", server, locks);
 }
 
-/* Replaces the names by valid label texts. Two names may become the same text, so the holders are sorted again. */
-static int clean_names(struct holders *holders) {
+static bool clean(const char **text) {
+    char *valid = label_text(*text);
+    if (!valid) return false;
+    free((char *)*text);
+    *text = valid;
+    return true;
+}
+
+/* Replaces what becomes a label by a valid text. Two may become the same, so the holders are sorted again. */
+static int clean_labels(struct holders *holders) {
     for (size_t i = 0; i < holders->n; i++) {
-        char *name = label_text(holders->items[i].name);
-        if (!name) return DLOCK_ENOMEM;
-        free((char *)holders->items[i].name);
-        holders->items[i].name = name;
+        struct dlock_info *item = &holders->items[i];
+        if (!clean(&item->name) || !clean(&item->host) || !clean(&item->label)) return DLOCK_ENOMEM;
     }
     if (holders->n > 1) qsort(holders->items, holders->n, sizeof *holders->items, compare);
     return 0;
@@ -187,7 +206,7 @@ static int ask(struct metrics *metrics, const char *uri, struct dlock_error *err
     if (rc != 0) return rc;
     rc = refuse_private(client, err);
     if (rc == 0) rc = subject_ask(metrics->subject, client, &metrics->holders, err);
-    if (rc == 0 && clean_names(&metrics->holders) != 0)
+    if (rc == 0 && clean_labels(&metrics->holders) != 0)
         rc = dlock_fail(err, DLOCK_ENOMEM, "%s", dlock_strerror(DLOCK_ENOMEM));
     metrics->queues = dlock_client_backend(client)->caps & DLOCK_CAP_QUEUE;
     dlock_close(client);
@@ -203,43 +222,64 @@ static int print_metrics(struct metrics *metrics, const char *uri) {
     if (rc == 0 || is_down(rc)) put_server(metrics, rc, now_us() - began_us);
     if (rc == 0) put_locks(metrics);
     holders_free(&metrics->holders);
+    metrics->holders = (struct holders){0};
     free(metrics->server);
     return rc == 0 ? STATUS_OK : report(&err);
+}
+
+/* What http_serve needs to make a page. */
+struct page {
+    struct metrics *metrics;
+    const char *uri;
+};
+
+static bool write_page(FILE *out, void *arg) {
+    const struct page *page = arg;
+    page->metrics->out = out;
+    int status = print_metrics(page->metrics, page->uri);
+    return status == STATUS_OK || status == STATUS_UNAVAILABLE; /* which is a sample, too */
 }
 
 static int metrics_main(int argc, char **argv) {
     static const struct option longs[] = {
         {"backend", required_argument, NULL, 'b'},
         {"prefix", required_argument, NULL, 'p'},
+        {"listen", required_argument, NULL, 'L'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     struct subject subject = {NULL, NULL, 0};
-    const char *uri = NULL;
+    const char *uri = NULL, *address = NULL;
     opterr = 0;
     for (int c; (c = getopt_long(argc, argv, ":b:h", longs, NULL)) != -1;) {
         switch (c) {
         case 'b': uri = optarg; break;
         case 'p': subject.prefix = optarg; break;
+        case 'L': address = optarg; break;
         case 'h': return print_help(&command_metrics);
         default: return option_error(&command_metrics, argv, longs, c);
         }
     }
     int status = subject_take(&subject, &command_metrics, argc - optind, argv + optind);
     if (status != STATUS_OK) return status;
-    return print_metrics(&(struct metrics){.out = stdout, .subject = &subject}, uri_or_default(uri));
+    struct metrics metrics = {.out = stdout, .subject = &subject};
+    if (!address) return print_metrics(&metrics, uri_or_default(uri));
+    return http_serve(&command_metrics, address, write_page, &(struct page){&metrics, uri_or_default(uri)});
 }
 
 const struct command command_metrics = {
     "metrics", "print the locks of a server for Prometheus",
-    "Usage: dlock metrics [-b URI] [--prefix PREFIX | NAME…]\n\n"
+    "Usage: dlock metrics [-b URI] [--listen ADDRESS] [--prefix PREFIX | NAME…]\n\n"
     "Prints the locks of the server in the text format of Prometheus: which are held, their holders and waiters, and "
     "the remaining time of their leases. With NAMEs, which some servers require, free locks are printed, too.\n\n"
     "  -b, --backend URI    the lock server; default $DLOCK_URI, then file:\n" SUBJECT_HELP
+    "      --listen ADDRESS     answer HTTP requests for /metrics at [HOST:]PORT, by default of 127.0.0.1, until "
+    "killed\n"
     "  -h, --help           show this\n\n"
     "A server that cannot be reached is also printed as \"dlock_up 0\".\n\n"
     "Exit status: 0, 64 wrong usage, 69 the server cannot be used.\n\n"
     "Examples:\n"
     "  dlock metrics -b redis://locks.example --prefix nightly\n"
+    "  dlock metrics -b redis://locks.example --listen 9750\n"
     "  dlock metrics -b memcached://locks.example deploy report\n",
     metrics_main};

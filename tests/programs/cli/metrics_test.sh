@@ -53,6 +53,27 @@ equal "free names that no label can tell apart are one" \
     "$(read_out dlock_lock_held,name=$'\xef\xbf\xbd b') $(read_out dlock_lock_held,name=$'\xef\xbf\xbd a')" "0 1"
 kill "$permit"
 
+describe "metrics --listen"
+begin "$DLOCK" metrics --listen 0
+within 10 "it says where" grep -q "serving http://127.0.0.1:" "$work/bg.err"
+where=$(sed -n 's/.*serving //p' "$work/bg.err")
+port=${where##*:} port=${port%/*}
+curl -fsS "$where" >"$work/out"
+sound read_out
+equal "the same page" "$(read_out dlock_locks_held)" 3
+equal "how long one is held" "$(read_out dlock_lock_held_seconds,name=readers | grep -c .)" 1
+equal "HEAD has no body" "$(curl -fsSI "$where" | grep -c '^Content-Length: [1-9]')" 1
+equal "another path" "$(curl -s -o /dev/null -w '%{http_code}' "$where/other")" 404
+equal "another method" "$(curl -s -o /dev/null -w '%{http_code}' -d x "$where")" 405
+exec {idle}<>"/dev/tcp/127.0.0.1/$port" # sends nothing
+printf 'nonsense\n\n' >"/dev/tcp/127.0.0.1/$port"
+equal "beside readers that send nothing, or nonsense" "$(curl -fsS -m 20 "$where" | grep -c '^dlock_up')" 1
+exec {idle}>&-
+gives "the port is in use" 64 "$DLOCK" metrics --listen "$port"
+contains "the reason" "$err" "Address already in use"
+gives "no port" 64 "$DLOCK" metrics --listen 127.0.0.1:http
+stop "$pid"
+
 describe "metrics: mistakes, and no server"
 run "$DLOCK" metrics --prefix a a
 equal "prefix and name" "$status $out ${err%%$'\n'*}" "64  dlock: give either --prefix or lock names"
