@@ -11,6 +11,7 @@
  * The files; each calls those below it only:
  *   mysql     the tables of operations
  *   rows      acquire, renew, release             session   the same for mode=session
+ *   queue     waiters, hand-overs and wake-ups of mode=rows
  *   inspect   inspect, list, break                check     the `check` operation
  *   connect   connecting, and the settings of a session
  *   tls       TLS settings, and a handshake within the deadline
@@ -57,11 +58,18 @@
 /* For how long the server keeps a silent session without a lock; in seconds. */
 #define MARIA_IDLE_S 86400
 
+/* The name of the user lock that a client's listener holds is this and the client's name. */
+#define MARIA_EAR "dlock."
+
+/* Indices in a claim's state: it is in the queue; it has been. */
+enum { MARIA_QUEUED, MARIA_MET };
+
 /* One result of a packet. */
 struct maria_answer {
     uint32_t columns; /* 0: the statement returns no rows */
     uint32_t at, end; /* its unread rows, as offsets in the kept bytes */
     uint64_t affected;
+    uint64_t id; /* what the statement has passed to LAST_INSERT_ID(); 0: nothing */
 };
 
 /* A value of a row; it ends without a NUL. */
@@ -111,6 +119,10 @@ struct maria {
         bool is_late, has_ended;
         char host[256]; /* first the address, then the name that the certificate must have */
     } handshake;
+    int64_t slept_us;                /* when the listener began to sleep */
+    unsigned swept;                  /* how often a waiter has joined a queue */
+    int64_t clock_at_us;             /* when ahead_us was learnt from an answer; 0: not yet */
+    char wanted[MARIA_NAME_MAX + 1]; /* the name that another client last had or waited for; "": none */
     size_t n_answers;
     struct maria_answer answers[MARIA_ANSWERS];
     struct {
@@ -268,14 +280,33 @@ int maria_tls_rejected(struct maria *maria, const struct dlock_uri *uri, const s
 
 int maria_connect_link(struct maria *maria, const struct dlock_uri *uri, int64_t deadline_us, struct dlock_error *err);
 
+/* ---- queue.c ----------------------------------------------------------------------------------------------------- */
+
+/* Say, about a row of dlock_locks: the first waiter's token, or NULL; that no waiter is alive; and the UPDATE that ends a
+ * grant and hands the row to the first waiter, up to a name and more conditions. Its answer has the session to wake. */
+void maria_say_next(struct maria *maria);
+void maria_say_no_waiter(struct maria *maria, const char *name);
+void maria_say_hand_over(struct maria *maria);
+/* Wakes that session; 0: there is none. */
+void maria_wake_ear(struct maria *maria, uint64_t session, int64_t deadline_us);
+/* Asks for a claim, after joining the queue if it has to, and hands a free row to the first waiter. Returns 1 if there is
+ * no row, or it may not be written. */
+int maria_wait_in_line(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err);
+/* Takes a claim out of the queue, and releases what it has. */
+int maria_leave_line(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err);
+
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
 dlock_batch maria_acquire, maria_renew, maria_release, maria_session_acquire, maria_session_renew,
     maria_session_release;
+int maria_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
+int maria_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
+int maria_probe(void *conn, struct dlock_error *err);
 int maria_session_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err);
 int maria_session_wake(void *conn, struct dlock_wake *out, struct dlock_error *err);
 int maria_session_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);
 int maria_inspect(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
+int maria_waiters(void *conn, const char *name, dlock_each each, void *arg, int timeout_ms, struct dlock_error *err);
 int maria_list(void *conn, const char *prefix, char cursor[256], dlock_each each, void *arg, int timeout_ms,
                struct dlock_error *err);
 int maria_break(void *conn, const char *name, int timeout_ms, struct dlock_error *err);

@@ -88,8 +88,8 @@ DLOCK_BACKEND(mysql) = {
     .name = "mysql",
     .schemes = schemes,
     .keys = keys,
-    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_FENCE | DLOCK_CAP_EXPORT | DLOCK_CAP_INSPECT | DLOCK_CAP_LIST |
-            DLOCK_CAP_BREAK | DLOCK_CAP_VOLATILE,
+    .caps = DLOCK_CAP_LEASE | DLOCK_CAP_FENCE | DLOCK_CAP_QUEUE | DLOCK_CAP_WAKE | DLOCK_CAP_EXPORT |
+            DLOCK_CAP_INSPECT | DLOCK_CAP_LIST | DLOCK_CAP_BREAK | DLOCK_CAP_VOLATILE,
     .conn_size = sizeof(struct maria),
     .connect = maria_connect,
     .disconnect = maria_disconnect,
@@ -97,7 +97,11 @@ DLOCK_BACKEND(mysql) = {
     .renew = maria_renew,
     .release = maria_release,
     .abandon = maria_abandon,
+    .listen = maria_listen,
+    .wake = maria_wake,
+    .probe = maria_probe,
     .inspect = maria_inspect,
+    .waiters = maria_waiters,
     .list = maria_list,
     .break_lock = maria_break,
     .check = maria_check,

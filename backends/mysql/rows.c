@@ -1,7 +1,7 @@
-/* A lock is a row: one packet of two statements acquires it, one statement releases it. */
+/* A lock is a row: one packet of two statements acquires it, one statement releases it. Where others want it: queue.c. */
 #include "maria.h"
 
-enum { NAME, TOKEN, FENCE, CLOCK, PROOF, COLUMNS = PROOF + 2 };
+enum { NAME, TOKEN, FENCE, CLOCK, LEFT, PROOF, COLUMNS = PROOF + 2 };
 
 /* Refuses claims that cannot be a row. */
 static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
@@ -13,6 +13,18 @@ static bool acceptable(struct dlock_claim *claim, struct dlock_error *err) {
     if (length > 0 && length <= MARIA_NAME_MAX) return true;
     claim->result = dlock_fail(err, DLOCK_EINVAL, "a name has 1 to %d bytes", MARIA_NAME_MAX);
     return false;
+}
+
+/* True if another client is likely to have this name, or to wait for it. */
+static bool is_wanted(const struct maria *maria, const struct dlock_claim *claim) {
+    return strcmp(claim->name, maria->wanted) == 0;
+}
+
+static void note_wanted(struct maria *maria, const struct dlock_claim *claim, bool wanted) {
+    if (wanted)
+        strcpy(maria->wanted, claim->name); /* acceptable() has checked its length */
+    else if (is_wanted(maria, claim))
+        *maria->wanted = '\0';
 }
 
 static void say_name_and_token(struct maria *maria, const struct dlock_claim *claim, const char *between) {
@@ -31,7 +43,7 @@ struct request {
 };
 
 static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *claims, size_t n) {
-    maria_say(maria, "SELECT name, token, fence, " MARIA_NOW_US ", ");
+    maria_say(maria, "SELECT name, token, fence, " MARIA_NOW_US ", until_us > " MARIA_NOW_US ", ");
     maria_say_proof(maria);
     maria_say(maria, " FROM dlock_locks WHERE name IN (");
     for (size_t i = 0; i < n; i++) {
@@ -42,7 +54,7 @@ static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *cla
 }
 
 /* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
- * else it stays unchanged. Assignments are made from left to right and see the results of earlier ones: the fence
+ * else it stays as it is, and so does a free row that others wait for. Assignments are made from left to right and see the results of earlier ones: the fence
  * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. VALUES(until_us)
  * is 0 if the server executes the request too late, for example after a stop: otherwise the grant would last for a
  * lease without a holder. */
@@ -58,7 +70,9 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
     maria_say(maria, " ON DUPLICATE KEY UPDATE "
                      "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
                      "GREATEST(fence + 1, VALUES(fence))), "
-                     "token = IF(token = '' OR until_us <= VALUES(fence), VALUES(token), token), "
+                     "token = IF((token = '' OR until_us <= VALUES(fence)) AND COALESCE(");
+    maria_say_next(maria);
+    maria_say(maria, ", VALUES(token)) = VALUES(token), VALUES(token), token), "
                      "until_us = IF(token = VALUES(token) AND VALUES(until_us) > 0, VALUES(until_us), until_us); ");
     say_claimed_rows(maria, claims, n);
     maria_say(maria, " ORDER BY name");
@@ -78,6 +92,7 @@ static int read_clock(struct maria *maria, const struct maria_value *value, cons
     if (!maria_number(value, &now_us)) return maria_nonsense(maria, "the time of its clock", err);
     if (now_us >= request->late_us) return maria_dead(maria, "its answer was late, or its clock was set forward", err);
     maria->ahead_us = now_us - request->asked_us;
+    maria->clock_at_us = request->asked_us;
     return 0;
 }
 
@@ -88,7 +103,7 @@ static int read_rows(struct maria *maria, struct dlock_claim *const *claims, siz
     const bool asks_only = request->left_ms > 0;
     const size_t last = asks_only ? 0 : 1;
     char name[MARIA_NAME_MAX + 1], token[256];
-    int64_t fence;
+    int64_t fence, is_held;
     size_t at = 0;
     if (maria->n_answers != last + 1 || !maria->answers[last].columns)
         return maria_nonsense(maria, "the results of an acquire", err);
@@ -98,7 +113,8 @@ static int read_rows(struct maria *maria, struct dlock_claim *const *claims, siz
     }
     for (const struct maria_value *row; (row = maria_row(maria, last, COLUMNS)); at++) {
         if (!maria_bytes(&row[NAME], 1, name, sizeof name) || !maria_bytes(&row[TOKEN], 0, token, sizeof token) ||
-            !maria_number(&row[FENCE], &fence) || fence <= 0 || fence >= MARIA_FENCE_END)
+            !maria_number(&row[FENCE], &fence) || !maria_number(&row[LEFT], &is_held) || fence <= 0 ||
+            fence >= MARIA_FENCE_END)
             return maria_nonsense(maria, "a row about a lock", err);
         int rc = read_clock(maria, &row[CLOCK], request, err);
         if (rc == 0) rc = maria_proved(maria, &row[PROOF], err);
@@ -108,15 +124,16 @@ static int read_rows(struct maria *maria, struct dlock_claim *const *claims, siz
             return maria_nonsense(maria, "a row about another lock", err);
         claims[at]->fence = (uint64_t)fence; /* the holder's, if that is another one */
         claims[at]->result = !asks_only && strcmp(token, claims[at]->token) == 0 ? 0 : DLOCK_EBUSY;
+        if (!asks_only) note_wanted(maria, claims[at], claims[at]->result == DLOCK_EBUSY);
+        if (claims[at]->result == DLOCK_EBUSY && !(*token && is_held))
+            claims[at]->retry_ms = 0; /* others wait for it */
         if (claims[at]->result == DLOCK_EBUSY && n == 1 && *token) dlock_held_by(err, token);
     }
     return 0;
 }
 
-static int try_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
-                       struct dlock_error *err) {
-    int rc = maria_settle(maria, deadline_us, err);
-    if (rc != 0) return rc;
+static int take_all(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
+                    struct dlock_error *err) {
     const struct request request = {.left_ms = maria_quarantine_left_ms(maria),
                                     .asked_us = dlock_now_us(),
                                     .late_us = deadline_us + maria->ahead_us};
@@ -124,8 +141,31 @@ static int try_acquire(struct maria *maria, struct dlock_claim *const *claims, s
         say_look(maria, claims, n);
     else
         say_acquire(maria, claims, n, request.late_us);
-    rc = maria_call(maria, deadline_us, err);
+    int rc = maria_call(maria, deadline_us, err);
     return rc == 0 ? read_rows(maria, claims, n, &request, err) : rc;
+}
+
+/* Joins the queue for a claim that is busy, or hands over a row that others wait for. */
+static int wait(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
+    int rc = maria_wait_in_line(maria, claim, deadline_us, err);
+    return rc == 1 ? take_all(maria, &claim, 1, deadline_us, err) : rc;
+}
+
+static int try_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
+                       struct dlock_error *err) {
+    int rc = maria_settle(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    const bool settled = !maria_quarantine_left_ms(maria);
+    struct dlock_claim *first = claims[0];
+    if (n == 1 && settled && first->flags & DLOCK_CLAIM_QUEUE &&
+        (first->state[MARIA_QUEUED] || is_wanted(maria, first)))
+        return wait(maria, first, deadline_us, err);
+    rc = take_all(maria, claims, n, deadline_us, err);
+    for (size_t i = 0; i < n && rc == 0 && settled; i++) {
+        const bool waits = claims[i]->flags & DLOCK_CLAIM_QUEUE || claims[i]->retry_ms == 0;
+        if (claims[i]->result == DLOCK_EBUSY && waits) rc = wait(maria, claims[i], deadline_us, err);
+    }
+    return rc;
 }
 
 static int acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
@@ -158,7 +198,31 @@ int maria_acquire(void *conn, struct dlock_claim *const *claims, size_t n, int t
 
 /* ---- renew and release ------------------------------------------------------------------------------------------- */
 
-typedef void say_change(struct maria *maria, const struct dlock_claim *claim);
+/* Sends one statement for each claim. Several are one transaction, and so need one flush only. */
+static int change(struct maria *maria, void (*say)(struct maria *maria, const struct dlock_claim *claim),
+                  struct dlock_claim *const *claims, size_t n, bool proves, int64_t deadline_us,
+                  struct dlock_error *err) {
+    size_t first = n > 1 ? 1 : 0, last = n + 2 * first;
+    maria_begin(maria);
+    if (n > 1) maria_say(maria, "START TRANSACTION");
+    for (size_t i = 0; i < n; i++) {
+        if (maria->used) maria_say(maria, "; ");
+        say(maria, claims[i]);
+    }
+    if (n > 1) maria_say(maria, "; COMMIT");
+    if (proves) {
+        maria_say(maria, "; SELECT ");
+        maria_say_proof(maria);
+    }
+    int rc = maria_call(maria, deadline_us, err);
+    if (rc != 0) return rc;
+    const struct maria_value *row = proves ? maria_row(maria, last, 2) : NULL;
+    if (maria->n_answers != last + proves || (proves && !row))
+        return maria_nonsense(maria, "the results of a change", err);
+    if (row && (rc = maria_proved(maria, row, err)) != 0) return rc;
+    for (size_t i = 0; i < n; i++) claims[i]->result = maria->answers[first + i].affected == 1 ? 0 : DLOCK_ELOST;
+    return 0;
+}
 
 /* Two comparisons instead of "(name, token) = (…)", for which MariaDB 10.11 reads the whole table. */
 static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
@@ -168,56 +232,65 @@ static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
     say_name_and_token(maria, claim, " AND token = ");
 }
 
-static void say_release(struct maria *maria, const struct dlock_claim *claim) {
+/* A renewal also asks for the proof that the server is still the primary, which a release does not need. */
+static int renew(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
+                 struct dlock_error *err) {
+    int rc = maria_settle(maria, deadline_us, err);
+    return rc == 0 ? change(maria, say_renew, claims, n, true, deadline_us, err) : rc;
+}
+
+/* For a lock that nobody waits for. */
+static void say_free(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US " WHERE until_us > " MARIA_NOW_US
                      " AND name = ");
     say_name_and_token(maria, claim, " AND token = ");
+    maria_say(maria, " AND ");
+    maria_say_no_waiter(maria, claim->name);
 }
 
-/* Sends one statement for each claim. Several are one transaction, and so need one flush only. A renewal also asks for
- * the proof that the server is still the primary, and a release does not need it. */
-static int change(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n,
-                  int64_t deadline_us, struct dlock_error *err) {
-    size_t first = n > 1 ? 1 : 0, last = n + 2 * first;
-    const bool renews = say == say_renew;
-    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
-    int rc = renews ? maria_settle(maria, deadline_us, err) : 0;
-    if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc; /* without the table there is no grant */
-    maria_begin(maria);
-    if (n > 1) maria_say(maria, "START TRANSACTION");
-    for (size_t i = 0; i < n; i++) {
-        if (maria->used) maria_say(maria, "; ");
-        say(maria, claims[i]);
-    }
-    if (n > 1) maria_say(maria, "; COMMIT");
-    if (renews) {
-        maria_say(maria, "; SELECT ");
-        maria_say_proof(maria);
-    }
-    rc = maria_call(maria, deadline_us, err);
-    if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc;
-    const struct maria_value *row = renews ? maria_row(maria, last, 2) : NULL;
-    if (maria->n_answers != last + renews || (renews && !row))
-        return maria_nonsense(maria, "the results of a change", err);
-    if (row && (rc = maria_proved(maria, row, err)) != 0) return rc;
-    for (size_t i = 0; i < n; i++)
-        if (maria->answers[first + i].affected == 1) claims[i]->result = 0;
-    return 0;
+static void say_hand_over(struct maria *maria, const struct dlock_claim *claim) {
+    maria_say_hand_over(maria);
+    say_name_and_token(maria, claim, " AND token = ");
 }
 
-static int change_all(struct maria *maria, say_change *say, struct dlock_claim *const *claims, size_t n, int timeout_ms,
-                      struct dlock_error *err) {
-    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+static int release(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
+                   struct dlock_error *err) {
+    uint64_t ears[MARIA_BATCH];
     int rc = 0;
-    for (size_t i = 0; i < n && rc == 0; i += MARIA_BATCH)
-        rc = change(maria, say, claims + i, n - i < MARIA_BATCH ? n - i : MARIA_BATCH, deadline_us, err);
+    claims[0]->result = DLOCK_ELOST;
+    if (n == 1 && !claims[0]->state[MARIA_MET]) rc = change(maria, say_free, claims, 1, false, deadline_us, err);
+    if (rc != 0 || (n == 1 && claims[0]->result == 0)) return rc;
+    if (n > 1 || !claims[0]->state[MARIA_QUEUED]) rc = change(maria, say_hand_over, claims, n, false, deadline_us, err);
+    if (rc != 0) return rc;
+    for (size_t i = 0; i < n; i++)
+        ears[i] = claims[i]->result == 0 ? maria->answers[(n > 1) + i].id : 0; /* the next request forgets them */
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        if (claims[i]->result == 0) {
+            note_wanted(maria, claims[i], ears[i] != 0);
+            maria_wake_ear(maria, ears[i], deadline_us);
+        } else if (n == 1 || claims[i]->state[MARIA_QUEUED]) {
+            rc = maria_leave_line(maria, claims[i], deadline_us, err);
+        }
+    }
     return rc;
 }
 
+static int change_all(struct maria *maria,
+                      int (*change_some)(struct maria *, struct dlock_claim *const *, size_t, int64_t,
+                                         struct dlock_error *),
+                      struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
+    int64_t deadline_us = dlock_deadline_us(timeout_ms);
+    int rc = 0;
+    for (size_t i = 0; i < n; i++) claims[i]->result = DLOCK_ELOST;
+    for (size_t i = 0; i < n && rc == 0; i += MARIA_BATCH)
+        rc = change_some(maria, claims + i, n - i < MARIA_BATCH ? n - i : MARIA_BATCH, deadline_us, err);
+    return rc != 0 && maria_lacks_objects(maria) ? 0 : rc; /* without the table there is no grant */
+}
+
 int maria_renew(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    return change_all(conn, say_renew, claims, n, timeout_ms, err);
+    return change_all(conn, renew, claims, n, timeout_ms, err);
 }
 
 int maria_release(void *conn, struct dlock_claim *const *claims, size_t n, int timeout_ms, struct dlock_error *err) {
-    return change_all(conn, say_release, claims, n, timeout_ms, err);
+    return change_all(conn, release, claims, n, timeout_ms, err);
 }

@@ -8,6 +8,22 @@ CREATE TABLE IF NOT EXISTS dlock_locks (
     KEY until_us (until_us)
 ) ENGINE = InnoDB;
 
+-- The waiters. One counts while its client, with which its token begins, has the user lock dlock.CLIENT.
+CREATE TABLE IF NOT EXISTS dlock_claims (
+    name VARBINARY(255) NOT NULL,
+    token VARBINARY(255) NOT NULL,
+    ticket BIGINT NOT NULL AUTO_INCREMENT COMMENT 'its place',
+    mode TINYINT NOT NULL COMMENT '0: exclusive',
+    permits INT NOT NULL COMMENT 'the limit; 0: none',
+    fence BIGINT NOT NULL COMMENT '0: it waits',
+    since_us BIGINT NOT NULL COMMENT 'when it came, by the server''s clock',
+    until_us BIGINT NOT NULL COMMENT 'until then it counts, unless it asks again',
+    PRIMARY KEY (name, token),
+    KEY queue (name, ticket),
+    KEY ticket (ticket),
+    KEY until_us (until_us)
+) ENGINE = InnoDB;
+
 -- The row without a name says which server the rows belong to, so that another one, or a restarted one, grants nothing
 -- for one quarantine. Empty: nothing was granted yet.
 INSERT IGNORE INTO dlock_locks VALUES ('', '', 1, 9223372036854775807);
@@ -19,3 +35,4 @@ INSERT IGNORE INTO dlock_locks VALUES ('', '', 1, 9223372036854775807);
 
 -- What each application's user needs:
 -- GRANT SELECT, INSERT, UPDATE ON dlock_locks TO 'user'@'host';
+-- GRANT SELECT, INSERT, UPDATE, DELETE ON dlock_claims TO 'user'@'host';

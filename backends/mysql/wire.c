@@ -139,6 +139,7 @@ static int open_result(struct maria *maria, struct dlock_error *err) {
         .at = at,
         .end = at,
         .affected = columns ? 0 : mysql_affected_rows(maria->link),
+        .id = columns ? 0 : mysql_insert_id(maria->link),
     };
     if (!columns) return 1;
     begin_step(maria, MARIA_ROW);
