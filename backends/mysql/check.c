@@ -210,10 +210,13 @@ static void check_rights(struct dlock_report *report, struct maria *maria, int64
     maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) "
                      "SELECT name, token, fence, until_us FROM dlock_locks WHERE FALSE "
                      "ON DUPLICATE KEY UPDATE fence = VALUES(fence)");
+    if (!maria->sessions)
+        maria_say(maria, "; INSERT INTO dlock_claims SELECT * FROM dlock_claims WHERE FALSE "
+                         "ON DUPLICATE KEY UPDATE fence = VALUES(fence); DELETE FROM dlock_claims WHERE FALSE");
     int rc = maria_call(maria, deadline_us, &err);
     if (rc == DLOCK_EAUTH)
         dlock_find(report, "no lock can be taken: see the GRANTs at the end of what `dlock schema mysql` prints",
-                   "this user lacks a right to dlock_locks: %.200s", err.message);
+                   "this user lacks a right to dlock_locks or dlock_claims: %.180s", err.message);
 }
 
 int maria_check(void *conn, dlock_each_finding each, void *arg, int timeout_ms, struct dlock_error *err) {

@@ -55,6 +55,10 @@
 /* Bytes that name a server in a record (incarnation.c): 16 hex digits and a space. */
 #define MARIA_SERVER 17
 
+/* The end of a lease from now on, in a statement; its ms are an argument. It is even; that of a hand-over which its receiver
+ * has not confirmed yet is odd. */
+#define MARIA_LEASE_US "(" MARIA_NOW_US " + %lld000) DIV 2 * 2"
+
 /* For how long the server keeps a silent session without a lock; in seconds. */
 #define MARIA_IDLE_S 86400
 

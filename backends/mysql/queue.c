@@ -58,9 +58,10 @@ void maria_say_hand_over(struct maria *maria) {
     maria_say(maria,
               "UPDATE dlock_locks SET token = COALESCE(" NEXT ", ''), "
               "fence = IF(token = '', fence, GREATEST(fence + 1, " MARIA_NOW_US ")), "
-              "until_us = IF(LAST_INSERT_ID(IF(token = '', 0, IFNULL(" EAR ", 0))) IS NULL, 0, " MARIA_NOW_US
-              " + IF(token = '', 0, %d)) WHERE token <> '' AND until_us > " MARIA_NOW_US " AND name = ",
-              DLOCK_HAND_OVER_MS * 1000);
+              "until_us = IF(LAST_INSERT_ID(IF(token = '', 0, IFNULL(" EAR ", 0))) IS NULL, 0, "
+              "IF(token = '', " MARIA_NOW_US ", " MARIA_LEASE_US " + 1)) "
+              "WHERE token <> '' AND until_us > " MARIA_NOW_US " AND name = ",
+              (long long)DLOCK_HAND_OVER_MS);
 }
 
 /* The session may have ended since: then its client asks anyway. That of another user may be out of reach. Any other
@@ -105,9 +106,9 @@ static void say_ask(struct maria *maria, const struct dlock_claim *claim, int64_
               (long long)TOLD_EAR, (long long)TOLD_LEFT);
     say_token(maria, claim);
     maria_say(maria,
-              " THEN " MARIA_NOW_US " + %lld WHEN until_us <= " MARIA_NOW_US " THEN " MARIA_NOW_US
-              " + %d ELSE until_us END) WHERE name = ",
-              (long long)claim->lease_ms * 1000, DLOCK_HAND_OVER_MS * 1000);
+              " THEN " MARIA_LEASE_US " WHEN until_us <= " MARIA_NOW_US " THEN " MARIA_LEASE_US
+              " + 1 ELSE until_us END) WHERE name = ",
+              (long long)claim->lease_ms, (long long)DLOCK_HAND_OVER_MS);
     say_name(maria, claim);
     maria_say(maria, " AND " MARIA_NOW_US " < %lld AND @@GLOBAL.read_only = 0", (long long)late_us);
 }
@@ -145,16 +146,32 @@ static int read_told(struct maria *maria, struct dlock_claim *claim, uint64_t to
     return 0;
 }
 
+/* Most time between two questions of a waiter: each looks whether the last hand-over went to a client that has died. */
+#define MOST_MS 1500
+
+/* Ends a hand-over that has not been confirmed if nobody hears its receiver. */
+static void say_retract(struct maria *maria, const struct dlock_claim *claim) {
+    maria_say(maria, "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " WHERE name = ");
+    say_name(maria, claim);
+    maria_say(maria, " AND token <> ");
+    say_token(maria, claim);
+    maria_say(maria, " AND until_us > " MARIA_NOW_US " AND until_us %% 2 = 1 AND EXISTS (SELECT 1 FROM dlock_claims c "
+                     "WHERE c.name = dlock_locks.name AND c.token = dlock_locks.token) AND " EAR " IS NULL");
+}
+
 /* Notes that a waiter is alive, or puts it back if its row was forgotten, and sees whether the server could wake its client. */
 static int stay(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
     say_join(maria, claim);
+    maria_say(maria, "; ");
+    say_retract(maria, claim);
     maria_say(maria, "; SELECT IS_USED_LOCK('" MARIA_EAR "%s')", maria->peer->client);
     int rc = maria_call(maria, deadline_us, err);
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, 1, 1);
+    const struct maria_value *row = maria_row(maria, 2, 1);
     if (!row) return maria_nonsense(maria, "who listens", err);
     if (!row[0].bytes) claim->hints |= DLOCK_HINT_UNHEARD;
+    if (maria->answers[1].affected) claim->retry_ms = 0;
     return 0;
 }
 
@@ -198,6 +215,7 @@ int maria_wait_in_line(struct maria *maria, struct dlock_claim *claim, int64_t d
         claim->state[MARIA_QUEUED] = 0;
         return rc;
     }
+    if (claim->retry_ms > MOST_MS) claim->retry_ms = MOST_MS;
     return queues && stays ? stay(maria, claim, deadline_us, err) : 0;
 }
 
@@ -233,21 +251,29 @@ int maria_leave_line(struct maria *maria, struct dlock_claim *claim, int64_t dea
 /* How long a listener waits for the end of the one before it. */
 #define PATIENCE_S 2
 
-/* Leaves the statement with the server; maria_wake() reads its answer. */
-static int sleep_on(struct maria *maria, struct dlock_error *err) {
+enum { INTERRUPTED = 1317 };
+
+/* Leaves the statement with the server; maria_wake() reads its answer. Sets *woken if a wake-up was faster. */
+static int sleep_on(struct maria *maria, bool *woken, struct dlock_error *err) {
     struct dlock_error why;
-    maria_begin(maria);
-    maria_say(maria, "SELECT SLEEP(0.%d)", SLEEP_MS);
-    maria->slept_us = dlock_now_us();
-    int rc = maria_ask(maria, dlock_now_us(), &why);
-    if (rc == 0 || (rc == DLOCK_EUNAVAILABLE && maria_is_late(maria))) return 0;
-    if (err) *err = why;
-    return rc;
+    for (;;) {
+        maria_begin(maria);
+        maria_say(maria, "SELECT SLEEP(0.%d)", SLEEP_MS);
+        maria->slept_us = dlock_now_us();
+        int rc = maria_ask(maria, maria->slept_us, &why);
+        if (rc == DLOCK_EUNAVAILABLE && maria_is_late(maria)) return 0;
+        if (rc != 0 && maria->error != INTERRUPTED) {
+            if (err) *err = why;
+            return rc;
+        }
+        *woken = true;
+    }
 }
 
 int maria_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     struct maria *maria = conn;
     int64_t is_mine = 0;
+    bool woken;
     maria_begin(maria);
     maria_say(maria, "SET SESSION wait_timeout = %d; SELECT IFNULL(GET_LOCK('" MARIA_EAR "%s', %d), 0)", SILENT_S,
               maria->peer->client, PATIENCE_S);
@@ -256,7 +282,7 @@ int maria_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
     const struct maria_value *row = maria_row(maria, 1, 1);
     if (!row || !maria_number(&row[0], &is_mine)) return maria_nonsense(maria, "the answer to GET_LOCK", err);
     if (!is_mine) return maria_dead(maria, "another session listens for this client", err);
-    if ((rc = sleep_on(maria, err)) != 0) return rc;
+    if ((rc = sleep_on(maria, &woken, err)) != 0) return rc;
     *fd = maria->fd - 1;
     return 0;
 }
@@ -264,10 +290,9 @@ int maria_listen(void *conn, int *fd, int timeout_ms, struct dlock_error *err) {
 /* The end of the sleep is a sign of life, and its interruption a wake-up. The next one begins before the client asks:
  * what happens after that interrupts it. */
 int maria_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
-    enum { INTERRUPTED = 1317 };
     struct maria *maria = conn;
     struct dlock_error why;
-    int64_t woken = 0;
+    int64_t ended_by = 0;
     if (maria->step == MARIA_IDLE) return maria_dead(maria, "the server has ended this session", err);
     int rc = maria_catch_up(maria, 0, &why);
     if (rc != 0 && maria_is_late(maria)) return 0;
@@ -276,10 +301,10 @@ int maria_wake(void *conn, struct dlock_wake *out, struct dlock_error *err) {
         return rc == DLOCK_EPROTO ? rc : DLOCK_EUNAVAILABLE;
     }
     const struct maria_value *row = rc == 0 ? maria_row(maria, 0, 1) : NULL;
-    if (rc == 0 && (!row || !maria_number(&row[0], &woken))) return maria_nonsense(maria, "the end of a sleep", err);
-    const bool is_overdue = dlock_now_us() - maria->slept_us > SLEEP_MS * 1000 + OVERDUE_US;
-    out->kind = rc != 0 || woken || is_overdue ? DLOCK_WAKE_LOOK : DLOCK_WAKE_HEARD;
-    rc = sleep_on(maria, err);
+    if (rc == 0 && (!row || !maria_number(&row[0], &ended_by))) return maria_nonsense(maria, "the end of a sleep", err);
+    bool woken = rc != 0 || ended_by || dlock_now_us() - maria->slept_us > SLEEP_MS * 1000 + OVERDUE_US;
+    rc = sleep_on(maria, &woken, err);
+    out->kind = woken ? DLOCK_WAKE_LOOK : DLOCK_WAKE_HEARD;
     return rc != 0 ? rc : 1;
 }
 

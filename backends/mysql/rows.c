@@ -64,8 +64,8 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
     for (size_t i = 0; i < n; i++) {
         maria_say(maria, i ? ", (" : "(");
         say_name_and_token(maria, claims[i], ", ");
-        maria_say(maria, ", " MARIA_NOW_US ", IF(" MARIA_NOW_US " < %lld, " MARIA_NOW_US " + %lld, 0))",
-                  (long long)late_us, (long long)claims[i]->lease_ms * 1000);
+        maria_say(maria, ", " MARIA_NOW_US ", IF(" MARIA_NOW_US " < %lld, " MARIA_LEASE_US ", 0))", (long long)late_us,
+                  (long long)claims[i]->lease_ms);
     }
     maria_say(maria, " ON DUPLICATE KEY UPDATE "
                      "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
@@ -227,8 +227,8 @@ static int change(struct maria *maria, void (*say)(struct maria *maria, const st
 /* Two comparisons instead of "(name, token) = (…)", for which MariaDB 10.11 reads the whole table. */
 static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria,
-              "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " + %lld WHERE until_us > " MARIA_NOW_US " AND name = ",
-              (long long)claim->lease_ms * 1000);
+              "UPDATE dlock_locks SET until_us = " MARIA_LEASE_US " WHERE until_us > " MARIA_NOW_US " AND name = ",
+              (long long)claim->lease_ms);
     say_name_and_token(maria, claim, " AND token = ");
 }
 
