@@ -32,8 +32,8 @@ class Block:
 
 def pages():
     """Every document that a reader is led to, seen from the root of the tree."""
-    found = [page for pattern in ("*.md", "docs/*.md", "docs/servers/*.md") for page in glob.glob(pattern, root_dir=TREE)]
-    return sorted(found) + ["bindings/python/README.md"]
+    found = [page for pattern in ("*.md", "docs/*.md", "docs/servers/*.md", "bindings/*/README.md") for page in glob.glob(pattern, root_dir=TREE)]
+    return sorted(found)
 
 
 def rules_of(comment):

@@ -17,7 +17,7 @@ at_least() { # NUMBER WHAT LIST
 }
 # The first column of a table's rows in a file, without backquotes, one entry a line.
 rows() { sed -n 's/^| \(`[^|]*`\) |.*/\1/p' "$1" | tr -d '`,' | tr ' ' '\n'; }
-text=(README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/servers/*.md bindings/python/README.md)
+text=(README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md docs/*.md docs/servers/*.md bindings/*/README.md)
 
 # ---- error codes: each has its row
 header=include/dlock/dlock.h
@@ -30,7 +30,7 @@ for name in $(grep -ohE '\b(dlock|DLOCK)_[A-Za-z_]+\b' "${text[@]}" docs/man/*.1
     case "$name" in
     dlock_backend_* | DLOCK_TEST_* | dlock__*) continue ;;
     esac
-    grep -rqE "\b$name\b" include cmake CMakeLists.txt core cli tests/servers backends bindings/python/src || grep -qF "X(${name#DLOCK_}," "$header" ||
+    grep -rqE "\b$name\b" include cmake CMakeLists.txt core cli tests/servers backends bindings/python/src bindings/go/link_static.go || grep -qF "X(${name#DLOCK_}," "$header" ||
         grep -qF "X(${name#DLOCK_CAP_}," "$header" ||
         complain "there is no $name"
 done

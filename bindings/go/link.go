@@ -1,0 +1,6 @@
+//go:build !dlock_static
+
+package dlock
+
+// #cgo LDFLAGS: -ldlock
+import "C"
