@@ -30,7 +30,7 @@ for name in $(grep -ohE '\b(dlock|DLOCK)_[A-Za-z_]+\b' "${text[@]}" docs/man/*.1
     case "$name" in
     dlock_backend_* | DLOCK_TEST_* | dlock__*) continue ;;
     esac
-    grep -rqE "\b$name\b" include cmake CMakeLists.txt core cli tests/servers backends bindings/python/src bindings/go/link_static.go || grep -qF "X(${name#DLOCK_}," "$header" ||
+    grep -rqE "\b$name\b" include cmake CMakeLists.txt core cli tests/servers backends bindings/python/src bindings/go/link_static.go bindings/rust/build.rs || grep -qF "X(${name#DLOCK_}," "$header" ||
         grep -qF "X(${name#DLOCK_CAP_}," "$header" ||
         complain "there is no $name"
 done

@@ -111,6 +111,7 @@ var waits = map[int]func(*tools){
 		l, err := c.client.TryAcquire(c.ctx, c.name)
 		c.ok(err)
 		c.want(l.Held() && l.Token() != "" && l.Name() == c.name && l.Remaining() > 0, "%+v", l)
+		c.ok(l.Release())
 	},
 	8: func(c *tools) {
 		l := c.acquire(c.other)
