@@ -16,6 +16,22 @@ define('import has what require has', async () => {
   assert.equal(all.Client, Client);
 });
 
+// The program of README.md with another URI and another package.
+define('the README', async ({ client, name }) => {
+  const page = fs.readFileSync(path.join(PACKAGE, 'README.md'), 'utf8');
+  const [, code] = page.match(/```js\n([\s\S]*?)```/);
+  const told = [];
+  const run = new Function('require', 'writeReport', `${code.replace('nightly-report', name)}; return nightly();`);
+  const here = class extends Client {
+    constructor() {
+      super(uri());
+    }
+  };
+  await run(() => ({ Client: here }), async (fence, signal) => told.push(fence, signal.aborted));
+  assert.deepEqual([typeof told[0], told[1]], ['bigint', false]);
+  assert.ok(await client.tryAcquire(name));
+});
+
 define('asyncDispose', async ({ client, name, free, open }) => {
   const grant = await client.acquire(name);
   await grant[Symbol.asyncDispose]();
