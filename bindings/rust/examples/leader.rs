@@ -7,7 +7,7 @@ fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().collect();
     let client = Client::open(&arguments[1])?;
     loop {
-        match client.run(&arguments[2], lead) {
+        match client.lock(&arguments[2]).run(lead) {
             Err(error) if error.is_retryable() || matches!(error, Error::Lost(_)) => {
                 eprintln!("{error}"); // not the leader, or not any more
                 std::thread::sleep(Duration::from_millis(100));

@@ -1,5 +1,5 @@
 use crate::error::check;
-use crate::lock::run_entered;
+use crate::wait::in_callback;
 use crate::{ffi, Error, Grant, Lock, Result};
 use std::ffi::{CStr, CString};
 use std::os::raw::{c_char, c_int, c_uint, c_void};
@@ -114,21 +114,35 @@ impl Inner {
         f(*open)
     }
 
-    fn close(&self) {
-        let _ = self.with(|client| {
-            unsafe { ffi::dlock_client_stop(client) };
-            Ok(())
-        });
+    fn stop(&self) {
+        let _ = self.with(|client| check(|_| unsafe { ffi::dlock_client_stop(client) }));
+    }
+
+    fn take(&self) -> Closing {
         let mut open = self.open.write().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let client = std::mem::replace(&mut *open, null_mut());
-        drop(open); // callbacks may use the client while it is closed
-        unsafe { ffi::dlock_close(client) };
+        Closing(std::mem::replace(&mut *open, null_mut()))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.close();
+        let closing = self.take();
+        if in_callback() {
+            std::thread::spawn(move || closing.close());
+        } else {
+            closing.close();
+        }
+    }
+}
+
+/// A client that nobody else can use any more.
+struct Closing(*mut ffi::dlock_client);
+
+unsafe impl Send for Closing {}
+
+impl Closing {
+    fn close(self) {
+        unsafe { ffi::dlock_close(self.0) };
     }
 }
 
@@ -181,27 +195,16 @@ impl Client {
         Ok(locks.iter().zip(handles).map(|(lock, handle)| Grant::new(lock.client.clone(), handle)).collect())
     }
 
-    /// Holds the exclusive lock while `work` runs: see [`Lock::run`].
-    pub fn run<T, E: From<Error>>(
-        &self,
-        name: &str,
-        work: impl FnOnce(&Grant) -> std::result::Result<T, E>,
-    ) -> std::result::Result<T, E> {
-        run_entered(&self.lock(name), work)
-    }
-
     /// Ends the waits with [`Error::Canceled`], and refuses new ones; what is held stays held.
     pub fn stop(&self) {
-        let _ = self.inner.with(|client| {
-            unsafe { ffi::dlock_client_stop(client) };
-            Ok(())
-        });
+        self.inner.stop();
     }
 
     /// Ends the waits with [`Error::Canceled`], releases all locks and closes the connection, for all clones. Blocks up to the
     /// URI's `timeout`.
     pub fn close(&self) {
-        self.inner.close();
+        self.inner.stop();
+        self.inner.take().close(); // callbacks may use the client in the meantime
     }
 
     /// The holders of a lock. Blocks up to the URI's `timeout`, as `list` and `break_lock` do.

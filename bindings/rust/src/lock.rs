@@ -61,7 +61,7 @@ impl Lock {
     }
 
     /// Is called once when a grant is lost, with [`Error::Lost`], its fence and the reason, in the client's worker thread: it
-    /// must not block for long, nor drop the last clone of the client.
+    /// must not block for long.
     pub fn on_lost(mut self, told: impl Fn(&Error) + Send + Sync + 'static) -> Lock {
         self.on_lost = Some(Arc::new(told));
         self
@@ -93,7 +93,17 @@ impl Lock {
         &self,
         work: impl FnOnce(&Grant) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        run_entered(self, work)
+        let grant = self.acquire()?;
+        let counts = self.mode != Mode::Permit;
+        if counts {
+            ENTERED.with(|entered| entered.borrow_mut().push((self.key(), self.mode == Mode::Shared)));
+        }
+        let leave = Leave(counts);
+        let result = work(&grant);
+        drop(leave);
+        let value = result?; // drops the grant, which releases it
+        grant.release()?;
+        Ok(value)
     }
 
     fn timeout_ms(&self) -> i64 {
@@ -160,21 +170,4 @@ impl Drop for Leave {
             ENTERED.with(|entered| entered.borrow_mut().pop());
         }
     }
-}
-
-pub(crate) fn run_entered<T, E: From<Error>>(
-    lock: &Lock,
-    work: impl FnOnce(&Grant) -> std::result::Result<T, E>,
-) -> std::result::Result<T, E> {
-    let grant = lock.acquire()?;
-    let counts = lock.mode != Mode::Permit;
-    if counts {
-        ENTERED.with(|entered| entered.borrow_mut().push((lock.key(), lock.mode == Mode::Shared)));
-    }
-    let leave = Leave(counts);
-    let result = work(&grant);
-    drop(leave);
-    let value = result?; // drops the grant, which releases it
-    grant.release()?;
-    Ok(value)
 }

@@ -2,6 +2,7 @@
 
 use crate::error::check;
 use crate::{ffi, Client, Error, Grant, Loss, Result};
+use std::cell::Cell;
 use std::ffi::{CStr, CString};
 use std::future::Future;
 use std::os::raw::c_void;
@@ -66,7 +67,7 @@ impl Shared {
 pub(crate) struct Handle {
     lock: *mut ffi::dlock_lock,
     name: String,
-    shared: Arc<Shared>, // after `lock` is freed no callback refers to it
+    shared: Arc<Shared>, // after `lock` is freed no callback begins with it
 }
 
 // dlock.h: every function may be called from any thread at any time, and a lock of DLOCK_OWNER_HANDLE is of no thread.
@@ -149,8 +150,31 @@ fn end_orphan(handle: Handle, result: Result<()>) {
     }
 }
 
-unsafe extern "C" fn ended(lock: *mut ffi::dlock_lock, err: *const ffi::dlock_error, arg: *mut c_void) {
-    let shared = &*arg.cast::<Shared>();
+thread_local! {
+    static IN_CALLBACK: Cell<bool> = Cell::new(false);
+}
+
+/// True where a client must not be closed: a waker or `on_lost` may drop the last clone of its client.
+pub(crate) fn in_callback() -> bool {
+    IN_CALLBACK.with(Cell::get)
+}
+
+/// Calls code of the program in a callback. A panic has been reported by its hook, and ends here.
+fn call_program(f: impl FnOnce()) {
+    let outer = IN_CALLBACK.with(|inside| inside.replace(true));
+    let _ = catch_unwind(AssertUnwindSafe(f));
+    IN_CALLBACK.with(|inside| inside.set(outer));
+}
+
+/// The callback's own reference, since the program may drop the handle in it.
+unsafe fn shared_of(arg: *mut c_void) -> Arc<Shared> {
+    let shared = arg.cast::<Shared>();
+    Arc::increment_strong_count(shared);
+    Arc::from_raw(shared)
+}
+
+unsafe extern "C" fn ended(_: *mut ffi::dlock_lock, err: *const ffi::dlock_error, arg: *mut c_void) {
+    let shared = shared_of(arg);
     let mut state = shared.state();
     let result = match err.as_ref() {
         None => Ok(()),
@@ -159,20 +183,19 @@ unsafe extern "C" fn ended(lock: *mut ffi::dlock_lock, err: *const ffi::dlock_er
     match state.orphan.take() {
         Some(handle) => {
             drop(state);
-            debug_assert!(handle.lock == lock);
             end_orphan(handle, result);
         }
         None => {
             state.ended = Some(result);
             let waker = state.waker.take();
             drop(state);
-            wake(waker);
+            call_program(|| waker.into_iter().for_each(Waker::wake));
         }
     }
 }
 
 unsafe extern "C" fn told_lost(lock: *mut ffi::dlock_lock, err: *const ffi::dlock_error, arg: *mut c_void) {
-    let shared = &*arg.cast::<Shared>();
+    let shared = shared_of(arg);
     let loss = Loss::of(ffi::dlock_lost(lock, null_mut()));
     let name = CStr::from_ptr(ffi::dlock_name(lock)).to_string_lossy();
     let mut state = shared.state();
@@ -180,24 +203,44 @@ unsafe extern "C" fn told_lost(lock: *mut ffi::dlock_lock, err: *const ffi::dloc
     state.lost = Some(error.clone());
     let wakers = std::mem::take(&mut state.lost_wakers);
     drop(state);
-    wake(wakers);
+    call_program(|| wakers.into_iter().for_each(Waker::wake));
     if let Some(on_lost) = &shared.on_lost {
-        let _ = catch_unwind(AssertUnwindSafe(|| on_lost(&error))); // a panic has been reported by its hook
+        call_program(|| on_lost(&error));
     }
 }
 
-fn wake(wakers: impl IntoIterator<Item = Waker>) {
-    for waker in wakers {
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+/// An acquire or release in progress, or why it could not begin.
+struct Operation {
+    begun: Option<Result<Handle>>,
+    client: Client,
+}
+
+impl Operation {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Handle>> {
+        let result = match self.begun.as_ref().expect("the future has ended") {
+            Ok(handle) => match handle.shared.poll_ended(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(result) => result,
+            },
+            Err(_) => Ok(()),
+        };
+        let handle = self.begun.take().expect("it was there")?;
+        let fence = handle.shared.state().fence;
+        Poll::Ready(result.map_err(|err| err.about(&handle.name).lost(fence, None)).map(|()| handle))
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        if let Some(Ok(handle)) = self.begun.take() {
+            handle.abandon();
+        }
     }
 }
 
 /// A wait for a lock: see [`Lock::acquire_async`](crate::Lock::acquire_async).
 #[must_use = "dropping the future ends the wait"]
-pub struct Acquiring {
-    waiting: Option<Result<Handle>>,
-    client: Client,
-}
+pub struct Acquiring(Operation);
 
 impl Acquiring {
     pub(crate) fn begin(client: Client, handle: Result<Handle>, timeout_ms: i64) -> Acquiring {
@@ -207,7 +250,7 @@ impl Acquiring {
                 code => Err(Error::bare(code, &handle.name)),
             }
         });
-        Acquiring { waiting: Some(begun), client }
+        Acquiring(Operation { begun: Some(begun), client })
     }
 }
 
@@ -215,37 +258,18 @@ impl Future for Acquiring {
     type Output = Result<Grant>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<Grant>> {
-        let result = match self.waiting.as_ref().expect("the future has ended") {
-            Ok(handle) => match handle.shared.poll_ended(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(result) => result,
-            },
-            Err(_) => Ok(()),
-        };
-        let handle = self.waiting.take().expect("it was there")?;
-        result.map_err(|err| err.about(&handle.name))?;
-        Poll::Ready(Ok(Grant::new(self.client.clone(), handle)))
-    }
-}
-
-impl Drop for Acquiring {
-    fn drop(&mut self) {
-        if let Some(Ok(handle)) = self.waiting.take() {
-            handle.abandon();
-        }
+        let client = &self.0.client.clone();
+        self.0.poll(cx).map(|ended| ended.map(|handle| Grant::new(client.clone(), handle)))
     }
 }
 
 /// A release: see [`Grant::release_async`].
-pub struct Releasing {
-    releasing: Option<Result<Handle>>,
-    _client: Client,
-}
+pub struct Releasing(Operation);
 
 impl Releasing {
     pub(crate) fn begin(handle: Handle, client: Client) -> Releasing {
-        let begun = handle.begin_release();
-        Releasing { releasing: Some(begun.map(|()| handle)), _client: client }
+        let begun = handle.begin_release().map(|()| handle);
+        Releasing(Operation { begun: Some(begun), client })
     }
 }
 
@@ -253,23 +277,6 @@ impl Future for Releasing {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<()>> {
-        let result = match self.releasing.as_ref().expect("the future has ended") {
-            Ok(handle) => match handle.shared.poll_ended(cx) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(result) => result,
-            },
-            Err(_) => Ok(()),
-        };
-        let handle = self.releasing.take().expect("it was there")?;
-        let fence = handle.shared.state().fence;
-        Poll::Ready(result.map_err(|err| err.about(&handle.name).lost(fence, None)))
-    }
-}
-
-impl Drop for Releasing {
-    fn drop(&mut self) {
-        if let Some(Ok(handle)) = self.releasing.take() {
-            handle.abandon();
-        }
+        self.0.poll(cx).map(|ended| ended.map(drop))
     }
 }

@@ -21,15 +21,15 @@ impl From<Error> for Own {
 
 pub const CASES: &[(u32, fn(&Tools))] = &[
     (1, |t| {
-        let inside = t.client.run(&t.name, |grant| Ok::<_, Error>((grant.is_held(), t.free(&t.other))));
+        let inside = t.client.lock(&t.name).run(|grant| Ok::<_, Error>((grant.is_held(), t.free(&t.other))));
         assert_eq!(inside.unwrap(), (true, false));
         assert!(t.free(&t.other));
     }),
     (2, |t| {
-        let result: Result<(), Own> = t.client.run(&t.name, |_| Err(Own::OfTheBlock));
+        let result: Result<(), Own> = t.client.lock(&t.name).run(|_| Err(Own::OfTheBlock));
         assert!(matches!(result, Err(Own::OfTheBlock)), "{result:?}");
         let panics = std::panic::AssertUnwindSafe(|| {
-            t.client.run(&t.name, |_| -> Result<(), Error> { std::panic::resume_unwind(Box::new(7)) })
+            t.client.lock(&t.name).run(|_| -> Result<(), Error> { std::panic::resume_unwind(Box::new(7)) })
         });
         assert_eq!(*std::panic::catch_unwind(panics).unwrap_err().downcast::<i32>().unwrap(), 7);
         assert!(t.free(&t.other));
@@ -138,9 +138,9 @@ pub const CASES: &[(u32, fn(&Tools))] = &[
         t.until_free();
     }),
     (15, |t| {
-        let nested = t.client.run(&t.name, |_| {
+        let nested = t.client.lock(&t.name).run(|_| {
             fails(t.client.acquire(&t.name), -6);
-            fails(t.client.run(&t.name, |_| Ok::<_, Error>(())), -6);
+            fails(t.client.lock(&t.name).run(|_| Ok::<_, Error>(())), -6);
             fails(Client::acquire_all(&[t.client.lock("a"), t.client.lock(&t.name)], None), -6);
             Ok::<_, Error>(())
         });

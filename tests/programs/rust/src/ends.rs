@@ -3,7 +3,7 @@
 use crate::support::{block_on, fails, threads, until, uri, Tools, LONG};
 use dlock::{Client, Error, Grant, Lock, Loss, Mode};
 use std::error::Error as _;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub const CASES: &[(u32, fn(&Tools))] = &[
         assert!(lost.try_recv().is_err());
     }),
     (27, |t| {
-        let result = t.short().run(&t.name, |grant| {
+        let result = t.short().lock(&t.name).run(|grant| {
             t.other.break_lock(&t.name)?;
             until("lost", || !grant.is_held());
             Ok::<_, Error>(())
@@ -46,6 +46,21 @@ pub const CASES: &[(u32, fn(&Tools))] = &[
         t.other.break_lock(&t.name).unwrap();
         assert_eq!(block_on(grant.lost()).code(), -4);
         assert_eq!(block_on(grant.lost()).code(), -4);
+        drop(grant);
+        // Who is told may end everything: the grant, and with it the last clone of the client.
+        let (told, lost) = channel();
+        let slot = std::sync::Arc::new(Mutex::new((None, Some(told))));
+        let inside = slot.clone();
+        let lock = t.lock(&client).on_lost(move |_| {
+            let (grant, told) = std::mem::take(&mut *inside.lock().unwrap());
+            drop(grant);
+            drop(told);
+        });
+        slot.lock().unwrap().0 = Some(lock.acquire().unwrap());
+        drop((client, lock));
+        t.other.break_lock(&t.name).unwrap();
+        assert_eq!(lost.recv_timeout(LONG), Err::<(), _>(RecvTimeoutError::Disconnected));
+        t.until_free();
     }),
     (29, |t| {
         let client = t.short();
