@@ -166,7 +166,7 @@ impl Client {
     fn open_with(uri: &str, flags: u32) -> Result<Client> {
         let uri = CString::new(uri)?;
         let size = std::mem::size_of::<ffi::dlock_client_options>();
-        let options = ffi::dlock_client_options { size, flags, log: None, log_arg: null_mut(), label: null() };
+        let options = ffi::dlock_client_options { size, flags, log: None, log_arg: null_mut(), label: null(), event: None, event_arg: null_mut() };
         let mut client = null_mut();
         check(|err| unsafe { ffi::dlock_open(uri.as_ptr(), &options, &mut client, err) })?;
         Ok(Client { inner: Arc::new(Inner { open: RwLock::new(client) }) })

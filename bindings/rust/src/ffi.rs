@@ -70,6 +70,8 @@ pub struct dlock_client_options {
     pub log: Option<unsafe extern "C" fn(c_int, *const c_char, *mut c_void)>,
     pub log_arg: *mut c_void,
     pub label: *const c_char,
+    pub event: Option<unsafe extern "C" fn(*const c_void, *mut c_void)>, // a struct dlock_event, which this crate does not use
+    pub event_arg: *mut c_void,
 }
 
 #[repr(C)]
@@ -102,6 +104,10 @@ pub struct dlock_stats {
     pub wait_counts: [u64; DLOCK_WAIT_BUCKETS],
     pub held: u64,
     pub last_answer_ms: i64,
+    pub holds: u64,
+    pub hold_us: u64,
+    pub hold_counts: [u64; DLOCK_WAIT_BUCKETS],
+    pub quarantines: u64,
 }
 
 extern "C" {
