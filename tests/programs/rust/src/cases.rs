@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 enum Own {
     OfTheBlock,
-    Dlock(Error),
+    Dlock(#[allow(dead_code)] Error), // it is shown if the case fails
 }
 
 impl From<Error> for Own {
