@@ -95,7 +95,29 @@ pub const CASES: &[(u32, fn(&Tools))] = &[
         assert!(!grant.is_held() && t.free(&t.other));
         fails(grant.release(), -3);
     }),
+    // Also in the middle of waits that are granted and dropped at the same time, which leave nothing behind.
     (33, |t| {
+        for _ in 0..5 {
+            let client = t.open(&[]);
+            thread::scope(|scope| {
+                for i in 0..8u64 {
+                    let client = &client;
+                    scope.spawn(move || loop {
+                        let mut waits: Vec<_> = (0..5).map(|_| t.lock(client).acquire_async()).collect();
+                        thread::sleep(Duration::from_micros(i * 100));
+                        let first = waits.pop().unwrap();
+                        drop(waits);
+                        match block_on(first).map(Grant::release_async) {
+                            Err(error) if error.code() == -3 => break,
+                            released => drop(released), // its end is not waited for
+                        }
+                    });
+                }
+                thread::sleep(Duration::from_millis(100));
+                client.close();
+            });
+        }
+        t.acquire(&t.other).release().unwrap();
         t.client.close();
         t.client.close();
         fails(t.client.acquire(&t.name), -3);
