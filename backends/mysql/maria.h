@@ -55,9 +55,10 @@
 /* Bytes that name a server in a record (incarnation.c): 16 hex digits and a space. */
 #define MARIA_SERVER 17
 
-/* The end of a lease from now on, in a statement; its ms are an argument. It is even; that of a hand-over which its receiver
- * has not confirmed yet is odd. */
-#define MARIA_LEASE_US "(" MARIA_NOW_US " + %lld000) DIV 2 * 2"
+/* The end of a lease from now on, in a statement; its ms are an argument. Two bits are added to it: 1 while a hand-over is
+ * not confirmed by its receiver, and 2 if others may wait. An older client adds both as it happens, or clears them: the
+ * first means nothing without a waiter's row of the holder, the second only chooses the way. */
+#define MARIA_LEASE_US "(" MARIA_NOW_US " + %lld000) DIV 4 * 4"
 
 /* For how long the server keeps a silent session without a lock; in seconds. */
 #define MARIA_IDLE_S 86400
@@ -286,10 +287,8 @@ int maria_connect_link(struct maria *maria, const struct dlock_uri *uri, int64_t
 
 /* ---- queue.c ----------------------------------------------------------------------------------------------------- */
 
-/* Say, about a row of dlock_locks: the first waiter's token, or NULL; that no waiter is alive; and the UPDATE that ends a
- * grant and hands the row to the first waiter, up to a name and more conditions. Its answer has the session to wake. */
-void maria_say_next(struct maria *maria);
-void maria_say_no_waiter(struct maria *maria, const char *name);
+/* Says the UPDATE that ends a grant and hands the row to the first waiter, up to a name and more conditions. Its answer has
+ * the session to wake. */
 void maria_say_hand_over(struct maria *maria);
 /* Wakes that session; 0: there is none. */
 void maria_wake_ear(struct maria *maria, uint64_t session, int64_t deadline_us);

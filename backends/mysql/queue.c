@@ -17,7 +17,6 @@
 #define KNOWN_US 60000000
 
 #define FREE "(token = '' OR until_us <= " MARIA_NOW_US ")"
-#define ALIVE "until_us > " MARIA_NOW_US " AND " EAR " IS NOT NULL"
 #define EAR "IS_USED_LOCK(CONCAT('" MARIA_EAR "', LEFT(token, 24)))"
 
 /* The first waiter for a row of dlock_locks other than the token in it. Its columns make it depend on the row, and so
@@ -44,22 +43,12 @@ static void say_mine(struct maria *maria, const struct dlock_claim *claim) {
     say_token(maria, claim);
 }
 
-void maria_say_next(struct maria *maria) {
-    maria_say(maria, NEXT);
-}
-
-void maria_say_no_waiter(struct maria *maria, const char *name) {
-    maria_say(maria, "NOT EXISTS (SELECT 1 FROM dlock_claims WHERE name = ");
-    maria_say_bytes(maria, name, strlen(name));
-    maria_say(maria, " AND " ALIVE ")");
-}
-
 void maria_say_hand_over(struct maria *maria) {
     maria_say(maria,
               "UPDATE dlock_locks SET token = COALESCE(" NEXT ", ''), "
               "fence = IF(token = '', fence, GREATEST(fence + 1, " MARIA_NOW_US ")), "
               "until_us = IF(LAST_INSERT_ID(IF(token = '', 0, IFNULL(" EAR ", 0))) IS NULL, 0, "
-              "IF(token = '', " MARIA_NOW_US ", " MARIA_LEASE_US " + 1)) "
+              "IF(token = '', " MARIA_NOW_US " DIV 4 * 4, " MARIA_LEASE_US " + 3)) "
               "WHERE token <> '' AND until_us > " MARIA_NOW_US " AND name = ",
               (long long)DLOCK_HAND_OVER_MS);
 }
@@ -106,8 +95,8 @@ static void say_ask(struct maria *maria, const struct dlock_claim *claim, int64_
               (long long)TOLD_EAR, (long long)TOLD_LEFT);
     say_token(maria, claim);
     maria_say(maria,
-              " THEN " MARIA_LEASE_US " WHEN until_us <= " MARIA_NOW_US " THEN " MARIA_LEASE_US
-              " + 1 ELSE until_us END) WHERE name = ",
+              " THEN " MARIA_LEASE_US " + (until_us & 2) WHEN until_us <= " MARIA_NOW_US " THEN " MARIA_LEASE_US
+              " + 3 ELSE until_us | 2 END) WHERE name = ",
               (long long)claim->lease_ms, (long long)DLOCK_HAND_OVER_MS);
     say_name(maria, claim);
     maria_say(maria, " AND " MARIA_NOW_US " < %lld AND @@GLOBAL.read_only = 0", (long long)late_us);
@@ -146,12 +135,14 @@ static int read_told(struct maria *maria, struct dlock_claim *claim, uint64_t to
     return 0;
 }
 
-/* Most time between two questions of a waiter: each looks whether the last hand-over went to a client that has died. */
-#define MOST_MS 1500
+/* Most time between two questions of a waiter, and while a hand-over is not confirmed: each looks whether its receiver
+ * has died. */
+#define MOST_MS 1000
+#define SOON_MS 300
 
 /* Ends a hand-over that has not been confirmed if nobody hears its receiver. */
 static void say_retract(struct maria *maria, const struct dlock_claim *claim) {
-    maria_say(maria, "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " WHERE name = ");
+    maria_say(maria, "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " DIV 4 * 4 + 2 WHERE name = ");
     say_name(maria, claim);
     maria_say(maria, " AND token <> ");
     say_token(maria, claim);
@@ -165,12 +156,18 @@ static int stay(struct maria *maria, struct dlock_claim *claim, int64_t deadline
     say_join(maria, claim);
     maria_say(maria, "; ");
     say_retract(maria, claim);
-    maria_say(maria, "; SELECT IS_USED_LOCK('" MARIA_EAR "%s')", maria->peer->client);
+    maria_say(maria,
+              "; SELECT IS_USED_LOCK('" MARIA_EAR "%s'), (SELECT until_us > " MARIA_NOW_US
+              " AND until_us %% 2 = 1 FROM dlock_locks WHERE name = ",
+              maria->peer->client);
+    say_name(maria, claim);
+    maria_say(maria, ")");
     int rc = maria_call(maria, deadline_us, err);
     if (rc != 0) return rc;
-    const struct maria_value *row = maria_row(maria, 2, 1);
+    const struct maria_value *row = maria_row(maria, 2, 2);
     if (!row) return maria_nonsense(maria, "who listens", err);
     if (!row[0].bytes) claim->hints |= DLOCK_HINT_UNHEARD;
+    if (row[1].bytes && *row[1].bytes == '1') claim->retry_ms = SOON_MS;
     if (maria->answers[1].affected) claim->retry_ms = 0;
     return 0;
 }

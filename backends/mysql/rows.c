@@ -67,13 +67,13 @@ static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, 
         maria_say(maria, ", " MARIA_NOW_US ", IF(" MARIA_NOW_US " < %lld, " MARIA_LEASE_US ", 0))", (long long)late_us,
                   (long long)claims[i]->lease_ms);
     }
-    maria_say(maria, " ON DUPLICATE KEY UPDATE "
-                     "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
-                     "GREATEST(fence + 1, VALUES(fence))), "
-                     "token = IF((token = '' OR until_us <= VALUES(fence)) AND COALESCE(");
-    maria_say_next(maria);
-    maria_say(maria, ", VALUES(token)) = VALUES(token), VALUES(token), token), "
-                     "until_us = IF(token = VALUES(token) AND VALUES(until_us) > 0, VALUES(until_us), until_us); ");
+    maria_say(maria,
+              " ON DUPLICATE KEY UPDATE "
+              "fence = IF(token = VALUES(token) OR (token <> '' AND until_us > VALUES(fence)), fence, "
+              "GREATEST(fence + 1, VALUES(fence))), "
+              "token = IF((token = '' OR until_us <= VALUES(fence)) AND until_us & 2 = 0, VALUES(token), token), "
+              "until_us = IF(token = VALUES(token) AND VALUES(until_us) > 0, VALUES(until_us) + (until_us & 2), "
+              "until_us); ");
     say_claimed_rows(maria, claims, n);
     maria_say(maria, " ORDER BY name");
 }
@@ -227,7 +227,8 @@ static int change(struct maria *maria, void (*say)(struct maria *maria, const st
 /* Two comparisons instead of "(name, token) = (…)", for which MariaDB 10.11 reads the whole table. */
 static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria,
-              "UPDATE dlock_locks SET until_us = " MARIA_LEASE_US " WHERE until_us > " MARIA_NOW_US " AND name = ",
+              "UPDATE dlock_locks SET until_us = " MARIA_LEASE_US " + (until_us & 2) WHERE until_us > " MARIA_NOW_US
+              " AND name = ",
               (long long)claim->lease_ms);
     say_name_and_token(maria, claim, " AND token = ");
 }
@@ -241,11 +242,9 @@ static int renew(struct maria *maria, struct dlock_claim *const *claims, size_t 
 
 /* For a lock that nobody waits for. */
 static void say_free(struct maria *maria, const struct dlock_claim *claim) {
-    maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US " WHERE until_us > " MARIA_NOW_US
-                     " AND name = ");
+    maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US
+                     " DIV 4 * 4 WHERE until_us > " MARIA_NOW_US " AND until_us & 2 = 0 AND name = ");
     say_name_and_token(maria, claim, " AND token = ");
-    maria_say(maria, " AND ");
-    maria_say_no_waiter(maria, claim->name);
 }
 
 static void say_hand_over(struct maria *maria, const struct dlock_claim *claim) {

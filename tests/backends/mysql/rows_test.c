@@ -110,7 +110,8 @@ TEST(old_rows_are_deleted_beside_locks) {
     struct held fresh;
     sql("DELETE FROM dlock_locks WHERE name <> ''");
     sql("INSERT INTO dlock_locks SELECT CONCAT('old', seq), '', 1, seq FROM seq_1_to_%d", STEP * STEPS);
-    sql("INSERT INTO dlock_locks SELECT CONCAT('idle', seq), '', 1, CAST(UNIX_TIMESTAMP() * 1000000 AS SIGNED) - seq "
+    sql("INSERT INTO dlock_locks SELECT CONCAT('idle', seq), '', 1, CAST(UNIX_TIMESTAMP() * 1000000 AS SIGNED) - 4 * "
+        "seq "
         "FROM seq_1_to_10");
     LINK(link, NULL, 'a');
     HELD(held, &link, "held");
