@@ -99,6 +99,7 @@ struct dlock__hold {
     struct dlock__hold *next; /* in acq->hold */
     struct dlock__acquisition *acq;
     struct dlock_lock *handle;       /* NULL: the handle was freed, or there is no owner yet; set by dlock__hold_set */
+    int64_t since_us;                /* the slot's: since when the present owner has the grant */
     struct dlock__hold *other, **at; /* other holds in handle->holds; `at` points to the link to this one */
 };
 
@@ -146,7 +147,6 @@ struct dlock__acquisition {
     int64_t ask_at_us;      /* WAITING: its next acquire */
     int64_t renew_at_us;    /* CONFIRMING to LINGERING: its next renewal */
     int64_t valid_until_us; /* HELD to LINGERING; DLOCK__NEVER: ends only with its connection */
-    int64_t owned_us;       /* HELD: since when the present owner has it */
     int64_t pause_us;       /* backoff after a failed renewal or release; 0: the last one worked */
 
     struct dlock__unanswered unanswered;

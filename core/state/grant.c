@@ -225,12 +225,12 @@ static void own_for(struct dlock__acquisition *acq, struct dlock__waiter *waiter
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock, int64_t began_us) {
     dlock__hold_set(acq->hold, lock);
     acq->hold->count = 1;
-    acq->name->turn_us = acq->owned_us = dlock__now(lock->client);
+    acq->name->turn_us = acq->hold->since_us = dlock__now(lock->client);
     lock->client->stats.grants++;
     /* an ordinal above 0: handed over, taken while it lingered, or imported */
     lock->client->stats.local_grants += acq->ordinal > 0;
     DLOCK__PROBE_GRANT(granted, acq);
-    dlock__tell_grant(DLOCK_EVENT_GRANTED, acq, acq->owned_us - began_us, "");
+    dlock__tell_grant(DLOCK_EVENT_GRANTED, acq, acq->hold->since_us - began_us, "");
     if (acq->wanted) dlock__callback_wanted(acq);
     if (lock->on_lost) dlock__callback_arm(lock->client, acq->valid_until_us);
 }

@@ -10,7 +10,7 @@ static unsigned bucket_of(int64_t us) {
 
 void dlock__stats_held(const struct dlock__acquisition *acq) {
     struct dlock_client *client = acq->name->client;
-    const int64_t us = dlock__now(client) - acq->owned_us;
+    const int64_t us = dlock__now(client) - acq->hold->since_us;
     client->stats.holds++;
     client->stats.hold_us += (uint64_t)us;
     client->stats.hold_counts[bucket_of(us)]++;

@@ -73,7 +73,7 @@ void dlock__tell_grant(enum dlock_event_kind kind, const struct dlock__acquisiti
                                                    .text = text,
                                                    .fence = dlock__acq_fence(acq),
                                                    .waited_us = waited_us,
-                                                   .held_us = granted ? -1 : dlock__now(client) - acq->owned_us});
+                                                   .held_us = granted ? -1 : dlock__now(client) - acq->hold->since_us});
 }
 
 void dlock__tell_wait(enum dlock_event_kind kind, const struct dlock__waiter *waiter) {
