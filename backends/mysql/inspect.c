@@ -8,9 +8,11 @@ enum { NAME, TOKEN, FENCE, LEFT_US, NOW_US, WAITERS, COLUMNS };
 
 static void say_held(struct maria *maria) {
     maria_begin(maria);
-    maria_say(maria, "SELECT name, token, fence, until_us - " MARIA_NOW_US ", " MARIA_NOW_US
-                     ", (SELECT COUNT(*) FROM dlock_claims c WHERE c.name = dlock_locks.name) FROM dlock_locks WHERE "
-                     "name <> '' AND token <> '' AND until_us > " MARIA_NOW_US);
+    maria_say(maria,
+              "SELECT name, token, fence, until_us - " MARIA_NOW_US ", " MARIA_NOW_US
+              ", (SELECT COUNT(*) FROM dlock_claims c WHERE c.name = dlock_locks.name AND c.until_us > " MARIA_NOW_US
+              ") FROM dlock_locks WHERE "
+              "name <> '' AND token <> '' AND until_us > " MARIA_NOW_US);
 }
 
 static bool has_controls(const char *text) {
@@ -75,7 +77,7 @@ int maria_waiters(void *conn, const char *name, dlock_each each, void *arg, int 
     maria_begin(maria);
     maria_say(maria, "SELECT token, GREATEST(" MARIA_NOW_US " - since_us, 0) FROM dlock_claims WHERE name = ");
     maria_say_bytes(maria, name, strlen(name));
-    maria_say(maria, " ORDER BY ticket LIMIT %d", MOST);
+    maria_say(maria, " AND until_us > " MARIA_NOW_US " ORDER BY ticket LIMIT %d", MOST);
     int rc = maria_call(maria, dlock_deadline_us(timeout_ms), err);
     if (rc != 0) return maria_lacks_objects(maria) ? 0 : rc;
     for (const struct maria_value *row; !ended && (row = maria_row(maria, 0, 2));) {

@@ -1,5 +1,5 @@
-/* The queue: a row of dlock_claims for each waiter, in the order of their tickets. A waiter counts while the server has
- * its client's user lock, which the client's listener holds. Whoever ends a grant hands the lock to the first such
+/* The queue: a row of dlock_claims for each waiter, in the order of their tickets. A waiter counts if it has asked within
+ * the time of a hand-over, and while its client's listener has the user lock of the client. Whoever ends a grant hands the lock to the first such
  * waiter in the same statement: the row then has the waiter's token, for a short time, and KILL QUERY wakes the
  * listener. The row is the truth: a wake-up that is lost costs only a question later. */
 #include "maria.h"

@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS dlock_locks (
     KEY until_us (until_us)
 ) ENGINE = InnoDB;
 
--- The waiters. One counts while its client, with which its token begins, has the user lock dlock.CLIENT.
+-- The waiters. One counts until until_us, while its client, with which its token begins, has the user lock dlock.CLIENT.
 CREATE TABLE IF NOT EXISTS dlock_claims (
     name VARBINARY(255) NOT NULL,
     token VARBINARY(255) NOT NULL,
