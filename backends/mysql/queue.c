@@ -1,7 +1,7 @@
 /* The queue: a row of dlock_claims for each waiter, in the order of their tickets. A waiter counts if it has asked within
- * the time of a hand-over, and while its client's listener has the user lock of the client. Whoever ends a grant hands the lock to the first such
- * waiter in the same statement: the row then has the waiter's token, for a short time, and KILL QUERY wakes the
- * listener. The row is the truth: a wake-up that is lost costs only a question later. */
+ * the time of a hand-over, and while its client's listener has the user lock of the client. Whoever ends a grant
+ * hands the lock to the first such waiter in the same statement: the row then has the waiter's token, for a short time,
+ * and KILL QUERY wakes the listener. The row is the truth: a wake-up that is lost costs only a question later. */
 #include "maria.h"
 
 /* What an UPDATE tells by its LAST_INSERT_ID: a fence, or one of these and a number. */
@@ -150,7 +150,8 @@ static void say_retract(struct maria *maria, const struct dlock_claim *claim) {
                      "WHERE c.name = dlock_locks.name AND c.token = dlock_locks.token) AND " EAR " IS NULL");
 }
 
-/* Notes that a waiter is alive, or puts it back if its row was forgotten, and sees whether the server could wake its client. */
+/* Notes that a waiter is alive, or puts it back if its row was forgotten, and sees whether the server could wake its
+ * client. */
 static int stay(struct maria *maria, struct dlock_claim *claim, int64_t deadline_us, struct dlock_error *err) {
     maria_begin(maria);
     say_join(maria, claim);
