@@ -167,17 +167,26 @@ static bool one_is_settled(struct dlock__waiter *const *waiters, size_t n) {
     return false;
 }
 
+/* True if a waiter that goes on has to be ended for one that is settled. */
+static bool has_to_end_others(struct dlock__waiter *const *waiters, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!waiters[i]->done) return one_is_settled(waiters, n);
+    return false;
+}
+
 void dlock__waiters_drive(struct dlock__waiter *const *waiters, size_t n, bool any) {
     struct dlock_client *client = waiters[0]->lock->client;
     struct dlock__latch *latch = waiters[0]->latch;
     struct requests requests;
     int64_t until_us;
     for (;;) {
-        if (atomic_load_explicit(&latch->cancelled, memory_order_relaxed) || (any && one_is_settled(waiters, n)))
+        if (atomic_load_explicit(&latch->cancelled, memory_order_relaxed) || (any && has_to_end_others(waiters, n)))
             for (size_t i = 0; i < n; i++) dlock__waiter_cancel(waiters[i]);
         if (take_turns(waiters, n, &requests, &until_us)) return;
         if (requests.n > 0) {
             (requests.leave ? leave : ask)(&requests);
+        } else if (any && has_to_end_others(waiters, n)) {
+            continue; /* one took a grant that a wake-up had brought */
         } else if (n == 1 && may_read(waiters[0])) {
             read_while_waiting(waiters[0], until_us);
         } else if (n > 1 || !next_in_turn(waiters[0]) || !spin(waiters[0])) {
