@@ -38,6 +38,7 @@ extern const struct command command_list;
 extern const struct command command_break;
 extern const struct command command_top;
 extern const struct command command_metrics;
+extern const struct command command_log;
 extern const struct command command_backends;
 extern const struct command command_doctor;
 extern const struct command command_schema;

@@ -53,6 +53,10 @@ int lock_options_take(struct lock_options *wanted, const struct command *command
     }
 }
 
+uint32_t lock_options_flags(const struct lock_options *wanted) {
+    return !wanted->nonblock && wanted->wait_ms > 0 && wanted->wait_ms != DLOCK_FOREVER ? DLOCK_CLIENT_LAZY : 0;
+}
+
 int lock_options_new(const struct lock_options *wanted, dlock_client *client, struct dlock_options options,
                      dlock_lock **lock) {
     struct dlock_error err = {0, ""};
@@ -82,13 +86,12 @@ static int not_acquired(const struct lock_options *wanted, dlock_client *client,
 }
 
 int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
-                      const struct signals *signals, int *sig) {
-    struct dlock_error err = {0, ""};
+                      const struct signals *signals, int *sig, struct dlock_error *why) {
     const struct wait_plan plan = {client,          lock,   wanted->name, wanted->nonblock ? 0 : wanted->wait_ms,
                                    wanted->verbose, signals};
-    int rc = wait_for_lock(&plan, sig, &err);
+    int rc = wait_for_lock(&plan, sig, why);
     if (*sig) return STATUS_SOFTWARE; /* never used: the caller dies of the signal */
-    if (rc != 0) return not_acquired(wanted, client, &err);
+    if (rc != 0) return not_acquired(wanted, client, why);
     if (wanted->verbose) note("got \"%s\", fence %" PRIu64, wanted->name, dlock_fence(lock));
     return GO_ON;
 }

@@ -53,14 +53,18 @@ int lock_options_take(struct lock_options *wanted, const struct command *command
  * exit status. */
 int take_duration(const struct command *command, const char *option, int64_t *ms);
 
+/* Returns the flags of the client: with a finite wait the command also waits for a server that is away at the start. */
+uint32_t lock_options_flags(const struct lock_options *wanted);
+
 /* Makes the wanted handle, with DLOCK_OWNER_HANDLE; flags and on_lost come from `options`. Returns STATUS_OK, or prints
  * the error and returns the exit status. */
 int lock_options_new(const struct lock_options *wanted, dlock_client *client, struct dlock_options options,
                      dlock_lock **lock);
 
 /* Acquires the lock; blocks as long as `wanted` says. Returns GO_ON when it is held; otherwise prints why not (who holds
- * a lock that is not free: only with verbose or to a terminal) and returns the exit status. *sig is the signal that ended the wait, or 0. */
+ * a lock that is not free: only with verbose or to a terminal) and returns the exit status, and *why has the error. *sig is the signal that ended the
+ * wait, or 0. */
 int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
-                      const struct signals *signals, int *sig);
+                      const struct signals *signals, int *sig, struct dlock_error *why);
 
 #endif

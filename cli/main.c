@@ -22,6 +22,7 @@ static const struct {
     {&command_list, NULL},
     {&command_top, NULL},
     {&command_metrics, NULL},
+    {&command_log, NULL},
     {&command_doctor, "Operate"},
     {&command_break, NULL},
     {&command_backends, NULL},

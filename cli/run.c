@@ -6,6 +6,7 @@
 #include "inherited.h"
 #include "job_control.h"
 #include "lock_options.h"
+#include "run_log.h"
 #include "run_metrics.h"
 #include "signals.h"
 #include "supervise.h"
@@ -32,6 +33,7 @@ struct request {
     char label[DLOCK_LABEL_MAX + 1];
     bool pass_uri;
     const char *metrics; /* path of the metrics file; NULL: none */
+    const char *log;     /* path of the log, or "journal"; NULL: none */
 };
 
 /* State of a run. The members are in the order in which they are set up. */
@@ -47,6 +49,7 @@ struct run {
     struct environment env;
     struct lease lease;
     struct run_metrics metrics;
+    struct run_log log;
     int64_t granted_ms; /* by now_ms() */
     bool adopts;        /* the inherited setting of child_adopt() */
     int sig;            /* the signal that this process has to die of; 0: none */
@@ -137,6 +140,7 @@ static int parse(int argc, char **argv, struct request *request) {
         {"close", no_argument, NULL, 'o'},
         {"pass-uri", no_argument, NULL, 'u'},
         {"metrics", required_argument, NULL, 'M'},
+        {"log", required_argument, NULL, 'G'},
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
@@ -153,6 +157,8 @@ static int parse(int argc, char **argv, struct request *request) {
             request->pass_uri = true;
         else if (c == 'M')
             request->metrics = optarg;
+        else if (c == 'G')
+            request->log = optarg;
         else if (c == 'H')
             status = take_duration(&command_run, "--hold", &request->hold_ms);
         else if (c == 'L')
@@ -262,6 +268,13 @@ static int release(struct run *run, struct ending ending) {
     return too_late ? ending.status : STATUS_LOST;
 }
 
+static void log_refusal(struct run *run, const struct dlock_error *why) {
+    const bool taken = why->code == DLOCK_EBUSY || why->code == DLOCK_ETIMEDOUT;
+    if (run->log.fd < 0) return;
+    const char *who = taken ? wait_holders(run->client, run->request->wanted.name) : "";
+    snprintf(run->log.why, sizeof run->log.why, "%s%.200s", *who ? "held by " : "", *who ? who : why->message);
+}
+
 /* Acquires, runs the command, releases. Returns the exit status. */
 static int run_locked(struct run *run) {
     const struct lock_options *wanted = &run->request->wanted;
@@ -272,11 +285,16 @@ static int run_locked(struct run *run) {
     options.on_wanted_arg = &run->loss;
     int status = lock_options_new(wanted, run->client, options, &run->lock);
     if (status != STATUS_OK) return status;
-    status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig);
+    struct dlock_error why = {0, ""};
+    status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig, &why);
+    if (status != GO_ON) log_refusal(run, &why);
     if (status == GO_ON) {
+        run->log.granted_ms = now_ms();
+        run->log.fence = dlock_fence(run->lock);
         run_metrics_granted(&run->metrics, run->client, run->lock);
         struct ending ending = run_command(run);
         status = release(run, ending);
+        run->log.lost = ending.lost || (status == STATUS_LOST && ending.status != STATUS_LOST);
         /* A script that received the same SIGINT continues if its child only exits, even with 130. */
         if (ending.interrupted && status == ending.status) run->sig = SIGINT;
         run_metrics_ended(&run->metrics, status, ending.at_ms);
@@ -288,7 +306,7 @@ static int run_locked(struct run *run) {
 static int open_server(struct run *run) {
     const struct request *request = run->request;
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
-    options.flags = DLOCK_CLIENT_GUARDIAN;
+    options.flags = DLOCK_CLIENT_GUARDIAN | lock_options_flags(&request->wanted);
     if (request->policy.action == LOSS_WARN) options.flags |= DLOCK_CLIENT_SPARE_GROUP;
     options.label = request->wanted.label;
     options.log = loss_log;
@@ -327,7 +345,8 @@ static int run_main(int argc, char **argv) {
     int status = parse(argc, argv, &request);
     if (status != GO_ON) return status;
     default_label(&request);
-    struct run run = {.request = &request, .job = -1, .loss = LOSS_INIT, .metrics = RUN_METRICS_INIT};
+    struct run run = {
+        .request = &request, .job = -1, .loss = LOSS_INIT, .metrics = RUN_METRICS_INIT, .log = RUN_LOG_INIT};
     if (!inherited_note(&run.inherited)) return no_memory();
     signals_begin(&run.signals);
     terminal_open(&run.terminal);
@@ -336,8 +355,13 @@ static int run_main(int argc, char **argv) {
      * the kernel delivers none that has its default action, so it hears them when it waits for the lock. */
     if (getpid() == 1) signals_open(&run.signals);
     run.adopts = child_adopt(true);
-    status = open_server(&run);
-    if (status != STATUS_USAGE) status = use_counted(&run, status);
+    status = run_log_open(&run.log, request.log);
+    if (status == STATUS_OK) {
+        status = open_server(&run);
+        if (status != STATUS_OK) snprintf(run.log.why, sizeof run.log.why, "the lock server could not be used");
+        if (status != STATUS_USAGE) status = use_counted(&run, status);
+        run_log_close(&run.log, request.wanted.name, request.wanted.label, run.sig ? 128 + run.sig : status);
+    }
     run_metrics_close(&run.metrics);
     environment_free(&run.env);
     inherited_free(&run.inherited);
@@ -365,6 +389,7 @@ const struct command command_run = {
     "      --on-wanted SIGNAL         send COMMAND this signal when another client asks\n"
     "                                 for the lock, so that it can finish early\n"
     "  -c, --command 'SHELL LINE'     (after NAME) run this with $SHELL\n"
+    "      --log FILE                 add a line about this run to FILE, for dlock log; \"journal\": to systemd's\n"
     "      --metrics FILE             count grants, waits and losses of all runs in FILE, for node_exporter\n"
     "      --pass-uri                 pass the URI to COMMAND in DLOCK_URI with its password\n"
     "  -o, --close                    accepted for flock(1); always in effect\n"

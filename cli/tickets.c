@@ -75,7 +75,7 @@ static int acquire(const struct acquisition *what, dlock_client *client, const s
         dlock_export(lock, none, sizeof none, &err); /* fails, with the message */
         status = report(&err);
     } else {
-        status = lock_options_wait(&what->wanted, client, lock, signals, sig);
+        status = lock_options_wait(&what->wanted, client, lock, signals, sig, &err);
         if (status == GO_ON) status = hand_out(what, client, lock);
     }
     dlock_free(lock);
@@ -117,6 +117,7 @@ static int acquire_main(int argc, char **argv) {
     if (status != GO_ON) return status;
     signals_begin(&signals);
     struct dlock_client_options options = DLOCK_CLIENT_OPTIONS_INIT;
+    options.flags = lock_options_flags(&what.wanted);
     options.label = what.wanted.label;
     status = open_client_with(what.wanted.uri, &options, &client);
     if (status != STATUS_OK) return status;

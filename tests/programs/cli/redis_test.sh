@@ -168,6 +168,16 @@ ended "$pid"
 equal "then it is granted" "$status $(<"$work/bg.out")" "0 done"
 redis_says acl deluser me
 
+describe "-w also waits for a server that is away at the start"
+late=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+gives "not without it" 69 "$DLOCK" run -b "redis://127.0.0.1:$late?quarantine=0" late true
+begin "$DLOCK" run -w 60 -b "redis://127.0.0.1:$late?quarantine=0" late -- echo done
+within 10 "it says why it waits" grep -q "waiting for \"late\": .*127.0.0.1:$late" "$work/bg.err"
+redis-server --port "$late" --bind 127.0.0.1 --save '' --dir "$work" >"$work/late.log" &
+started+=($!)
+ended "$pid"
+equal "it is granted" "$status $(<"$work/bg.out")" "0 done"
+
 describe "a refused password is not repeated"
 for arguments in "run s true" "run -v s true" "inspect s" "list --json" "break s"; do
     for uri in "redis://:hunter2@$address" "redis://somebody:hunter2@$address"; do

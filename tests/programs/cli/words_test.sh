@@ -130,8 +130,8 @@ says 64 'options must follow the command, as in `dlock run -b URI NAME COMMAND`'
 says 64 "unknown command 'rnu'; did you mean \"run\"?" help rnu
 run "$DLOCK" help help
 equal "help about help is the overview" "$status $err$out" "0 $("$DLOCK" --help)"
-says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, top, metrics, doctor, break, backends, schema, bench, help" xyz
-says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, top, metrics, doctor, break, backends, schema, bench, help" redis://:hunter2@h
+says 64 "unknown command 'xyz'; there are: run, acquire, renew, release, inspect, list, top, metrics, log, doctor, break, backends, schema, bench, help" xyz
+says 64 "unknown command; there are: run, acquire, renew, release, inspect, list, top, metrics, log, doctor, break, backends, schema, bench, help" redis://:hunter2@h
 says 64 'unknown or ambiguous option --nonblok; did you mean "--nonblock"?' run --nonblok a true
 says 64 'unknown or ambiguous option --bakend; did you mean "--backend"?' inspect --bakend=redis://:hunter2@h a
 says 64 'unknown or ambiguous option --uri; did you mean "--backend"?' list --uri=redis://:hunter2@h

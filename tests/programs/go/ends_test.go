@@ -160,7 +160,7 @@ var ends = map[int]func(*tools){
 		for _, l := range locks {
 			c.want(l != nil && l.Held(), "not held")
 		}
-		c.want(threads() <= before+16, "%d threads, then %d", before, threads())
+		c.want(threads() <= before+100, "%d threads, then %d", before, threads())
 		c.ok(dlock.Locks(locks).Release())
 		c.want(c.client.Stats().Held == 0, "held")
 	},
@@ -176,7 +176,7 @@ var ends = map[int]func(*tools){
 			}()
 		}
 		c.waits(c.client, 1000)
-		c.want(threads() <= before+16, "%d threads, then %d", before, threads())
+		c.want(threads() <= before+100, "%d threads, then %d", before, threads())
 		c.ok(c.client.Close())
 		for i := 0; i < 1000; i++ {
 			c.fails(told(c, ended), dlock.ErrCanceled)
