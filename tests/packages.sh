@@ -56,7 +56,7 @@ need_packages() {
 build_packages=(cmake ninja-build make gcc g++ libc6-dev pkg-config libcmocka-dev libevent-dev libsqlite3-dev libncurses-dev
     systemtap-sdt-dev binutils python3 util-linux procps)
 test_packages=(python3-pip python3-setuptools python3-wheel python3-venv python3-yaml python3-gevent python3-eventlet
-    python3-pytest python3-prometheus-client prometheus mypy nodejs node-typescript golang-go rustc cargo systemd doxygen
+    python3-pytest python3-prometheus-client prometheus curl mypy nodejs node-typescript golang-go rustc cargo systemd doxygen
     man-db groff-base mandoc bsdextrautils valgrind spin zsh fish)
 
 need_build_packages() {

@@ -55,6 +55,7 @@ gives "too long" 64 "$DLOCK" run --label "$(printf '%049d' 0)" s true
 equal "the message" "$err" "dlock: the label is longer than 48 bytes"
 gives "an escape sequence" 64 "$DLOCK" run --label $'\e[2J' s true
 equal "is not repeated" "$err" "dlock: the label has a control character"
+export SHELL # bash sets it without
 label() { "$DLOCK" run s -c "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["holders"][0]["label"])'; }
 equal "a shell line's first word" "$(label "\"$DLOCK\" inspect --json s")" "$(basename "${SHELL:-/bin/sh}")"
 equal "of a path" "$(label "$DLOCK inspect --json s")" "$(basename "$DLOCK")"
