@@ -1,17 +1,18 @@
 /* The least of HTTP/1.0 that Prometheus needs (RFC 1945): one request and one answer per connection. A server library
  * would be the largest dependency of the command, for one page; tests/programs/cli/metrics_test.sh shows what else this
- * one has to stand: a reader that sends nothing, that sends nonsense, and that reads nothing. */
+ * one has to stand: a reader that sends nothing, and one that sends nonsense. */
 #include "http.h"
+
+#include "loss.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { REQUEST_MAX = 8192, PATIENCE_S = 2 };
+enum { REQUEST_MAX = 8192, PATIENCE_MS = 2000 };
 
 /* Splits "[HOST:]PORT", where HOST may have brackets. */
 static void split(char *address, const char **host, const char **port) {
@@ -62,16 +63,10 @@ static void say_where(int fd) {
         note(strchr(host, ':') ? "serving http://[%s]:%s/metrics" : "serving http://%s:%s/metrics", host, port);
 }
 
-static time_t now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec;
-}
-
 /* Reads the request's head. False: it has no end, or did not come in time. */
 static bool read_head(int fd, char head[REQUEST_MAX]) {
     size_t used = 0;
-    for (time_t end = now_s() + PATIENCE_S; now_s() <= end && used < REQUEST_MAX - 1;) {
+    for (int64_t end = now_ms() + PATIENCE_MS; now_ms() < end && used < REQUEST_MAX - 1;) {
         ssize_t n = recv(fd, head + used, REQUEST_MAX - 1 - used, 0);
         if (n <= 0) return false;
         used += (size_t)n;
@@ -82,7 +77,7 @@ static bool read_head(int fd, char head[REQUEST_MAX]) {
 }
 
 static bool send_all(int fd, const char *text, size_t size) {
-    for (time_t end = time(NULL) + PATIENCE_S; size > 0 && time(NULL) <= end;) {
+    for (int64_t end = now_ms() + PATIENCE_MS; size > 0 && now_ms() < end;) {
         ssize_t n = send(fd, text, size, MSG_NOSIGNAL);
         if (n <= 0) return false;
         text += n;
@@ -107,31 +102,23 @@ static bool wants_page(const char *target) {
 }
 
 static void answer(int fd, http_page *page, void *arg) {
-    static const char refused[] = "only GET /metrics\n", failed[] = "no memory\n";
     char head[REQUEST_MAX], *body = NULL;
     size_t size = 0;
     if (!read_head(fd, head)) return;
     const bool get = strncmp(head, "GET ", 4) == 0, only_head = strncmp(head, "HEAD ", 5) == 0;
-    if (!get && !only_head) {
-        send_answer(fd, true, "405 Method Not Allowed", refused, sizeof refused - 1);
-        return;
-    }
-    if (!wants_page(strchr(head, ' ') + 1)) {
-        send_answer(fd, get, "404 Not Found", refused, sizeof refused - 1);
-        return;
-    }
+    const char *status = !get && !only_head                   ? "405 Method Not Allowed"
+                         : !wants_page(strchr(head, ' ') + 1) ? "404 Not Found"
+                                                              : NULL;
     FILE *out = open_memstream(&body, &size);
-    bool made = out && page(out, arg);
+    bool made = out && (status ? fputs("only GET /metrics\n", out) >= 0 : page(out, arg));
     if (out) made = fclose(out) == 0 && made;
-    if (made)
-        send_answer(fd, get, "200 OK", body, size);
-    else
-        send_answer(fd, get, "500 Internal Server Error", failed, sizeof failed - 1);
+    if (!made) size = 0;
+    send_answer(fd, !only_head, !made ? "500 Internal Server Error" : status ? status : "200 OK", body, size);
     free(body);
 }
 
 int http_serve(const struct command *command, const char *address, http_page *page, void *arg) {
-    const struct timeval patience = {PATIENCE_S, 0};
+    const struct timeval patience = {PATIENCE_MS / 1000, 0};
     int fd = listen_at(address);
     if (fd < 0) return usage_error(command, "give --listen an address of this host");
     say_where(fd);

@@ -4,6 +4,7 @@
 #include "wait.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <unistd.h>
 
 int take_duration(const struct command *command, const char *option, int64_t *ms) {
@@ -69,29 +70,30 @@ int lock_options_new(const struct lock_options *wanted, dlock_client *client, st
     return dlock_new(client, wanted->name, &options, lock, &err) == 0 ? STATUS_OK : report(&err);
 }
 
-/* Says who has the lock; if that is not known soon, or it is free by now, why it was not acquired. */
-static void say_who_has_it(const struct lock_options *wanted, dlock_client *client, const struct dlock_error *err) {
-    const char *who = wait_holders(client, wanted->name);
-    if (*who)
-        note("\"%s\" is held by %s", wanted->name, who);
-    else
-        note("%s", err->message);
-}
-
-/* Whoever sits at a terminal wants to know why; a job that is not started by hand is silent. */
-static int not_acquired(const struct lock_options *wanted, dlock_client *client, const struct dlock_error *err) {
+/* Whoever sits at a terminal wants to know who has the lock; a job that is not started by hand is silent. If that is not
+ * known soon, or the lock is free by now, the message says why it was not acquired. */
+static int not_acquired(const struct lock_options *wanted, dlock_client *client, struct dlock_error *err, bool tells) {
     if (err->code != DLOCK_EBUSY && err->code != DLOCK_ETIMEDOUT) return report(err);
-    if (wanted->verbose || isatty(STDERR_FILENO)) say_who_has_it(wanted, client, err);
+    const bool says = wanted->verbose || isatty(STDERR_FILENO);
+    const char *who = says || tells ? wait_holders(client, wanted->name) : "";
+    if (says && *who)
+        note("\"%s\" is held by %s", wanted->name, who);
+    else if (says)
+        note("%s", err->message);
+    if (*who) snprintf(err->message, sizeof err->message, "held by %s", who);
     return wanted->conflict_status;
 }
 
 int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
                       const struct signals *signals, int *sig, struct dlock_error *why) {
+    struct dlock_error err = {0, ""};
     const struct wait_plan plan = {client,          lock,   wanted->name, wanted->nonblock ? 0 : wanted->wait_ms,
                                    wanted->verbose, signals};
-    int rc = wait_for_lock(&plan, sig, why);
-    if (*sig) return STATUS_SOFTWARE; /* never used: the caller dies of the signal */
-    if (rc != 0) return not_acquired(wanted, client, why);
+    int rc = wait_for_lock(&plan, sig, &err);
+    /* The status of a signal is never used: the caller dies of it. */
+    int status = rc == 0 ? GO_ON : *sig ? STATUS_SOFTWARE : not_acquired(wanted, client, &err, why != NULL);
+    if (why) *why = err;
+    if (status != GO_ON) return status;
     if (wanted->verbose) note("got \"%s\", fence %" PRIu64, wanted->name, dlock_fence(lock));
     return GO_ON;
 }

@@ -62,8 +62,8 @@ int lock_options_new(const struct lock_options *wanted, dlock_client *client, st
                      dlock_lock **lock);
 
 /* Acquires the lock; blocks as long as `wanted` says. Returns GO_ON when it is held; otherwise prints why not (who holds
- * a lock that is not free: only with verbose or to a terminal) and returns the exit status, and *why has the error. *sig is the signal that ended the
- * wait, or 0. */
+ * a lock that is not free: only with verbose or to a terminal) and returns the exit status. *sig is the signal that ended the wait, or 0. `why` NULL: not
+ * wanted; otherwise its message says who has a lock that is not free, or why it was not acquired. */
 int lock_options_wait(const struct lock_options *wanted, dlock_client *client, dlock_lock *lock,
                       const struct signals *signals, int *sig, struct dlock_error *why);
 

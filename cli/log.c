@@ -1,6 +1,7 @@
 /* log: shows the runs that `dlock run --log` has noted, as a table. */
 #include "cli.h"
 #include "holders.h"
+#include "run_log.h"
 #include "text.h"
 
 #include <ctype.h>
@@ -165,7 +166,6 @@ static int read_file(struct look *look, const char *path) {
 /* Takes a time as in the log, or its beginning, or a duration before now. */
 static int take_since(struct look *look, const struct command *command, const char *text) {
     int64_t ms;
-    struct tm utc;
     if (strlen(text) > 4 && text[4] == '-') {
         snprintf(look->since, sizeof look->since, "%s", text);
         return STATUS_OK;
@@ -173,9 +173,7 @@ static int take_since(struct look *look, const struct command *command, const ch
     if (dlock_parse_duration(text, &ms, NULL) != 0 || ms < 0 || ms == DLOCK_FOREVER)
         return usage_error(command,
                            "--since takes a duration, such as 12h, or a time in UTC, such as 2026-12-01T03:00");
-    time_t then = time(NULL) - (time_t)(ms / 1000);
-    gmtime_r(&then, &utc);
-    strftime(look->since, sizeof look->since, "%Y-%m-%dT%H:%M:%S", &utc);
+    utc_text(look->since, time(NULL) - (time_t)(ms / 1000));
     return STATUS_OK;
 }
 

@@ -268,13 +268,6 @@ static int release(struct run *run, struct ending ending) {
     return too_late ? ending.status : STATUS_LOST;
 }
 
-static void log_refusal(struct run *run, const struct dlock_error *why) {
-    const bool taken = why->code == DLOCK_EBUSY || why->code == DLOCK_ETIMEDOUT;
-    if (run->log.fd < 0) return;
-    const char *who = taken ? wait_holders(run->client, run->request->wanted.name) : "";
-    snprintf(run->log.why, sizeof run->log.why, "%s%.200s", *who ? "held by " : "", *who ? who : why->message);
-}
-
 /* Acquires, runs the command, releases. Returns the exit status. */
 static int run_locked(struct run *run) {
     const struct lock_options *wanted = &run->request->wanted;
@@ -285,9 +278,8 @@ static int run_locked(struct run *run) {
     options.on_wanted_arg = &run->loss;
     int status = lock_options_new(wanted, run->client, options, &run->lock);
     if (status != STATUS_OK) return status;
-    struct dlock_error why = {0, ""};
-    status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig, &why);
-    if (status != GO_ON) log_refusal(run, &why);
+    status = lock_options_wait(wanted, run->client, run->lock, &run->signals, &run->sig,
+                               run->log.fd < 0 ? NULL : &run->log.why);
     if (status == GO_ON) {
         run->log.granted_ms = now_ms();
         run->log.fence = dlock_fence(run->lock);
@@ -358,7 +350,7 @@ static int run_main(int argc, char **argv) {
     status = run_log_open(&run.log, request.log);
     if (status == STATUS_OK) {
         status = open_server(&run);
-        if (status != STATUS_OK) snprintf(run.log.why, sizeof run.log.why, "the lock server could not be used");
+        if (status != STATUS_OK) dlock_fail(&run.log.why, DLOCK_EUNAVAILABLE, "the lock server could not be used");
         if (status != STATUS_USAGE) status = use_counted(&run, status);
         run_log_close(&run.log, request.wanted.name, request.wanted.label, run.sig ? 128 + run.sig : status);
     }

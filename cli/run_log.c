@@ -2,6 +2,7 @@
 
 #include "cli.h"
 #include "loss.h"
+#include "text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Where journald takes entries: its native protocol, https://systemd.io/JOURNAL_NATIVE_PROTOCOL/. */
@@ -27,9 +27,14 @@ static bool is_journal(const char *path) {
     return strcmp(path, "journal") == 0;
 }
 
+size_t utc_text(char text[UTC_MAX], time_t at) {
+    struct tm utc;
+    gmtime_r(&at, &utc);
+    return strftime(text, UTC_MAX, "%Y-%m-%dT%H:%M:%S", &utc);
+}
+
 int run_log_open(struct run_log *log, const char *path) {
     struct timespec now;
-    struct tm utc;
     log->fd = -1;
     if (!path) return STATUS_OK;
     log->path = path;
@@ -40,8 +45,7 @@ int run_log_open(struct run_log *log, const char *path) {
         return STATUS_IO;
     }
     clock_gettime(CLOCK_REALTIME, &now);
-    gmtime_r(&now.tv_sec, &utc);
-    size_t used = strftime(log->start, sizeof log->start, "%Y-%m-%dT%H:%M:%S", &utc);
+    size_t used = utc_text(log->start, now.tv_sec);
     snprintf(log->start + used, sizeof log->start - used, ".%03dZ", (int)(now.tv_nsec / 1000000));
     log->began_ms = now_ms();
     return STATUS_OK;
@@ -69,7 +73,7 @@ static void make_line(const struct run_log *log, FILE *out, const char *name, co
         json_number(&json, "held_ms", now - log->granted_ms);
         json_bool(&json, "lost", log->lost);
     } else {
-        json_string(&json, "why", log->why[0] ? log->why : NULL);
+        json_string(&json, "why", log->why.message[0] ? log->why.message : NULL);
     }
     json_number(&json, "status", status);
     json_end(&json, '}');

@@ -2,17 +2,23 @@
 #ifndef DLOCK_CLI_RUN_LOG_H
 #define DLOCK_CLI_RUN_LOG_H
 
-#include "holders.h"
+#include <dlock/dlock.h>
+
+#include <time.h>
+
+/* Writes the time as in the log, without fractions of a second: "2026-12-01T03:00:00", UTC. Returns its length. */
+enum { UTC_MAX = 32 };
+size_t utc_text(char text[UTC_MAX], time_t at);
 
 struct run_log {
     int fd; /* -1: no log is wanted */
     const char *path;
-    char start[32];     /* RFC 3339, UTC */
-    int64_t began_ms;   /* all times by now_ms() */
-    int64_t granted_ms; /* 0: it was not granted */
+    char start[UTC_MAX]; /* RFC 3339, UTC */
+    int64_t began_ms;    /* all times by now_ms() */
+    int64_t granted_ms;  /* 0: it was not granted */
     uint64_t fence;
     bool lost;
-    char why[HOLDERS_TEXT_MAX]; /* why it was not granted: who has it */
+    struct dlock_error why; /* why it was not granted: who has it */
 };
 #define RUN_LOG_INIT \
     { .fd = -1 }

@@ -75,7 +75,7 @@ static int acquire(const struct acquisition *what, dlock_client *client, const s
         dlock_export(lock, none, sizeof none, &err); /* fails, with the message */
         status = report(&err);
     } else {
-        status = lock_options_wait(&what->wanted, client, lock, signals, sig, &err);
+        status = lock_options_wait(&what->wanted, client, lock, signals, sig, NULL);
         if (status == GO_ON) status = hand_out(what, client, lock);
     }
     dlock_free(lock);

@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     dlock_client *client;
     dlock_lock *lock = NULL;
     struct dlock_error err;
-    options.on_wanted = other_waits; /* ENOTSUP where the server tells nobody: the word `wanted` in dlock backends */
+    options.on_wanted = other_waits; /* refused (ENOTSUP) without `wanted` in dlock backends */
     int rc = dlock_open(argv[1], NULL, &client, &err);
     if (rc == 0) {
         rc = dlock_new(client, argv[2], &options, &lock, &err);

@@ -40,7 +40,8 @@ static bool draw(struct picture *picture, const struct mem_name *name, bool of_q
     return true;
 }
 
-/* Calls `each` for the holders of a name, or for its queue; *more becomes false when `each` wants no more. Returns 0 or ENOMEM. */
+/* Calls `each` for the holders of a name, or for its queue; *more becomes false when `each` wants no more. Returns 0 or
+ * ENOMEM. */
 static int show(struct mem_space *space, const char *text, bool of_queue, dlock_each each, void *arg, bool *more,
                 struct dlock_error *err) {
     struct picture picture = {0};

@@ -212,7 +212,7 @@ static void check_rights(struct dlock_report *report, struct maria *maria, int64
                      "ON DUPLICATE KEY UPDATE fence = VALUES(fence)");
     if (!maria->sessions)
         maria_say(maria, "; INSERT INTO dlock_claims SELECT * FROM dlock_claims WHERE FALSE "
-                         "ON DUPLICATE KEY UPDATE fence = VALUES(fence); DELETE FROM dlock_claims WHERE FALSE");
+                         "ON DUPLICATE KEY UPDATE until_us = VALUES(until_us); DELETE FROM dlock_claims WHERE FALSE");
     int rc = maria_call(maria, deadline_us, &err);
     if (rc == DLOCK_EAUTH)
         dlock_find(report, "no lock can be taken: see the GRANTs at the end of what `dlock schema mysql` prints",

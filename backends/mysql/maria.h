@@ -163,6 +163,8 @@ DLOCK_PRINTF(2, 3)
 void maria_say(struct maria *maria, const char *format, ...);
 /* Adds bytes as a hexadecimal literal, which no setting of the server changes. */
 void maria_say_bytes(struct maria *maria, const char *bytes, size_t length);
+/* Adds both of the claim, in this way, with a text between them. */
+void maria_say_name_and_token(struct maria *maria, const struct dlock_claim *claim, const char *between);
 
 /* Reads a value as a number. False: it is NULL, or no such number. */
 bool maria_number(const struct maria_value *value, int64_t *number);
@@ -290,6 +292,8 @@ int maria_connect_link(struct maria *maria, const struct dlock_uri *uri, int64_t
 /* Says the UPDATE that ends a grant and hands the row to the first waiter, up to a name and more conditions. Its answer has
  * the session to wake. */
 void maria_say_hand_over(struct maria *maria);
+/* The same as a whole, for the grant of a claim. */
+void maria_say_hand_over_of(struct maria *maria, const struct dlock_claim *claim);
 /* Wakes that session; 0: there is none. */
 void maria_wake_ear(struct maria *maria, uint64_t session, int64_t deadline_us);
 /* Asks for a claim, after joining the queue if it has to, and hands a free row to the first waiter. Returns 1 if there is

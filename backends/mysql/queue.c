@@ -1,7 +1,7 @@
 /* The queue: a row of dlock_claims for each waiter, in the order of their tickets. A waiter counts if it has asked within
- * the time of a hand-over, and while its client's listener has the user lock of the client. Whoever ends a grant
- * hands the lock to the first such waiter in the same statement: the row then has the waiter's token, for a short time,
- * and KILL QUERY wakes the listener. The row is the truth: a wake-up that is lost costs only a question later. */
+ * the time of a hand-over, and while its client's listener has the user lock of the client. The statement that ends a
+ * grant hands the lock to the first such waiter: the row then has the waiter's token, for a short time, and KILL QUERY
+ * wakes the listener. The row is the truth: a wake-up that is lost costs only a question later. */
 #include "maria.h"
 
 /* What an UPDATE tells by its LAST_INSERT_ID: a fence, or one of these and a number. */
@@ -17,16 +17,16 @@
 #define KNOWN_US 60000000
 
 #define FREE "(token = '' OR until_us <= " MARIA_NOW_US ")"
-#define EAR "IS_USED_LOCK(CONCAT('" MARIA_EAR "', LEFT(token, 24)))"
+/* The session that listens for a token's client; NULL: none does. */
+#define EAR_OF(token) "IS_USED_LOCK(CONCAT('" MARIA_EAR "', LEFT(" token ", 24)))"
+#define EAR EAR_OF("token")
 
 /* The first waiter for a row of dlock_locks other than the token in it. Its columns make it depend on the row, and so
  * it is read after the row has been locked: a waiter that came before that is seen, and one that comes later sees the
  * row as it is then. */
-#define NEXT                                                                                  \
-    "(SELECT c.token FROM dlock_claims c WHERE c.name = dlock_locks.name AND c.token <> "     \
-    "dlock_locks.token AND c.until_us > " MARIA_NOW_US " AND IS_USED_LOCK(CONCAT('" MARIA_EAR \
-    "', LEFT(c.token, 24))) IS NOT NULL "                                                     \
-    "ORDER BY c.ticket LIMIT 1)"
+#define NEXT                                                                                                    \
+    "(SELECT c.token FROM dlock_claims c WHERE c.name = dlock_locks.name AND c.token <> dlock_locks.token AND " \
+    "c.until_us > " MARIA_NOW_US " AND " EAR_OF("c.token") " IS NOT NULL ORDER BY c.ticket LIMIT 1)"
 
 static void say_name(struct maria *maria, const struct dlock_claim *claim) {
     maria_say_bytes(maria, claim->name, strlen(claim->name));
@@ -38,9 +38,7 @@ static void say_token(struct maria *maria, const struct dlock_claim *claim) {
 
 static void say_mine(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria, " WHERE name = ");
-    say_name(maria, claim);
-    maria_say(maria, " AND token = ");
-    say_token(maria, claim);
+    maria_say_name_and_token(maria, claim, " AND token = ");
 }
 
 void maria_say_hand_over(struct maria *maria) {
@@ -51,6 +49,11 @@ void maria_say_hand_over(struct maria *maria) {
               "IF(token = '', " MARIA_NOW_US " DIV 4 * 4, " MARIA_LEASE_US " + 3)) "
               "WHERE token <> '' AND until_us > " MARIA_NOW_US " AND name = ",
               (long long)DLOCK_HAND_OVER_MS);
+}
+
+void maria_say_hand_over_of(struct maria *maria, const struct dlock_claim *claim) {
+    maria_say_hand_over(maria);
+    maria_say_name_and_token(maria, claim, " AND token = ");
 }
 
 /* The session may have ended since: then its client asks anyway. That of another user may be out of reach. Any other
@@ -67,14 +70,10 @@ void maria_wake_ear(struct maria *maria, uint64_t session, int64_t deadline_us) 
 
 /* Adds a waiter, or notes that it has asked. */
 static void say_join(struct maria *maria, const struct dlock_claim *claim) {
-    maria_say(maria, "INSERT INTO dlock_claims (name, token, mode, permits, fence, since_us, until_us) VALUES (");
-    say_name(maria, claim);
-    maria_say(maria, ", ");
-    say_token(maria, claim);
-    maria_say(maria,
-              ", %d, 0, 0, " MARIA_NOW_US ", " MARIA_NOW_US
-              " + %d) ON DUPLICATE KEY UPDATE until_us = VALUES(until_us)",
-              (int)claim->mode, ALIVE_US);
+    maria_say(maria, "INSERT INTO dlock_claims (name, token, since_us, until_us) VALUES (");
+    maria_say_name_and_token(maria, claim, ", ");
+    maria_say(maria, ", " MARIA_NOW_US ", " MARIA_NOW_US " + %d) ON DUPLICATE KEY UPDATE until_us = VALUES(until_us)",
+              ALIVE_US);
 }
 
 /* Writes the question: a row that is free becomes that of the first waiter, or of this token if there is no other.
@@ -140,7 +139,7 @@ static int read_told(struct maria *maria, struct dlock_claim *claim, uint64_t to
 #define MOST_MS 1000
 #define SOON_MS 300
 
-/* Ends a hand-over that has not been confirmed if nobody hears its receiver. */
+/* Ends a hand-over that its receiver has not confirmed, and has no listener to be woken for. */
 static void say_retract(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria, "UPDATE dlock_locks SET until_us = " MARIA_NOW_US " DIV 4 * 4 + 2 WHERE name = ");
     say_name(maria, claim);
@@ -222,10 +221,7 @@ int maria_leave_line(struct maria *maria, struct dlock_claim *claim, int64_t dea
     maria_say(maria, "DELETE FROM dlock_claims");
     say_mine(maria, claim);
     maria_say(maria, "; ");
-    maria_say_hand_over(maria);
-    say_name(maria, claim);
-    maria_say(maria, " AND token = ");
-    say_token(maria, claim);
+    maria_say_hand_over_of(maria, claim);
     int rc = maria_call(maria, deadline_us, err);
     if (rc != 0) return rc;
     if (maria->n_answers != 2) return maria_nonsense(maria, "the results of a release", err);

@@ -27,12 +27,6 @@ static void note_wanted(struct maria *maria, const struct dlock_claim *claim, bo
         *maria->wanted = '\0';
 }
 
-static void say_name_and_token(struct maria *maria, const struct dlock_claim *claim, const char *between) {
-    maria_say_bytes(maria, claim->name, strlen(claim->name));
-    maria_say(maria, "%s", between);
-    maria_say_bytes(maria, claim->token, strlen(claim->token));
-}
-
 /* ---- acquire ----------------------------------------------------------------------------------------------------- */
 
 /* One request of an acquire. */
@@ -54,16 +48,16 @@ static void say_claimed_rows(struct maria *maria, struct dlock_claim *const *cla
 }
 
 /* Writes the two statements. A row becomes the grant of the statement's token if it already was, or if it was free;
- * else it stays as it is, and so does a free row that others wait for. Assignments are made from left to right and see the results of earlier ones: the fence
- * depends on the old token, the end of the lease on the new one. VALUES(fence) is the server's clock. VALUES(until_us)
- * is 0 if the server executes the request too late, for example after a stop: otherwise the grant would last for a
- * lease without a holder. */
+ * else it stays as it is, and so does a free row that others wait for. Assignments are made from left to right and see
+ * the results of earlier ones: the fence depends on the old token, the end of the lease on the new one. VALUES(fence) is
+ * the server's clock. VALUES(until_us) is 0 if the server executes the request too late, for example after a stop:
+ * otherwise the grant would last for a lease without a holder. */
 static void say_acquire(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t late_us) {
     maria_begin(maria);
     maria_say(maria, "INSERT INTO dlock_locks (name, token, fence, until_us) VALUES ");
     for (size_t i = 0; i < n; i++) {
         maria_say(maria, i ? ", (" : "(");
-        say_name_and_token(maria, claims[i], ", ");
+        maria_say_name_and_token(maria, claims[i], ", ");
         maria_say(maria, ", " MARIA_NOW_US ", IF(" MARIA_NOW_US " < %lld, " MARIA_LEASE_US ", 0))", (long long)late_us,
                   (long long)claims[i]->lease_ms);
     }
@@ -230,7 +224,7 @@ static void say_renew(struct maria *maria, const struct dlock_claim *claim) {
               "UPDATE dlock_locks SET until_us = " MARIA_LEASE_US " + (until_us & 2) WHERE until_us > " MARIA_NOW_US
               " AND name = ",
               (long long)claim->lease_ms);
-    say_name_and_token(maria, claim, " AND token = ");
+    maria_say_name_and_token(maria, claim, " AND token = ");
 }
 
 /* A renewal also asks for the proof that the server is still the primary, which a release does not need. */
@@ -244,12 +238,7 @@ static int renew(struct maria *maria, struct dlock_claim *const *claims, size_t 
 static void say_free(struct maria *maria, const struct dlock_claim *claim) {
     maria_say(maria, "UPDATE dlock_locks SET token = '', until_us = " MARIA_NOW_US
                      " DIV 4 * 4 WHERE until_us > " MARIA_NOW_US " AND until_us & 2 = 0 AND name = ");
-    say_name_and_token(maria, claim, " AND token = ");
-}
-
-static void say_hand_over(struct maria *maria, const struct dlock_claim *claim) {
-    maria_say_hand_over(maria);
-    say_name_and_token(maria, claim, " AND token = ");
+    maria_say_name_and_token(maria, claim, " AND token = ");
 }
 
 static int release(struct maria *maria, struct dlock_claim *const *claims, size_t n, int64_t deadline_us,
@@ -259,7 +248,8 @@ static int release(struct maria *maria, struct dlock_claim *const *claims, size_
     claims[0]->result = DLOCK_ELOST;
     if (n == 1 && !claims[0]->state[MARIA_MET]) rc = change(maria, say_free, claims, 1, false, deadline_us, err);
     if (rc != 0 || (n == 1 && claims[0]->result == 0)) return rc;
-    if (n > 1 || !claims[0]->state[MARIA_QUEUED]) rc = change(maria, say_hand_over, claims, n, false, deadline_us, err);
+    if (n > 1 || !claims[0]->state[MARIA_QUEUED])
+        rc = change(maria, maria_say_hand_over_of, claims, n, false, deadline_us, err);
     if (rc != 0) return rc;
     for (size_t i = 0; i < n; i++)
         ears[i] = claims[i]->result == 0 ? maria->answers[(n > 1) + i].id : 0; /* the next request forgets them */

@@ -50,6 +50,12 @@ void maria_say_bytes(struct maria *maria, const char *bytes, size_t length) {
     maria->used = (size_t)(out - maria->text);
 }
 
+void maria_say_name_and_token(struct maria *maria, const struct dlock_claim *claim, const char *between) {
+    maria_say_bytes(maria, claim->name, strlen(claim->name));
+    maria_say(maria, "%s", between);
+    maria_say_bytes(maria, claim->token, strlen(claim->token));
+}
+
 bool maria_number(const struct maria_value *value, int64_t *number) {
     int64_t sum = 0;
     if (!value->bytes || value->length == 0 || value->length > 18) return false;

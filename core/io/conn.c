@@ -76,13 +76,7 @@ int dlock__conn_ready(struct dlock__conn *conn, int64_t deadline_us, struct dloc
         if (conn->broken) {
             client->stats.reconnects++;
             DLOCK__PROBE3(reconnect, client->backend->name, (const char *)client->id, client->stats.reconnects);
-            if (client->event)
-                dlock__tell_event(client, (struct dlock_event){.kind = DLOCK_EVENT_RECONNECTED,
-                                                               .name = "",
-                                                               .token = "",
-                                                               .text = "",
-                                                               .waited_us = -1,
-                                                               .held_us = -1});
+            dlock__tell(client, DLOCK_EVENT_RECONNECTED);
         }
         conn->broken = false;
     }

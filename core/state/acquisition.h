@@ -343,7 +343,7 @@ void dlock__own(struct dlock__acquisition *acq, struct dlock_lock *lock);
  * the acquisition, now in name->held, and leaves the line. */
 void dlock__deliver(struct dlock__acquisition *acq);
 
-/* Has the owner's handle hold the acquisition: the owner will be told, who has waited since began_us. */
+/* Has the owner's handle hold the acquisition: the owner, which has waited since began_us, will be told. */
 void dlock__hold_through(struct dlock__acquisition *acq, struct dlock_lock *lock, int64_t began_us);
 /* Makes the waiter, whose turn this is, the owner, through its handle. */
 void dlock__own_now(struct dlock__acquisition *acq, struct dlock__waiter *waiter);

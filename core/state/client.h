@@ -162,12 +162,11 @@ int64_t dlock__jitter(struct dlock_client *client, int64_t low, int64_t high);
 
 /* ---- tell.c ---- */
 
-/* Tells of what happened to a grant, or to a waiter, if the client has an `event`; the last does so in any case. With the
- * mutex; copies the strings. */
+/* Tell what happened to the client, to a grant, or to a waiter, if the client has an `event`. With the mutex. */
+void dlock__tell(struct dlock_client *client, enum dlock_event_kind kind);
 void dlock__tell_grant(enum dlock_event_kind kind, const struct dlock__acquisition *acq, int64_t waited_us,
                        const char *text);
 void dlock__tell_wait(enum dlock_event_kind kind, const struct dlock__waiter *waiter);
-void dlock__tell_event(struct dlock_client *client, struct dlock_event event);
 
 /* Passes one line to the application's log. Without the mutex. Lines of the keeper go through the callback thread, so
  * that the keeper does not wait for the application. */

@@ -10,7 +10,7 @@
 /* Lines and events kept for the callback thread; more are dropped until the application has read some. */
 enum { LINES_MAX = 256 };
 
-/* Leaves the line for the callback thread, or frees it. NULL: there was no memory. False: it was dropped. */
+/* Leaves the line (NULL: there was no memory for it) for the callback thread. False: it was dropped, and freed. */
 static bool leave(struct dlock_client *client, struct dlock__line *line) {
     if (!line || client->callback.stop || client->callback.n_lines >= LINES_MAX) {
         free(line);
@@ -46,7 +46,8 @@ void dlock__log(struct dlock_client *client, int level, const char *format, ...)
     log(level, text, client->log_arg);
 }
 
-void dlock__tell_event(struct dlock_client *client, struct dlock_event event) {
+/* Leaves the event, with copies of its strings. */
+static void tell(struct dlock_client *client, struct dlock_event event) {
     const char *const from[] = {event.name, event.token, event.text};
     size_t sizes[3], whole = 0;
     for (int i = 0; i < 3; i++) whole += sizes[i] = strlen(from[i]) + 1;
@@ -62,27 +63,33 @@ void dlock__tell_event(struct dlock_client *client, struct dlock_event event) {
     client->callback.dropped = leave(client, line) ? 0 : client->callback.dropped + 1;
 }
 
+void dlock__tell(struct dlock_client *client, enum dlock_event_kind kind) {
+    if (!client->event) return;
+    tell(client,
+         (struct dlock_event){.kind = kind, .name = "", .token = "", .text = "", .waited_us = -1, .held_us = -1});
+}
+
 void dlock__tell_grant(enum dlock_event_kind kind, const struct dlock__acquisition *acq, int64_t waited_us,
                        const char *text) {
     struct dlock_client *client = acq->name->client;
     if (!client->event) return;
-    const bool granted = kind == DLOCK_EVENT_GRANTED || kind == DLOCK_EVENT_LATE;
-    dlock__tell_event(client, (struct dlock_event){.kind = kind,
-                                                   .name = dlock__name_shown(acq->name),
-                                                   .token = acq->token,
-                                                   .text = text,
-                                                   .fence = dlock__acq_fence(acq),
-                                                   .waited_us = waited_us,
-                                                   .held_us = granted ? -1 : dlock__now(client) - acq->hold->since_us});
+    const bool over = kind == DLOCK_EVENT_RELEASED || kind == DLOCK_EVENT_LOST;
+    tell(client, (struct dlock_event){.kind = kind,
+                                      .name = dlock__name_shown(acq->name),
+                                      .token = acq->token,
+                                      .text = text,
+                                      .fence = dlock__acq_fence(acq),
+                                      .waited_us = waited_us,
+                                      .held_us = over ? dlock__now(client) - acq->hold->since_us : -1});
 }
 
 void dlock__tell_wait(enum dlock_event_kind kind, const struct dlock__waiter *waiter) {
     struct dlock_client *client = waiter->lock->client;
     if (!client->event) return;
-    dlock__tell_event(client, (struct dlock_event){.kind = kind,
-                                                   .name = dlock__name_shown(waiter->lock->name),
-                                                   .token = "",
-                                                   .text = waiter->why ? waiter->why->message : "",
-                                                   .waited_us = dlock__now(client) - waiter->began_us,
-                                                   .held_us = -1});
+    tell(client, (struct dlock_event){.kind = kind,
+                                      .name = dlock__name_shown(waiter->lock->name),
+                                      .token = "",
+                                      .text = waiter->why ? waiter->why->message : "",
+                                      .waited_us = dlock__now(client) - waiter->began_us,
+                                      .held_us = -1});
 }

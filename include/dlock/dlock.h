@@ -213,8 +213,8 @@ struct dlock_info {
      * client, a downgrade or an import. */
     uint64_t fence;
     int64_t remaining_ms; /* time left of the lease; -1: unknown; DLOCK_FOREVER: it ends with its holder */
-    /* The holder's machine; "" where its token does not tell, as those of other programs. Whoever may write to the server
-     * can write anything there, and into the next two. */
+    /* The holder's machine; "" where its token does not tell, as those of other programs. Everybody with a right to
+     * write to the server can write anything there, and into the next two. */
     const char *host;
     int64_t pid;       /* the holder's process there; 0 where its token does not tell */
     const char *label; /* what the holder's client is for, without control characters; "": none */

@@ -3,7 +3,7 @@
 # lines say. COMMAND runs them where they are not programs: {} in it is the example's path without its ending.
 set -euo pipefail
 folder=$1 dlock=$2 command=${3:-'{}'}
-work=$(mktemp -d "${DLOCK_TEST_DIR:-${TMPDIR:-/tmp}}/examples.XXXXXX")
+. "$(dirname "$0")/../support/examples.sh"
 pids=()
 clean_up() {
     if [ ${#pids[@]} -gt 0 ]; then kill -9 "${pids[@]}" 2>/dev/null || true; fi
@@ -11,19 +11,6 @@ clean_up() {
 }
 trap clean_up EXIT
 uri="file:$work/locks?lease=2s"
-fail() {
-    echo "FAILED: $*" >&2
-    cat "$work"/*.out >&2
-    exit 1
-}
-until_says() {
-    local i
-    for ((i = 0; i < 300; i++)); do
-        if grep -q -- "$2" "$1" 2>/dev/null; then return 0; fi
-        sleep 0.1
-    done
-    fail "no \"$2\" in $1"
-}
 start() { # OUTPUT EXAMPLE ARGUMENT…
     local output=$1 words
     read -ra words <<<"${command//\{\}/$folder/$2}"

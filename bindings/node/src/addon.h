@@ -1,4 +1,4 @@
-/* The Node addon: what its files share. index.js is its only caller, and checks the types of all arguments.
+/* Shared by the files of the Node addon. index.js is its only caller, and checks the types of all arguments.
  *
  *     addon.c    the module, clients: open, dispatch in the event loop, close
  *     lock.c     handles: acquire and release, each with a promise; the state of a grant

@@ -3,32 +3,17 @@
 # Redis, where that is built.
 set -euo pipefail
 examples=$1 dlock=$2
-work=$(mktemp -d "${DLOCK_TEST_DIR:-${TMPDIR:-/tmp}}/examples.XXXXXX")
 redis=
 source=$(cd "$(dirname "$0")/../../.." && pwd)
 servers=$source/tests/servers
+. "$source/tests/support/examples.sh"
 clean_up() {
     if [ "$redis" ]; then "$servers/redis.sh" stop "$work"; fi
     rm -rf "$work"
 }
 trap clean_up EXIT
-export XDG_STATE_HOME=$work/state
 uri="file:$work/locks?lease=3s"
 
-fail() {
-    echo "examples: FAILED: $*" >&2
-    cat "$work"/*.out "$work"/*.err >&2 || true
-    exit 1
-}
-# Waits until a file contains a text.
-until_says() {
-    local i
-    for ((i = 0; i < 200; i++)); do
-        if grep -q -- "$2" "$1" 2>/dev/null; then return 0; fi
-        sleep 0.1
-    done
-    fail "no \"$2\" in $1"
-}
 # Starts an example beside this, with $input: pids, and $work/NAME.out and .err
 pids=()
 start() { # NAME COMMAND…
